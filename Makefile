@@ -1,0 +1,28 @@
+# Each target does all of its own set-up: a virtual environment, the install, the job.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: eval test check unit clean
+
+eval: $(STAMP)  ## answer 20 embedded questions with IRCoT on the local model and print the table
+	$(BIN)/ragbench eval --program ircot
+
+test: check unit  ## every check and every test
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build *.egg-info

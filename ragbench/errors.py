@@ -1,0 +1,65 @@
+"""The errors of ragbench.
+
+Two kinds must not be confused. A *user error* is something the person at the keyboard can mend: it
+is printed as one line that names the value, the choices and the cure, and the command exits with 2.
+A *failure* is something that went wrong while one question was being answered: it is data, kept in
+that question's record as a `Failure`, and the run goes on.
+
+    RagbenchError                 the user can mend it; one line, exit code 2
+    ├── UnknownNameError          no such program, retriever, metric, ...; carries the near names
+    ├── KnobError                 a knob of the wrong type or outside its bounds
+    ├── ConfigError               a config file or a combination of options that makes no sense
+    ├── DataError                 a data file that is missing or malformed: file, record, field
+    ├── ModelError                model bytes that cannot be had or do not match their hash
+    ├── LMSetupError              a missing key, an unreachable server, a malformed LM spec
+    ├── RunError                  a run folder of another config, locked, or unreadable
+    └── CompareError              two runs that cannot be compared
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RagbenchError(Exception):
+    """Something the user can mend; its message is one line."""
+
+    exit_code = 2
+
+
+class UnknownNameError(RagbenchError):
+    """No such name in a registry; the message lists the near names, or all of them."""
+
+    def __init__(self, kind: str, name: str, choices: Iterable[str]) -> None:
+        self.kind, self.name, self.choices = kind, name, sorted(choices)
+        near = difflib.get_close_matches(name, self.choices, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else ""
+        listing = f"choose from {', '.join(self.choices)}" if self.choices else "none are known"
+        super().__init__("; ".join(filter(None, [f"no {kind} named {name!r}", hint, listing])))
+
+
+class KnobError(RagbenchError):
+    """A knob of the wrong type or outside its bounds."""
+
+
+class ConfigError(RagbenchError):
+    """A config file or a combination of options that makes no sense."""
+
+
+class DataError(RagbenchError):
+    """A data file that is missing or malformed; names the file, the record and the field."""
+
+
+class ModelError(RagbenchError):
+    """Model bytes that cannot be had, or do not match their SHA-256."""
+
+
+class LMSetupError(RagbenchError):
+    """An LM that cannot be used: missing key, unreachable server, malformed spec."""
+
+
+class RunError(RagbenchError):
+    """A run folder that cannot be used: another config, locked, unreadable."""
+
+
+class CompareError(RagbenchError):
+    """Two runs that cannot be compared, such as runs over different questions."""

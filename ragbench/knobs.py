@@ -1,0 +1,110 @@
+"""Knobs: the declared settings of a program, a retriever or an optimizer.
+
+A knob is a field of a frozen pydantic model: type, default, bounds and one line of description. The
+command line, config files and Python all go through `resolve`, so a wrong value fails the same way
+everywhere, with the value, the bound and the default named.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import annotated_types as at
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from ragbench.errors import KnobError
+
+
+class Knobs(BaseModel):
+    """Base of every set of knobs; declare each as `name: type = Field(default, ge=, le=, ...)`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+K = TypeVar("K", bound=Knobs)
+
+
+@dataclass(frozen=True)
+class KnobInfo:
+    """What `ragbench show` prints of one knob."""
+
+    name: str
+    type: str
+    default: Any
+    allowed: str
+    description: str
+
+
+def resolve(
+    model: type[K], owner: str, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> K:
+    """The knobs of `owner`: `given` over the variant's `defaults` over the declared ones.
+
+    Raises:
+        KnobError: an unknown knob, a wrong type or a value outside its bounds.
+    """
+    for name in given:
+        if name not in model.model_fields:
+            raise KnobError(_unknown(owner, name, model))
+    try:
+        return model(**{**(defaults or {}), **given})
+    except ValidationError as error:
+        raise KnobError(_explain(owner, model, error)) from None
+
+
+def describe(model: type[Knobs], defaults: Mapping[str, Any] | None = None) -> list[KnobInfo]:
+    """One row per knob, in declared order; `defaults` are a variant's own."""
+    return [
+        KnobInfo(
+            name=name,
+            type=_type_name(field.annotation),
+            default=(defaults or {}).get(name, field.default),
+            allowed=_allowed(field),
+            description=field.description or "",
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+
+def _unknown(owner: str, name: str, model: type[Knobs]) -> str:
+    near = difflib.get_close_matches(name, model.model_fields, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"{owner} has no knob {name!r}; {hint}its knobs: {', '.join(model.model_fields)}"
+
+
+def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
+    first = error.errors()[0]
+    if not first["loc"]:
+        return f"{owner}: {first['msg'].removeprefix('Value error, ')}"
+    name = str(first["loc"][0])
+    field = model.model_fields[name]
+    wanted = _allowed(field) or _type_name(field.annotation)
+    return f"{owner}: {name}={first['input']!r} is not allowed; give {wanted} (default {field.default!r})"
+
+
+def _allowed(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is Literal:
+        return " | ".join(str(choice) for choice in get_args(field.annotation))
+    low = high = ""
+    for bound in field.metadata:
+        if isinstance(bound, at.Ge):
+            low = f">= {bound.ge}"
+        elif isinstance(bound, at.Gt):
+            low = f"> {bound.gt}"
+        elif isinstance(bound, at.Le):
+            high = f"<= {bound.le}"
+        elif isinstance(bound, at.Lt):
+            high = f"< {bound.lt}"
+    if not low and not high:
+        return ""
+    return f"{_type_name(field.annotation)} {' and '.join(filter(None, [low, high]))}"
+
+
+def _type_name(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return "choice"
+    if isinstance(annotation, type):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")

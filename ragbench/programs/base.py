@@ -1,0 +1,164 @@
+"""What every architecture stands on: the program contract and the state of one question.
+
+A program is a `dspy.Module` whose predictors are direct attributes (so that optimizers find them)
+and whose `forward` keeps everything about one question in a `Trace` that it makes and drops.
+Subclasses write `solve`, and `force` for the answer given when a limit is reached; `forward` sees
+to the rest: the answer is never blank, a limit never raises, and only an LM's provider errors
+leave it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import dspy
+from pydantic import Field
+
+from ragbench.errors import UnknownNameError
+from ragbench.knobs import Knobs, resolve
+from ragbench.programs.trace import Budget, BudgetSpentError, Step, StopReason, Trace
+from ragbench.registry import Registry
+from ragbench.retrievers.base import Retriever
+
+Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
+
+#: HotpotQA's own word for giving no answer; never equal to a gold answer there.
+NO_ANSWER = "noanswer"
+
+__all__ = [
+    "NO_ANSWER",
+    "PROGRAMS",
+    "Autonomy",
+    "Budget",
+    "BudgetSpentError",
+    "ProgramKnobs",
+    "RAGProgram",
+    "Step",
+    "StopReason",
+    "Trace",
+    "chain_of_thought",
+    "predict",
+]
+
+
+class Autonomy(NamedTuple):
+    """The three marks of A-RAG's Table 4 (Du et al. 2026): "yes", "partly" or "no" each."""
+
+    strategy: str
+    iterative: str
+    interleaved: str
+
+
+class ProgramKnobs(Knobs):
+    """Knobs that every program has."""
+
+    variant: str = Field("", description="which published behaviour to follow")
+    k: int = Field(5, ge=1, le=100, description="passages per search")
+    context_tokens: int = Field(
+        4000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
+    )
+    max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
+    max_retrievals: int = Field(
+        100, ge=0, le=10_000, description="searches per question at the most"
+    )
+
+
+def predict(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
+    """A `dspy.Predict` that remembers the name and role of its signature for the ledger."""
+    return _named(dspy.Predict(signature, **config), signature)
+
+
+def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
+    """A `dspy.ChainOfThought` that remembers the name and role of its signature for the ledger."""
+    return _named(dspy.ChainOfThought(signature, **config), signature)
+
+
+def _named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
+    # An optimizer replaces the signature by one without its name, so the name is kept beside it.
+    module.rb_signature = signature.__name__
+    module.rb_role = signature.__module__.rpartition(".")[2]
+    return module
+
+
+# Class docstrings of programs are shown to instruction optimizers as part of the prompt: keep them
+# short, neutral and without citations; the module docstring is the place for those.
+class RAGProgram(dspy.Module):
+    """Answer a question with retrieved passages."""
+
+    name: ClassVar[str]
+    family: ClassVar[Family]
+    paper: ClassVar[str] = ""
+    #: LM calls per question with the default knobs, as a formula, for `ragbench show`.
+    calls: ClassVar[str] = ""
+    autonomy: ClassVar[Autonomy] = Autonomy("no", "no", "no")
+    Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
+    #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+
+    def __init__(self, retriever: Retriever, **knobs: Any) -> None:
+        super().__init__()
+        self.retriever = retriever
+        self.knobs: Any = self.resolve_knobs(knobs)
+
+    @classmethod
+    def resolve_knobs(cls, given: Mapping[str, Any]) -> ProgramKnobs:
+        """The knobs of this program: `given` over the variant's over the declared defaults.
+
+        Raises:
+            KnobError: an unknown knob, a wrong type or a value outside its bounds.
+            UnknownNameError: an unknown variant.
+        """
+        variant = str(given.get("variant") or next(iter(cls.variants)))
+        if variant not in cls.variants:
+            raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
+        return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason.
+
+        Raises:
+            dspy.LMError: the provider failed.
+        """
+        budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
+        trace = Trace(question, self.retriever.for_question(question), budget)
+        try:
+            prediction = self.solve(trace)
+        except BudgetSpentError:
+            prediction = trace.prediction(self.force(trace), "budget")
+        if not str(prediction.answer or "").strip():
+            trace.count("blank_answer")
+            prediction = trace.prediction(NO_ANSWER, prediction.stop_reason)
+        return prediction
+
+    @abstractmethod
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
+
+    def force(self, trace: Trace) -> str:
+        """The answer given when the budget is spent: one last call, which is always allowed."""
+        return NO_ANSWER
+
+
+PROGRAMS: Registry[type[RAGProgram]] = Registry("program", package="ragbench.programs")
+
+
+@dataclass(frozen=True)
+class Described:
+    """What `ragbench show` needs beside the knobs: the predictors of a program."""
+
+    predictor: str
+    signature: str
+    role: str
+
+
+def predictors_of(program: RAGProgram) -> list[Described]:
+    """Each predictor of `program` with its signature and role, in DSPy's order."""
+    rows = []
+    for name, module in program.named_sub_modules():
+        signature = getattr(module, "rb_signature", None)
+        if signature:
+            rows.append(Described(name.removeprefix("self."), signature, module.rb_role))
+    return rows

@@ -1,0 +1,242 @@
+"""The state of one question: what was asked, searched, found and spent.
+
+A `Trace` lives for one `forward`. Programs ask models, search and note steps through it, so that
+the budget is checked before each call, parse failures take their declared default and are counted,
+and every program leaves the same kind of record.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ragbench.ledger import calling, fan_out
+from ragbench.retrievers.base import Passage, Retriever
+
+StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
+
+#: Where adapters count what they mended; a Counter in `dspy.settings`.
+COUNTS_KEY = "rb_counts"
+#: role -> LM, for programs whose roles use different LMs.
+ROLE_LMS_KEY = "rb_role_lms"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class BudgetSpentError(Exception):
+    """A limit of the question's budget is reached; `forward` turns it into a forced answer."""
+
+
+@dataclass
+class Budget:
+    """Limits on one question; one call is always kept back for the forced answer."""
+
+    max_calls: int
+    max_retrievals: int
+    calls: int = 0
+    retrievals: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def spend_call(self, *, last: bool = False) -> None:
+        """Count one LM call; `last` may use the one kept back.
+
+        Raises:
+            BudgetSpentError: the limit is reached.
+        """
+        with self._lock:
+            if not last and self.calls + 1 >= max(self.max_calls, 2):
+                raise BudgetSpentError("LM calls")
+            self.calls += 1
+
+    def spend_retrievals(self, n: int) -> None:
+        """Count `n` searches.
+
+        Raises:
+            BudgetSpentError: the limit would be passed.
+        """
+        with self._lock:
+            if self.retrievals + n > self.max_retrievals:
+                raise BudgetSpentError("searches")
+            self.retrievals += n
+
+    @property
+    def calls_left(self) -> int:
+        """LM calls left beside the one kept back."""
+        return max(self.max_calls, 2) - 1 - self.calls
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing a program did: what it thought, did with what input, and saw.
+
+    `action` is a short verb: search, answer, gate, judge, plan, think, lookup, read, decompose,
+    extract, ... `pids` are the passages it got or used; `notes` holds scores and labels.
+    """
+
+    action: str
+    input: str = ""
+    thought: str = ""
+    observation: str = ""
+    pids: tuple[str, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search: query, depth, and what came back, best first."""
+
+    query: str
+    k: int
+    hits: tuple[tuple[str, float], ...]
+    latency_s: float
+    cached: bool = False
+
+
+class Trace:
+    """What one question has done so far. Local to one `forward`; safe under `fan_out`."""
+
+    def __init__(self, question: str, retriever: Retriever, budget: Budget) -> None:
+        self.question, self.retriever, self.budget = question, retriever, budget
+        self.steps: list[Step] = []
+        self.searches: list[Search] = []
+        self.counts: Counter[str] = Counter()
+        self._seen: dict[str, Passage] = {}
+        self._cache: dict[tuple[str, int], list[Passage]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def passages(self) -> list[Passage]:
+        """Every passage seen, once each, in the order first seen."""
+        return list(self._seen.values())
+
+    def ask(
+        self,
+        predictor: dspy.Module,
+        *,
+        otherwise: Mapping[str, Any] | None = None,
+        last: bool = False,
+        **inputs: Any,
+    ) -> dspy.Prediction:
+        """Call `predictor`; where its reply cannot be parsed, take `otherwise` and count it.
+
+        `last` marks a forced answer, which may use the call that the budget keeps back.
+
+        Raises:
+            BudgetSpentError: no call is left.
+            dspy.LMError: the provider failed.
+        """
+        self.budget.spend_call(last=last)
+        settings: dict[str, Any] = {COUNTS_KEY: self.counts}
+        role = getattr(predictor, "rb_role", "")
+        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role)
+        if lm is not None:
+            settings["lm"] = lm
+        with dspy.context(**settings), calling(getattr(predictor, "rb_signature", ""), role):
+            try:
+                return predictor(**inputs)
+            except AdapterParseError:
+                self.count("parse_fallback")
+                return dspy.Prediction(**(otherwise or {}), parse_fallback=True)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """The retriever's passages for `query`, noted as a search; a repeat is answered from
+        memory.
+
+        Raises:
+            BudgetSpentError: no search is left.
+        """
+        return self.search_many([query], k=k)[0]
+
+    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
+        """One list of passages per query, in order; each is noted as a search.
+
+        Raises:
+            BudgetSpentError: not that many searches are left.
+        """
+        new = [q for q in dict.fromkeys(queries) if (q, k) not in self._cache]
+        self.budget.spend_retrievals(len(new))
+        start = time.perf_counter()
+        found = dict(zip(new, self.retriever.search_many(new, k=k), strict=True)) if new else {}
+        each = (time.perf_counter() - start) / max(len(new), 1)
+        with self._lock:
+            for query in queries:
+                fresh = query in found and (query, k) not in self._cache
+                hits = self._cache.setdefault((query, k), found.get(query, []))
+                pairs = tuple((p.pid, p.score) for p in hits)
+                self.searches.append(Search(query, k, pairs, each if fresh else 0.0, not fresh))
+                for passage in hits:
+                    self._seen.setdefault(passage.pid, passage)
+        return [list(self._cache[query, k]) for query in queries]
+
+    def fan_out(
+        self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
+    ) -> list[Result]:
+        """`function` of each item at once, in input order; cut to as many items as the budget
+        allows.
+
+        The cut is made before anything runs, so that what is asked does not depend on timing.
+
+        Raises:
+            BudgetSpentError: not even one item is affordable.
+        """
+        affordable = self.budget.calls_left // calls_each if calls_each else len(items)
+        if items and affordable < 1:
+            raise BudgetSpentError("LM calls")
+        if affordable < len(items):
+            self.count("cut_by_budget", len(items) - affordable)
+        return fan_out(function, items[:affordable])
+
+    def step(self, action: str, **fields: Any) -> None:
+        """Note one step; see `Step` for the fields."""
+        self.steps.append(Step(action, **fields))
+
+    def count(self, event: str, n: int = 1) -> None:
+        """Count an event of the question, such as `parse_fallback` or `label_repair`."""
+        with self._lock:
+            self.counts[event] += n
+
+    def prediction(self, answer: str, stop_reason: StopReason, **extra: Any) -> dspy.Prediction:
+        """The result of `forward`; `extra` may hold citations, plan, facts, tree."""
+        return dspy.Prediction(
+            answer=answer,
+            passages=self.passages,
+            steps=list(self.steps),
+            searches=list(self.searches),
+            stop_reason=stop_reason,
+            counts=self.counts,
+            **extra,
+        )
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of `text`, estimated as a quarter of its characters (at least 1 for a non-empty text)."""
+    return -(-len(text) // 4)
+
+
+def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
+    """Passages as a prompt shows them: "[n] title | text" with n from 1, cut to `max_tokens` in
+    all.
+
+    The passage that crosses the limit is cut at a word; later ones are left out. The first is
+    always shown, cut if need be.
+    """
+    lines: list[str] = []
+    left = max_tokens
+    for number, passage in enumerate(passages, start=1):
+        line = f"[{number}] {passage}"
+        size = estimate_tokens(line)
+        if size > left:
+            if left >= 30 or not lines:
+                lines.append(line[: left * 4].rsplit(" ", 1)[0] + " ...")
+            break
+        lines.append(line)
+        left -= size
+    return lines

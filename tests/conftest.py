@@ -1,0 +1,34 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import dspy  # noqa: E402
+import pytest  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real questions beside the checkout; a clone without it skips the test."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs the folder of real questions beside the checkout (../shared/data)")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def fresh_dspy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No cached reply and no setting survives a test."""
+    dspy.configure_cache(
+        enable_memory_cache=True, enable_disk_cache=False, memory_max_entries=10_000
+    )
+    before = dict(dspy.settings.config) if hasattr(dspy.settings, "config") else {}
+    yield
+    if before:
+        dspy.settings.configure(**before)
