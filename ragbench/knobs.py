@@ -81,7 +81,8 @@ def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
     name = str(first["loc"][0])
     field = model.model_fields[name]
     wanted = _allowed(field) or _type_name(field.annotation)
-    return f"{owner}: {name}={first['input']!r} is not allowed; give {wanted} (default {field.default!r})"
+    given = f"{owner}: {name}={first['input']!r} is not allowed"
+    return f"{given}; give {wanted} (default {field.default!r})"
 
 
 def _allowed(field: FieldInfo) -> str:

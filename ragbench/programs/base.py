@@ -22,6 +22,7 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.programs.trace import Budget, BudgetSpentError, Step, StopReason, Trace
 from ragbench.registry import Registry
 from ragbench.retrievers.base import Retriever
+from ragbench.signatures import role_of
 
 Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
 
@@ -79,7 +80,7 @@ def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Mod
 def _named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
     # An optimizer replaces the signature by one without its name, so the name is kept beside it.
     module.rb_signature = signature.__name__
-    module.rb_role = signature.__module__.rpartition(".")[2]
+    module.rb_role = role_of(signature)
     return module
 
 

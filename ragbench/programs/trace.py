@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -100,22 +101,54 @@ class Search:
     cached: bool = False
 
 
+@dataclass
+class _Log:
+    """What happened, in order; each item of a fan-out has one of its own until it is merged."""
+
+    steps: list[Step] = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
+    seen: dict[str, Passage] = field(default_factory=dict)
+
+    def merge(self, other: _Log) -> None:
+        self.steps += other.steps
+        self.searches += other.searches
+        for pid, passage in other.seen.items():
+            self.seen.setdefault(pid, passage)
+
+
+#: The trace that a fan-out's item belongs to, and that item's log.
+_LOG: ContextVar[tuple[Trace, _Log] | None] = ContextVar("rb_log", default=None)
+
+
 class Trace:
     """What one question has done so far. Local to one `forward`; safe under `fan_out`."""
 
     def __init__(self, question: str, retriever: Retriever, budget: Budget) -> None:
         self.question, self.retriever, self.budget = question, retriever, budget
-        self.steps: list[Step] = []
-        self.searches: list[Search] = []
         self.counts: Counter[str] = Counter()
-        self._seen: dict[str, Passage] = {}
+        self._root = _Log()
         self._cache: dict[tuple[str, int], list[Passage]] = {}
         self._lock = threading.Lock()
 
     @property
+    def _log(self) -> _Log:
+        owner, log = _LOG.get() or (self, self._root)
+        return log if owner is self else self._root  # a program inside another's fan-out
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps noted so far (inside a fan-out: this item's own)."""
+        return self._log.steps
+
+    @property
+    def searches(self) -> list[Search]:
+        """The searches made so far (inside a fan-out: this item's own)."""
+        return self._log.searches
+
+    @property
     def passages(self) -> list[Passage]:
         """Every passage seen, once each, in the order first seen."""
-        return list(self._seen.values())
+        return list({**self._root.seen, **self._log.seen}.values())
 
     def ask(
         self,
@@ -146,9 +179,18 @@ class Trace:
                 self.count("parse_fallback")
                 return dspy.Prediction(**(otherwise or {}), parse_fallback=True)
 
+    def answer(self, predictor: dspy.Module, *, last: bool = False, **inputs: Any) -> str:
+        """The `answer` that `predictor` gives, stripped; blank where its reply cannot be parsed.
+
+        Noted as a step; `last` as in `ask`.
+        """
+        reply = self.ask(predictor, otherwise={"answer": ""}, last=last, **inputs)
+        text = str(reply.answer or "").strip()
+        self.step("answer", thought=str(reply.get("reasoning", "") or ""), observation=text)
+        return text
+
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """The retriever's passages for `query`, noted as a search; a repeat is answered from
-        memory.
+        """The retriever's passages for `query`, noted as a search; a repeat costs nothing.
 
         Raises:
             BudgetSpentError: no search is left.
@@ -173,14 +215,13 @@ class Trace:
                 pairs = tuple((p.pid, p.score) for p in hits)
                 self.searches.append(Search(query, k, pairs, each if fresh else 0.0, not fresh))
                 for passage in hits:
-                    self._seen.setdefault(passage.pid, passage)
+                    self._log.seen.setdefault(passage.pid, passage)
         return [list(self._cache[query, k]) for query in queries]
 
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
     ) -> list[Result]:
-        """`function` of each item at once, in input order; cut to as many items as the budget
-        allows.
+        """`function` of each item at once, in input order, for as many as the budget allows.
 
         The cut is made before anything runs, so that what is asked does not depend on timing.
 
@@ -192,7 +233,16 @@ class Trace:
             raise BudgetSpentError("LM calls")
         if affordable < len(items):
             self.count("cut_by_budget", len(items) - affordable)
-        return fan_out(function, items[:affordable])
+        outer, logs = self._log, [_Log() for _ in items[:affordable]]
+
+        def run(pair: tuple[_Log, Item]) -> Result:
+            _LOG.set((self, pair[0]))  # each item runs in a context of its own
+            return function(pair[1])
+
+        results = fan_out(run, list(zip(logs, items[:affordable], strict=True)))
+        for log in logs:
+            outer.merge(log)
+        return results
 
     def step(self, action: str, **fields: Any) -> None:
         """Note one step; see `Step` for the fields."""
@@ -217,13 +267,12 @@ class Trace:
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of `text`, estimated as a quarter of its characters (at least 1 for a non-empty text)."""
+    """Tokens of `text`, estimated as a quarter of its characters, rounded up."""
     return -(-len(text) // 4)
 
 
 def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
-    """Passages as a prompt shows them: "[n] title | text" with n from 1, cut to `max_tokens` in
-    all.
+    """Passages as a prompt shows them, "[n] title | text" with n from 1, in `max_tokens` in all.
 
     The passage that crosses the limit is cut at a word; later ones are left out. The first is
     always shown, cut if need be.

@@ -1,0 +1,28 @@
+"""No retrieval: the model answers from memory. Every comparison needs it as its floor."""
+
+from __future__ import annotations
+
+import dspy
+
+from ragbench.programs.base import PROGRAMS, RAGProgram, predict
+from ragbench.programs.trace import Trace
+from ragbench.retrievers.base import Retriever
+from ragbench.signatures.answering import DirectAnswer
+
+
+@PROGRAMS.register("direct")
+class DirectRAG(RAGProgram):
+    """Answer from memory."""
+
+    name = "direct"
+    family = "baseline"
+    calls = "1"
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.answer = predict(DirectAnswer)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """One call."""
+        answer = trace.answer(self.answer, question=trace.question)
+        return trace.prediction(answer, "answered")

@@ -1,0 +1,46 @@
+"""Retrieve once, read once: the standard baseline (Lewis et al. 2020, arXiv:2005.11401, prompted).
+
+`reader=cot` reasons before it answers. The passages are packed in rank order up to
+`context_tokens`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, chain_of_thought, predict
+from ragbench.programs.trace import Trace, render
+from ragbench.retrievers.base import Retriever
+from ragbench.signatures.answering import AnswerFromContext
+
+
+class VanillaKnobs(ProgramKnobs):
+    """Knobs of `vanilla`."""
+
+    reader: Literal["predict", "cot"] = Field("predict", description="reason before the answer?")
+
+
+@PROGRAMS.register("vanilla")
+class VanillaRAG(RAGProgram):
+    """Search once with the question, then answer from the passages."""
+
+    name = "vanilla"
+    family = "baseline"
+    paper = "arXiv:2005.11401"
+    calls = "1"
+    Knobs = VanillaKnobs
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        make = chain_of_thought if self.knobs.reader == "cot" else predict
+        self.answer = make(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """One search, one call."""
+        passages = trace.search(trace.question, k=self.knobs.k)
+        context = render(passages, max_tokens=self.knobs.context_tokens)
+        answer = trace.answer(self.answer, context=context, question=trace.question)
+        return trace.prediction(answer, "answered")

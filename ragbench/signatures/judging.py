@@ -1,0 +1,99 @@
+"""Signatures that decide or grade: gates, relevance, support, usefulness, completeness.
+
+The labels of IsRel, IsSup, IsUse and the gate follow Self-RAG's reflection tokens (Asai et al.
+2023, arXiv:2310.11511), as words instead of trained tokens.
+"""
+
+from typing import Literal
+
+import dspy
+
+from ragbench.signatures.types import Fact
+
+Relevance = Literal["relevant", "irrelevant"]
+Support = Literal["full", "partial", "none"]
+Utility = Literal[1, 2, 3, 4, 5]
+
+
+class RetrievalDecision(dspy.Signature):
+    """Decide whether answering the question needs facts to be looked up."""
+
+    question: str = dspy.InputField()
+    retrieve: bool = dspy.OutputField()
+    confidence: float = dspy.OutputField(desc="0 to 1")
+
+
+# Self-RAG's long form asks again at each segment, with what has been written so far.
+class ContinueRetrieval(dspy.Signature):
+    """Decide whether continuing the draft needs more facts to be looked up."""
+
+    question: str = dspy.InputField()
+    draft: str = dspy.InputField()
+    retrieve: bool = dspy.OutputField()
+    confidence: float = dspy.OutputField(desc="0 to 1")
+
+
+class IsRel(dspy.Signature):
+    """Decide whether the passage helps to answer the question."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    relevance: Relevance = dspy.OutputField()
+    confidence: float = dspy.OutputField(desc="0 to 1")
+
+
+class IsSup(dspy.Signature):
+    """Grade how far the passage backs the answer."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    support: Support = dspy.OutputField()
+    confidence: float = dspy.OutputField(desc="0 to 1")
+
+
+class IsUse(dspy.Signature):
+    """Grade how useful the answer is to the question, from 1 (useless) to 5 (complete)."""
+
+    question: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    utility: Utility = dspy.OutputField()
+
+
+class CritiquedAnswer(dspy.Signature):
+    """Answer the question from the passage in as few words as possible, then grade the passage."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+    relevance: Relevance = dspy.OutputField()
+    support: Support = dspy.OutputField()
+
+
+class CritiquedSegment(dspy.Signature):
+    """Write the next sentence of the draft from the passage, then grade the passage."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    draft: str = dspy.InputField()
+    segment: str = dspy.OutputField()
+    relevance: Relevance = dspy.OutputField()
+    support: Support = dspy.OutputField()
+    done: bool = dspy.OutputField(desc="the draft with this sentence answers the question")
+
+
+class SelectItems(dspy.Signature):
+    """Keep the numbered candidates that help to answer the question."""
+
+    question: str = dspy.InputField()
+    candidates: list[str] = dspy.InputField()
+    keep: list[int] = dspy.OutputField()
+
+
+class EvaluateCompleteness(dspy.Signature):
+    """Judge whether the facts suffice to answer the question."""
+
+    question: str = dspy.InputField()
+    facts: list[Fact] = dspy.InputField()
+    score: float = dspy.OutputField(desc="0 to 1")
+    missing: list[str] = dspy.OutputField()

@@ -1,0 +1,86 @@
+"""Signatures that plan: split, choose the next look-up, repair a plan, act on a tree.
+
+Decompose, UpdatePlan and RepairPlan follow REAP's decomposer, plan updater and re-planner (2025,
+arXiv:2511.09966); RecursiveDecompose is the recursion of the simplified RLM (arXiv:2512.24601).
+"""
+
+from typing import Literal
+
+import dspy
+
+from ragbench.signatures.types import Fact, PlanAction, SubTask, TreeNode
+
+
+class Decompose(dspy.Signature):
+    """Split the question into the fewest ordered sub-questions that answer it."""
+
+    question: str = dspy.InputField()
+    max_tasks: int = dspy.InputField()
+    goal: str = dspy.OutputField()
+    subtasks: list[SubTask] = dspy.OutputField()
+
+
+class NextSubTask(dspy.Signature):
+    """Choose the next fact to look up, or be done if the facts answer the question."""
+
+    question: str = dspy.InputField()
+    facts: list[Fact] = dspy.InputField()
+    history: list[str] = dspy.InputField(desc="queries already tried")
+    done: bool = dspy.OutputField()
+    query: str = dspy.OutputField(desc="a search query; empty if done")
+
+
+class UpdatePlan(dspy.Signature):
+    """Advance the plan with the new facts and choose the next look-ups."""
+
+    question: str = dspy.InputField()
+    facts: list[Fact] = dspy.InputField()
+    plan: list[SubTask] = dspy.InputField()
+    last_facts: list[Fact] = dspy.InputField()
+    next_step: Literal["continue", "synthesize"] = dspy.OutputField()
+    new_plan: list[SubTask] = dspy.OutputField()
+    actions: list[PlanAction] = dspy.OutputField()
+
+
+class RepairPlan(dspy.Signature):
+    """Say why the last look-ups fell short, then repair the plan and choose the next look-ups."""
+
+    question: str = dspy.InputField()
+    facts: list[Fact] = dspy.InputField()
+    plan: list[SubTask] = dspy.InputField()
+    last_facts: list[Fact] = dspy.InputField()
+    diagnosis: str = dspy.OutputField()
+    strategy: Literal["accept_partial", "reword", "restructure"] = dspy.OutputField()
+    next_step: Literal["continue", "synthesize"] = dspy.OutputField()
+    new_plan: list[SubTask] = dspy.OutputField()
+    actions: list[PlanAction] = dspy.OutputField()
+
+
+class PlannerAction(dspy.Signature):
+    """Choose one action on the tree of sub-questions.
+
+    SELECT a node to work on, TRAVERSE to solve it, ROLLOUT to split it, BACKTRACK to give it up, or
+    STOP when the root can be answered.
+    """
+
+    question: str = dspy.InputField()
+    tree: list[TreeNode] = dspy.InputField()
+    active_id: str = dspy.InputField()
+    action: Literal["SELECT", "TRAVERSE", "ROLLOUT", "BACKTRACK", "STOP"] = dspy.OutputField()
+    node_id: str = dspy.OutputField()
+
+
+class RecursiveDecompose(dspy.Signature):
+    """Answer the question from the passages if they suffice; otherwise split it.
+
+    A later sub-question may use {1}, {2} for the answers of earlier ones.
+    """
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    depth: int = dspy.InputField()
+    max_depth: int = dspy.InputField()
+    mode: Literal["direct", "decompose"] = dspy.OutputField()
+    answer: str = dspy.OutputField(desc="in as few words as possible; empty if decompose")
+    sub_questions: list[str] = dspy.OutputField(desc="empty if direct")
+    combine: str = dspy.OutputField(desc="how the answers combine; empty if direct")

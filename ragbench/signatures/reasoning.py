@@ -1,0 +1,32 @@
+"""Signatures that think one step at a time."""
+
+from typing import Any
+
+import dspy
+
+from ragbench.signatures.types import ToolCall
+
+
+# One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509).
+class CoTStep(dspy.Signature):
+    """Write the next sentence of reasoning towards the answer. Be done once the answer follows."""
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    thoughts: list[str] = dspy.InputField(desc="sentences written so far")
+    thought: str = dspy.OutputField(desc="one new sentence")
+    done: bool = dspy.OutputField()
+    answer: str = dspy.OutputField(desc="in as few words as possible; empty unless done")
+
+
+# One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629). A program narrows
+# `tool` to the Literal of its own tools.
+class ReActStep(dspy.Signature):
+    """Think about what is still missing to answer the question, then use one tool."""
+
+    tools: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
+    thought: str = dspy.OutputField()
+    tool: str = dspy.OutputField()
+    arguments: dict[str, Any] = dspy.OutputField()

@@ -1,0 +1,54 @@
+"""Value types that signatures share.
+
+Their field names and defaults appear in prompts and JSON schemas: keep them few and plain.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+
+class ToolCall(BaseModel):
+    """One earlier step of a tool loop."""
+
+    thought: str
+    tool: str
+    arguments: dict[str, Any] = {}
+    observation: str = ""
+
+
+class Fact(BaseModel):
+    """A statement read off numbered passages, and how far it meets its requirement."""
+
+    statement: str
+    evidence: list[int] = []
+    requirement_id: str = ""
+    fulfillment: Literal["direct", "partial", "failed"] = "direct"
+
+
+class SubTask(BaseModel):
+    """A sub-question of a plan; `depends_on` lists ids of earlier ones."""
+
+    id: str
+    question: str
+    depends_on: list[str] = []
+    status: Literal["open", "done", "failed"] = "open"
+
+
+class PlanAction(BaseModel):
+    """One look-up for one requirement of a plan."""
+
+    requirement_id: str
+    query: str
+
+
+class TreeNode(BaseModel):
+    """A sub-question in a tree of them."""
+
+    id: str
+    parent: str = ""
+    depth: int = 0
+    question: str
+    status: Literal["open", "solved", "pruned"] = "open"
+    answer: str = ""
+    confidence: float = 0.0
