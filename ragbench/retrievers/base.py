@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.registry import Registry
 
+if TYPE_CHECKING:
+    from ragbench.retrievers.store import IndexStore
+
 View = Literal["paragraph", "chunk"]
+
+#: Called with the number done and the number in all.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,10 @@ class Passage:
 
     def __str__(self) -> str:
         return f"{self.title} | {self.text}" if self.title else self.text
+
+    def scored(self, score: float) -> Passage:
+        """The same passage with `score`; much faster than `dataclasses.replace`."""
+        return Passage(self.pid, self.title, self.text, self.sentences, score)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +75,8 @@ class Corpus(Sequence[Passage]):
         """SHA-256 over pids, titles and texts in order: the identity of the corpus."""
         state = hashlib.sha256()
         for passage in self.passages:
-            state.update(f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e".encode())
+            line = f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e"
+            state.update(line.encode("utf-8", "surrogatepass"))
         return state.hexdigest()
 
     def subset(self, positions: Sequence[int]) -> Corpus:
@@ -77,15 +90,25 @@ class Retriever(ABC):
     """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
 
     `search` returns at most `k` passages, best first, with their scores: fewer where fewer match,
-    never padded with zero scores; ties stand in corpus order. A blank query finds nothing.
+    never padded with zero scores; ties stand in corpus order. A blank query, a `k` under 1 and an
+    empty corpus find nothing. The index is made at the first search, or before it by `build`.
+
+    A subclass with an index writes `_make`, and `_save` and `_load` if it `is_stored`; one that
+    wraps other retrievers names them in `parts`.
     """
 
     Settings: ClassVar[type[Knobs]] = Knobs
     name: ClassVar[str] = ""
+    #: Whether the index can be saved. Raise the version when the same settings give another index.
+    is_stored: ClassVar[bool] = False
+    index_version: ClassVar[int] = 1
+    _lock: Any = threading.RLock()  # one per instance where `__init__` runs
+    _ready: bool = False
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         self.corpus = corpus
         self.settings: Any = resolve(self.Settings, f"retriever {self.name}", settings)
+        self._lock = threading.RLock()
 
     @abstractmethod
     def search(self, query: str, *, k: int) -> list[Passage]:
@@ -99,6 +122,60 @@ class Retriever(ABC):
         """The retriever to use for `question`: itself, but in the distractor setting."""
         return self
 
+    def restrict(self, positions: Sequence[int]) -> Retriever:
+        """A retriever of the same kind and settings over the passages at `positions`, in order.
+
+        Where the whole corpus's work can be shared (vectors), it is; statistics such as inverse
+        document frequencies are those of the small corpus.
+        """
+        return type(self)(self.corpus.subset(positions), **self.settings.model_dump())
+
+    @property
+    def parts(self) -> tuple[Retriever, ...]:
+        """The retrievers that this one asks."""
+        return ()
+
+    def index_settings(self) -> dict[str, Any]:
+        """The settings that decide the bytes of the index; those of search alone are left out."""
+        settings: dict[str, Any] = self.settings.model_dump(mode="json")
+        return settings
+
+    def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> Self:
+        """Make the index ready: load it from `store`, or make it and keep it there.
+
+        A second call does nothing. `progress` is called with the passages done and their number.
+        """
+        if self._ready:
+            return self
+        with self._lock:
+            if not self._ready:
+                for part in self.parts:
+                    part.build(store, progress)
+                if store is not None and self.is_stored:
+                    store.fill(self, progress)
+                else:
+                    self._make(progress)
+                self._ready = True
+        return self
+
+    def prepare_restricted(self, store: IndexStore | None, progress: Progress | None) -> None:
+        """Do at once the work that later `restrict` calls share; by default there is none."""
+        for part in self.parts:
+            part.prepare_restricted(store, progress)
+
+    def facts(self) -> dict[str, Any]:
+        """What a run card tells of a built index, such as its engine or kind."""
+        return {}
+
+    def _make(self, progress: Progress | None) -> None:  # noqa: B027 (not all have an index)
+        """Make the index in memory."""
+
+    def _save(self, folder: Path) -> None:
+        raise NotImplementedError(f"{self.name} keeps no index")
+
+    def _load(self, folder: Path) -> None:
+        raise NotImplementedError(f"{self.name} keeps no index")
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
@@ -109,17 +186,29 @@ RETRIEVERS: Registry[type[Retriever]] = Registry("retriever", package="ragbench.
 class PerQuestion(Retriever):
     """The distractor setting: each question searches its own few passages.
 
-    `for_question` builds a small index of kind `inner` over the passages that the corpus files
-    under the question's text; the last 512 are kept, since a program asks for the same one many
-    times.
+    `for_question` restricts a retriever of kind `inner` over the whole corpus to the passages that
+    the corpus files under the question's text; the last 512 are kept, since a program asks for the
+    same one many times. The whole corpus is indexed only where that work is shared.
     """
 
     name = "per_question"
+    _KEPT = 512
 
     def __init__(self, corpus: Corpus, *, inner: type[Retriever], **settings: Any) -> None:
-        self.corpus, self.inner, self.inner_settings = corpus, inner, settings
-        self.settings = resolve(inner.Settings, f"retriever {inner.name}", settings)
+        self.corpus, self.inner = corpus, inner
+        self.whole = inner(corpus, **settings)
+        self.settings = self.whole.settings
+        self._lock = threading.RLock()
         self._built: dict[str, Retriever] = {}
+
+    def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> Self:
+        """Prepare what the questions' indexes share; see `Retriever.prepare_restricted`."""
+        self.whole.prepare_restricted(store, progress)
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        """Those of the retriever over the whole corpus."""
+        return self.whole.facts()
 
     def for_question(self, question: str) -> Retriever:
         """A retriever over the question's own passages.
@@ -128,18 +217,18 @@ class PerQuestion(Retriever):
             DataError: the corpus has no passages for `question`.
         """
         built = self._built.get(question)
-        if built is None:
-            if question not in self.corpus.contexts:
-                raise DataError(
-                    f"no passages are filed under the question {question[:80]!r}; "
-                    "use --setting pooled to search the whole corpus"
-                )
-            small = self.corpus.subset(self.corpus.contexts[question])
-            built = self.inner(small, **self.inner_settings)
-            while len(self._built) >= 512:
-                self._built.pop(next(iter(self._built)), None)
-            self._built[question] = built
-        return built
+        if built is not None:
+            return built
+        if question not in self.corpus.contexts:
+            raise DataError(
+                f"no passages are filed under the question {question[:80]!r}; "
+                "use --setting pooled to search the whole corpus"
+            )
+        built = self.whole.restrict(self.corpus.contexts[question])
+        with self._lock:
+            while len(self._built) >= self._KEPT:
+                del self._built[next(iter(self._built))]
+            return self._built.setdefault(question, built)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """Not defined without a question.

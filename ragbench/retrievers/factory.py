@@ -1,0 +1,79 @@
+"""Retrievers by name: from a spec string, or from a name and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ragbench.errors import ConfigError
+from ragbench.retrievers.base import RETRIEVERS, Corpus, PerQuestion, Retriever
+
+
+def make_retriever(
+    name: str,
+    corpus: Corpus,
+    *,
+    setting: Literal["distractor", "pooled"] = "pooled",
+    **settings: Any,
+) -> Retriever:
+    """The retriever `name` over `corpus`; its index is made at the first search or by `build`.
+
+    `name` may be a spec such as `bm25(k1=1.2,b=0.75)`; `settings` win over those of the spec. In
+    the distractor setting each question searches its own passages, where the corpus files any.
+
+    Raises:
+        UnknownNameError: no retriever of that name.
+        KnobError: a setting that it does not have, or outside its bounds.
+        ConfigError: a malformed spec.
+    """
+    name, given = parse_spec(name)
+    kind = RETRIEVERS.get(name)
+    if setting == "distractor" and corpus.contexts:
+        return PerQuestion(corpus, inner=kind, **{**given, **settings})
+    return kind(corpus, **{**given, **settings})
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """Name and settings of `NAME` or `NAME(setting=value,...)`; a value may itself be a spec.
+
+    Raises:
+        ConfigError: brackets that do not match, or a setting without `=`.
+    """
+    name, bracket, rest = spec.strip().partition("(")
+    if not bracket:
+        return name, {}
+    if not rest.endswith(")"):
+        raise ConfigError(f"retriever {spec!r} is malformed; write NAME(setting=value,...)")
+    settings: dict[str, str] = {}
+    for part in split_specs(rest[:-1]):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ConfigError(f"{part!r} in {spec!r} is no setting; write setting=value")
+        settings[key.strip()] = value.strip()
+    return name.strip(), settings
+
+
+def make_spec(name: str, settings: Mapping[str, Any]) -> str:
+    """The spec that `parse_spec` reads back."""
+    inner = ",".join(f"{key}={value}" for key, value in settings.items())
+    return f"{name}({inner})" if inner else name
+
+
+def split_specs(text: str) -> list[str]:
+    """The parts of a list separated by commas, leaving commas inside brackets alone.
+
+    Raises:
+        ConfigError: brackets that do not match.
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth:
+        raise ConfigError(f"the brackets in {text!r} do not match")
+    return [part.strip() for part in parts if part.strip()]
