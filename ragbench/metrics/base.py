@@ -4,11 +4,16 @@ A metric is a pure function of one record: it never asks a model and never looks
 record, so a run can be scored again at any time.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from ragbench.errors import UnknownNameError
 from ragbench.registry import Registry
+
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Metric:
     """
 
     name: str
-    score: Callable[[Mapping[str, Any]], float | None]
+    score: Callable[[Record], float | None]
     description: str
     source: str = ""
     worst: float = 0.0
@@ -29,3 +34,51 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
+
+#: Metrics with a cut-off, such as `recall@5`: the part before the @ -> a maker from the cut-off.
+CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
+
+
+def failed(record: Record) -> bool:
+    """Whether the question got no answer: an error ended it, or none was given."""
+    return record.get("failure") is not None or record.get("answer") is None
+
+
+def add_metric(
+    name: str,
+    score: Callable[[Record], float | None],
+    description: str,
+    *,
+    source: str = "",
+    higher_is_better: bool = True,
+) -> Metric:
+    """Register `score` as a metric in [0, 1] whose failed records score 0, and return it.
+
+    `score` sees only records that have an answer.
+    """
+    metric = Metric(name, _zero_if_failed(score), description, source, 0.0, higher_is_better)
+    return METRICS.register(name)(metric)
+
+
+def _zero_if_failed(score: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
+    return lambda record: 0.0 if failed(record) else score(record)
+
+
+@lru_cache(maxsize=256)
+def get_metric(name: str) -> Metric:
+    """The metric called `name`; `recall@5` and its like are made for their cut-off.
+
+    Raises:
+        UnknownNameError: there is none; the message has the near names.
+    """
+    match = re.fullmatch(r"(\w+)@([1-9]\d*)", name)
+    if match and match[1] in CUTOFF_METRICS.names():
+        return CUTOFF_METRICS.get(match[1])(int(match[2]))
+    if name not in METRICS.names():
+        raise UnknownNameError("metric", name, metric_names())
+    return METRICS.get(name)
+
+
+def metric_names() -> list[str]:
+    """All names that `get_metric` takes, sorted; `recall@K` stands for any whole K >= 1."""
+    return sorted([*METRICS.names(), *(f"{name}@K" for name in CUTOFF_METRICS.names())])

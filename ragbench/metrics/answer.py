@@ -1,0 +1,117 @@
+"""Exact match, F1 and contain-match, each as one named data set's script defines it.
+
+HotpotQA v1 (Yang et al. 2018, arXiv:1809.09600), SQuAD v1.1 (Rajpurkar et al. 2016,
+arXiv:1606.05250), MuSiQue v1.0 (Trivedi et al. 2022, arXiv:2108.00573), 2WikiMultiHopQA v1.1
+(Ho et al. 2020, arXiv:2011.01060). Every metric takes the best score over all gold answers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ragbench.metrics.base import METRICS, Metric, Record, add_metric, failed
+from ragbench.metrics.text import normalise_answer, tokens
+
+#: Answers that HotpotQA gives no partial credit for.
+CLOSED = frozenset({"yes", "no", "noanswer"})
+
+Compare = Callable[[str, str], float]
+
+
+class Overlap(NamedTuple):
+    """Precision, recall and F1 of a predicted set or bag, each in [0, 1]."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+NOTHING = Overlap(0.0, 0.0, 0.0)
+
+
+def exact_match(pred: str, gold: str) -> float:
+    """1.0 if both are the same once normalised, else 0.0; two that normalise to nothing match."""
+    return float(normalise_answer(pred) == normalise_answer(gold))
+
+
+def bag_overlap(pred: Sequence[str], gold: Sequence[str]) -> Overlap:
+    """How two bags of tokens overlap; all zero where they share none, also when both are empty."""
+    common = (Counter(pred) & Counter(gold)).total()
+    if not common:
+        return NOTHING
+    return Overlap(common / len(pred), common / len(gold), 2 * common / (len(pred) + len(gold)))
+
+
+def hotpot_overlap(pred: str, gold: str) -> Overlap:
+    """How two answers overlap in tokens; a yes, no or noanswer on either side must match whole."""
+    a, b = normalise_answer(pred), normalise_answer(gold)
+    if a != b and (a in CLOSED or b in CLOSED):
+        return NOTHING
+    return bag_overlap(a.split(), b.split())
+
+
+def token_f1(pred: str, gold: str) -> float:
+    """HotpotQA's F1 of two answers."""
+    return hotpot_overlap(pred, gold).f1
+
+
+def squad_token_f1(pred: str, gold: str) -> float:
+    """SQuAD v1.1's F1 of two answers: no rule for yes and no; 0 when both are empty."""
+    return bag_overlap(tokens(pred), tokens(gold)).f1
+
+
+def musique_token_f1(pred: str, gold: str) -> float:
+    """MuSiQue v1.0's F1 of two answers: SQuAD's, but 1 when both normalise to nothing."""
+    a, b = tokens(pred), tokens(gold)
+    return bag_overlap(a, b).f1 if a and b else float(a == b)
+
+
+def contains(pred: str, gold: str) -> float:
+    """1.0 if the normalised gold is a run of characters in the normalised prediction, else 0.0.
+
+    The published rule is Python's `in`, by which a gold that normalises to nothing ("The") is in
+    every prediction; here it must be matched exactly.
+    """
+    inner = normalise_answer(gold)
+    return float(inner in normalise_answer(pred)) if inner else exact_match(pred, gold)
+
+
+def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
+    """The highest `compare(pred, answer)` over `answers` (never empty)."""
+    return max(compare(pred, answer) for answer in answers)
+
+
+def _register(name: str, compare: Compare, description: str, source: str) -> None:
+    def score(record: Record) -> float:
+        return best(compare, record["answer"], record["answers"])
+
+    add_metric(name, score, description, source=source)
+
+
+def _answer_length(record: Record) -> float | None:
+    return None if failed(record) else float(len(record["answer"].split()))
+
+
+_HOTPOT = "HotpotQA, hotpot_evaluate_v1.py"
+_SQUAD = "SQuAD v1.1, evaluate-v1.1.py"
+_MUSIQUE = "MuSiQue, evaluate_v1.0.py"
+_2WIKI = "2WikiMultiHopQA, 2wikimultihop_evaluate_v1.1.py"
+_CONTAIN = "LinearRAG (arXiv:2510.10114), A-RAG"
+
+_register("em", exact_match, "exact match, HotpotQA", _HOTPOT)
+_register("f1", token_f1, "token F1, HotpotQA: yes, no and noanswer must match whole", _HOTPOT)
+_register("squad_em", exact_match, "exact match, SQuAD", _SQUAD)
+_register("squad_f1", squad_token_f1, "token F1, SQuAD: no rule for yes and no", _SQUAD)
+_register("musique_em", exact_match, "exact match, MuSiQue", _MUSIQUE)
+_register("musique_f1", musique_token_f1, "token F1, MuSiQue: two empty answers match", _MUSIQUE)
+_register("2wiki_em", exact_match, "exact match, 2WikiMultiHopQA, over aliases", _2WIKI)
+_register("2wiki_f1", token_f1, "token F1, 2WikiMultiHopQA: HotpotQA's, over aliases", _2WIKI)
+_register("contain", contains, "the gold answer stands somewhere in the prediction", _CONTAIN)
+METRICS.register("answer_length")(
+    Metric(
+        "answer_length",
+        _answer_length,
+        "words of the answer; read beside contain, which long answers win",
+        higher_is_better=False,
+    )
+)

@@ -1,0 +1,112 @@
+"""DROP's exact match and F1 as IRCoT scores answers (Dua et al. 2019, arXiv:1903.00161).
+
+IRCoT (Trivedi et al. 2023, arXiv:2212.10509) reads the answer out of a chain of thought, splits
+what looks like a list, mends the encoding with ftfy, and compares with the canonical answer alone.
+"""
+
+import re
+import string
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import ftfy
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ragbench.metrics.base import Record, add_metric
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_ANSWER_IS = re.compile(r".* answer is:? (.*)\.?")
+
+
+class DropScore(NamedTuple):
+    """Exact match (0 or 1) and F1, the latter rounded to two decimals as DROP does per question."""
+
+    em: float
+    f1: float
+
+
+def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
+    """DROP's score of predicted spans against gold spans (each one or more strings).
+
+    Spans are matched one to one for the highest F1; a gold span with numbers earns nothing unless
+    the prediction shares one of them; the F1 is over sets of words, averaged over the longer list.
+    """
+    predicted, wanted = [_normalise(p) for p in pred], [_normalise(g) for g in gold]
+    same = set(predicted) == set(wanted) and len(predicted) == len(wanted)
+    grid = np.array([[_span_f1(p, g) for p in predicted] for g in wanted])
+    rows, columns = linear_sum_assignment(grid, maximize=True)
+    mean = grid[rows, columns].sum() / max(len(predicted), len(wanted))
+    return DropScore(float(same), float(np.round(mean, 2)))
+
+
+def spans_of(prediction: str) -> list[str]:
+    """The spans that IRCoT reads in a prediction: a bracketed list is split at commas."""
+    bare = prediction.strip()
+    if bare.startswith("[") or bare.endswith("]"):
+        parts = re.sub(r'["\[\]]', "", prediction).split(",")
+    else:
+        parts = [prediction]
+    return [ftfy.fix_text(answer_of(part)) for part in parts]
+
+
+def answer_of(text: str) -> str:
+    """What follows the last " answer is" of a chain of thought, or all of `text`."""
+    if text.startswith('"') and text.endswith('"'):
+        text = text[1:-1]
+    match = _ANSWER_IS.match(text)
+    return match[1].removesuffix(".") if match else text
+
+
+def _normalise(span: str) -> str:
+    words = (_normalise_word(word) for word in re.split(r"[ -]", span.lower()))
+    return " ".join(word for word in words if word)
+
+
+def _normalise_word(word: str) -> str:
+    # Punctuation stays inside what Python reads as a number ("1.50"), and goes from all else.
+    bare = word if _is_number(word) else word.translate(_NO_PUNCTUATION)
+    if _is_number(bare):
+        bare = str(float(bare))
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _span_f1(pred: str, gold: str) -> float:
+    predicted, wanted = set(pred.split()), set(gold.split())
+    numbers = {word for word in wanted if _is_number(word)}
+    if numbers and not numbers & predicted:
+        return 0.0
+    if not predicted or not wanted:
+        return float(predicted == wanted)
+    common = len(predicted & wanted)
+    precision, recall = common / len(predicted), common / len(wanted)
+    # Not 2c/(p+g), whose last bit can differ: the result is rounded, and halves must fall alike.
+    return 2 * precision * recall / (precision + recall) if common else 0.0
+
+
+def _score(record: Record) -> DropScore:
+    return drop_score(spans_of(record["answer"]), [ftfy.fix_text(record["answers"][0])])
+
+
+_SOURCE = "DROP's script as in IRCoT's evaluate.py"
+add_metric(
+    "drop_em",
+    lambda record: _score(record).em,
+    "exact match, DROP as IRCoT uses it: numbers as numbers, canonical answer only",
+    source=_SOURCE,
+)
+add_metric(
+    "drop_f1",
+    lambda record: _score(record).f1,
+    "F1 over sets of words, DROP as IRCoT uses it: a number in the gold must be found",
+    source=_SOURCE,
+)
