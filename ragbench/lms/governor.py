@@ -1,0 +1,46 @@
+"""Governors: what may delay or refuse a call to a model, such as a budget or a rate limit.
+
+The metered engine asks every governor before each attempt and tells it afterwards what came of it.
+A governor that waits blocks the thread of its call alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dspy import LMError
+from dspy.lm15 import LM15Error, Request, Response
+
+
+class CallRefusedError(LMError):
+    """A governor refused the call; nothing was sent. Raised by `Governor.before_call`."""
+
+    default_code = "refused"
+
+
+@dataclass
+class Attempt:
+    """One attempt at a call; the outcome is filled in before `after_call`."""
+
+    model: str
+    request: Request
+    number: int  # 1 for the first
+    latency_s: float = 0.0
+    cost_usd: float | None = None
+    response: Response | None = None
+    error: LM15Error | None = None  # has `retry_after` and `rate_limit_headers`
+
+
+class Governor(Protocol):
+    """Something that watches the calls of an LM; used from many threads at once."""
+
+    def before_call(self, attempt: Attempt) -> None:
+        """Let the attempt pass, make it wait, or refuse it.
+
+        Raises:
+            CallRefusedError: the call must not be made; the question fails with it.
+        """
+
+    def after_call(self, attempt: Attempt) -> None:
+        """Called once for each attempt that `before_call` let pass, whatever came of it."""

@@ -1,0 +1,88 @@
+"""`RagbenchLM`: a `dspy.LM` whose every call is in the ledger, whether sent or cached."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import dspy
+from dspy.lm15 import Response
+
+from ragbench.lms.counting import count, file
+from ragbench.lms.engine import AsyncMeteredEngine, Meter, MeteredEngine
+from ragbench.lms.governor import Governor
+from ragbench.lms.prices import Pricing
+
+
+class RagbenchLM(dspy.LM):
+    """A metered LM; make one with `make_lm`.
+
+    Its `model` names provider, model, and where it matters weights, build and server, because
+    DSPy's cache tells models apart by that string alone.
+    """
+
+    def __init__(self, engine: MeteredEngine, **settings: Any) -> None:
+        super().__init__(
+            engine.identity,
+            engine=engine,
+            async_engine=AsyncMeteredEngine(engine),
+            num_retries=0,  # the engine's own: DSPy's are not counted
+            **settings,
+        )
+
+    @property
+    def metered(self) -> MeteredEngine:
+        """The engine, shared by all copies of this LM."""
+        engine = self.engine
+        assert isinstance(engine, MeteredEngine)
+        return engine
+
+    @property
+    def governors(self) -> list[Governor]:
+        """What may delay or refuse this LM's calls, asked in order; append to it."""
+        return self.metered.governors
+
+    @property
+    def pricing(self) -> Pricing:
+        """How its calls are priced; `pricing.known` says whether a cost limit can be kept."""
+        return self.metered.pricing
+
+    def check(self) -> None:
+        """Do nothing if calls can be made now; cheap, and makes no priced call.
+
+        Raises:
+            LMSetupError: a missing key, an unreachable server, a model it does not have.
+            ModelError: the local model's file cannot be had.
+        """
+        self.metered.wire.check()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
+        return super().__call__(*args, **self._seeded(kwargs))
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """As `__call__`."""
+        return await super().acall(*args, **self._seeded(kwargs))
+
+    def update_history(self, entry: dict[str, Any]) -> None:
+        """File a cached answer; the engine has filed the others. No history is kept."""
+        if entry["usage"]:
+            return
+        response = entry["response"]
+        for candidate in response if isinstance(response, tuple) else (response,):
+            if isinstance(candidate, Response):
+                if candidate.finish_reason == "length":
+                    count("truncated")
+                file(self.model, cached=True, **asdict(Meter.of(candidate)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RagbenchLM:
+        copied = self.copy()
+        assert isinstance(copied, RagbenchLM)
+        return copied
+
+    def _seeded(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        rollout = kwargs.get("rollout_id", self.kwargs.get("rollout_id"))
+        seed = self.kwargs.get("seed")
+        if rollout is None or seed is None or "seed" in kwargs:
+            return kwargs
+        return {**kwargs, "seed": seed + int(rollout)}
