@@ -88,10 +88,14 @@ def total(calls: Iterable[Call]) -> Totals:
 
 @dataclass
 class Path:
-    """Length of the longest chain of calls that had to wait for each other."""
+    """Length of the longest chain of calls that had to wait for each other.
+
+    `cached_s` is the part of `latency_s` that the cache saved this time.
+    """
 
     calls: int = 0
     latency_s: float = 0.0
+    cached_s: float = 0.0
 
 
 @dataclass
@@ -146,6 +150,8 @@ def file_call(call: Call) -> None:
     path: Path = dspy.settings.get(PATH_KEY)
     path.calls += 1
     path.latency_s += call.latency_s
+    if call.cached:
+        path.cached_s += call.latency_s
 
 
 @contextmanager
@@ -174,8 +180,10 @@ def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[R
         branch.join_trace()
     path = dspy.settings.get(PATH_KEY)
     if path is not None:
+        longest = max((branch.path for branch in branches), key=lambda p: p.latency_s)
         path.calls += max(branch.path.calls for branch in branches)
-        path.latency_s += max(branch.path.latency_s for branch in branches)
+        path.latency_s += longest.latency_s
+        path.cached_s += longest.cached_s
     return [future.result() for future in futures]
 
 

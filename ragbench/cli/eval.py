@@ -1,0 +1,38 @@
+"""`ragbench eval`: run a program over questions and print the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ragbench.cli.options import (
+    data_options,
+    lm_options,
+    program_options,
+    retriever_options,
+    run_options,
+    to_config,
+)
+
+
+@click.command("eval")
+@program_options
+@data_options
+@retriever_options
+@lm_options
+@run_options
+def eval_command(**options: Any) -> None:
+    """Run a program over questions and print the table.
+
+    Every question leaves a record as it ends. Give the same command again to continue a run that
+    was cut off: a finished question is never asked twice, a failed one is asked again.
+    """
+    from ragbench.cli.progress import RunProgress
+    from ragbench.experiments.evaluate import evaluate
+    from ragbench.experiments.report import print_run
+
+    config = to_config(**options)
+    with RunProgress() as progress:
+        result = evaluate(config, on_start=progress.start, on_record=progress.update)
+    print_run(result)

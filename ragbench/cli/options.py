@@ -1,0 +1,131 @@
+"""Options that several commands share, and how they become a `RunConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from ragbench.experiments.config import RunConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """`key=value` strings as a mapping; values are read as YAML scalars (6, true, seed)."""
+    import yaml
+
+    found: dict[str, Any] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r} is not of the form name=value", param=param)
+        try:
+            read = yaml.safe_load(value)
+        except yaml.YAMLError:
+            read = value
+        found[key.replace("-", "_")] = value if isinstance(read, dict | list) else read
+    return found
+
+
+def _stack(options: list[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+# No option has a default here: an absent one leaves the config file's value, or RunConfig's own.
+program_options = _stack(
+    [
+        click.option(
+            "--config", "config_file", help="YAML file or shipped name; `inherits:` works."
+        ),
+        click.option(
+            "--program", help="Architecture; see `ragbench list programs`. [default: ircot]"
+        ),
+        click.option(
+            "--set",
+            "set_",
+            multiple=True,
+            callback=_pairs,
+            metavar="KNOB=VALUE",
+            help="A knob of the program; repeat for more.",
+        ),
+        click.option("--k", type=int, help="Passages per search."),
+        click.option("--compiled", type=click.Path(), help="Folder of a compiled program."),
+    ]
+)
+
+data_options = _stack(
+    [
+        click.option("--dataset", help="See `ragbench list datasets`. [default: synthetic]"),
+        click.option("--data-file", type=click.Path(), help="Questions in the official format."),
+        click.option("--corpus-file", type=click.Path(), help="Passages, where kept apart."),
+        click.option("--hub/--no-hub", default=None, help="Take the data from the hub."),
+        click.option("--setting", help="distractor: a question's own passages; pooled: all."),
+        click.option("--view", help="paragraph or chunk. [default: paragraph]"),
+        click.option("--size", type=int, help="Passages of the synthetic world. [default: 2000]"),
+        click.option("--split", help="train, validation or test. [default: test]"),
+        click.option("--limit", type=int, help="First questions; 0 for all. [default: 20]"),
+    ]
+)  # fmt: skip
+
+lm_options = _stack(
+    [
+        click.option("--lm", help="local, local:NAME or .gguf, openai/..., ... [default: local]"),
+        click.option(
+            "--lm-for", multiple=True, callback=_pairs, metavar="ROLE=LM",
+            help="Another LM for one role of the program.",
+        ),
+        click.option("--api-base", help="URL of an OpenAI-compatible server."),
+        click.option("--price", help="in=USD,out=USD per million tokens, where unknown."),
+        click.option("--temperature", type=float, help="[default: 0]"),
+        click.option("--max-tokens", type=int, help="Tokens of one reply. [default: 512]"),
+        click.option("--timeout", type=float, help="Seconds one call may take. [default: 120]"),
+        click.option("--adapter", help="auto, json, chat or xml. [default: auto]"),
+        click.option("--cache/--no-cache", default=None, help="Reuse replies. [default: cache]"),
+    ]
+)  # fmt: skip
+
+retriever_options = _stack(
+    [
+        click.option("--retriever", help="See `ragbench list retrievers`. [default: bm25]"),
+        click.option(
+            "--retriever-set", multiple=True, callback=_pairs, metavar="NAME=VALUE",
+            help="A setting of the retriever; repeat for more.",
+        ),
+    ]
+)  # fmt: skip
+
+run_options = _stack(
+    [
+        click.option("--workers", type=int, help="Questions answered at once. [default: 4]"),
+        click.option("--seed", type=int, help="Seeds everything. [default: 42]"),
+        click.option(
+            "--out", type=click.Path(), help="Run folder. [default: runs/<name of the run>]"
+        ),
+    ]
+)
+
+
+def to_config(config_file: str | None = None, **options: Any) -> RunConfig:
+    """The config of the options given, over the config file if any.
+
+    Raises:
+        RagbenchError: a value that is not allowed.
+    """
+    from ragbench.experiments.config import load_config, make_config
+
+    given = {
+        name.rstrip("_"): value for name, value in options.items() if value not in (None, {}, ())
+    }
+    base = load_config(config_file) if config_file else {}
+    if given.get("limit") == 0:
+        given.pop("limit")
+        base = {**base, "limit": None}
+    return make_config(given, base=base)

@@ -1,0 +1,158 @@
+"""The config of a run: all that decides its records, resolved and checked before it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from ragbench.data.base import DataSpec
+from ragbench.errors import ConfigError
+from ragbench.knobs import Knobs, resolve
+
+#: Fields that change neither a question nor its answer, so they are no part of a run's identity.
+INCIDENTAL = frozenset({"limit", "workers", "cache", "out", "timeout"})
+
+
+class RunConfig(Knobs):
+    """One run: a program with its knobs over a split of a data set, with an LM and a retriever."""
+
+    program: str = Field("ircot", description="architecture; see `ragbench list programs`")
+    set: dict[str, Any] = Field({}, description="knobs of the program")
+    dataset: str = Field("synthetic", description="see `ragbench list datasets`")
+    data_file: Path | None = Field(None, description="questions, in the data set's official format")
+    corpus_file: Path | None = Field(
+        None, description="passages, where the format keeps them apart"
+    )
+    hub: bool = Field(False, description="take the data set from the Hugging Face hub")
+    setting: Literal["distractor", "pooled"] | None = Field(
+        None, description="search a question's own passages, or all; default: the data set's"
+    )
+    view: Literal["paragraph", "chunk"] = Field("paragraph", description="unit of retrieval")
+    size: int = Field(2000, ge=100, le=1_000_000, description="passages of the synthetic world")
+    split: Literal["train", "validation", "test"] = Field("test", description="which questions")
+    limit: int | None = Field(20, ge=1, description="first questions of the split; null for all")
+    lm: str = Field("local", description="LM spec, such as local or openai/gpt-4o-mini")
+    lm_for: dict[str, str] = Field({}, description="role -> LM spec")
+    api_base: str | None = Field(None, description="URL of an OpenAI-compatible server")
+    price: str | None = Field(None, description="in=USD,out=USD per million tokens")
+    temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature")
+    max_tokens: int = Field(512, ge=1, le=1_000_000, description="tokens of one reply at the most")
+    timeout: float = Field(120.0, gt=0, description="seconds one call may take")
+    adapter: Literal["auto", "json", "chat", "xml"] = Field("auto", description="prompt format")
+    retriever: str = Field("bm25", description="see `ragbench list retrievers`")
+    retriever_set: dict[str, Any] = Field({}, description="settings of the retriever")
+    k: int | None = Field(
+        None, ge=1, le=100, description="passages per search; default: the program's"
+    )
+    workers: int = Field(4, ge=1, le=1024, description="questions answered at once")
+    seed: int = Field(42, ge=0, description="seeds the split, the world and the LM")
+    cache: bool = Field(True, description="reuse replies to identical calls")
+    compiled: Path | None = Field(None, description="folder of a compiled program")
+    out: Path | None = Field(None, description="run folder; default: runs/ and the config's name")
+
+    def data_spec(self) -> DataSpec:
+        """The part of the config that decides the data set."""
+        return DataSpec(
+            dataset=self.dataset,
+            setting=self.setting,
+            view=self.view,
+            data_file=self.data_file,
+            corpus_file=self.corpus_file,
+            hub=self.hub,
+            size=self.size,
+            seed=self.seed,
+        )
+
+    def knobs(self) -> dict[str, Any]:
+        """The program's knobs as given, with `k` among them."""
+        return {**({} if self.k is None else {"k": self.k}), **self.set}
+
+    def identity(self) -> dict[str, Any]:
+        """The fields that decide the records, JSON-ready."""
+        return self.model_dump(mode="json", exclude=set(INCIDENTAL))
+
+    def folder(self) -> Path:
+        """The run folder: `out`, or a name that the identity decides."""
+        if self.out is not None:
+            return self.out
+        text = json.dumps(self.identity(), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        variant = str(self.set.get("variant", ""))
+        compiled = "compiled" if self.compiled else ""
+        parts = [self.program, variant, compiled, self.dataset, self.split, self.lm, digest]
+        return Path("runs") / "-".join(re.sub(r"[^\w.]+", "_", p).strip("_") for p in parts if p)
+
+
+def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = None) -> RunConfig:
+    """The config of `given` over `base`; mappings such as `set` are merged key by key.
+
+    Raises:
+        KnobError: an unknown field (with the near name), a wrong type or a value out of bounds.
+    """
+    return resolve(RunConfig, "config", _merge(dict(base or {}), given))
+
+
+def load_config(name: str | Path) -> dict[str, Any]:
+    """The fields that a config file sets, `inherits:` followed; `name` is a path or a shipped name.
+
+    Raises:
+        ConfigError: no such file, not YAML, not a mapping, or a circle of `inherits:`.
+    """
+    return _load(str(name), Path.cwd(), ())
+
+
+def shipped_configs() -> list[str]:
+    """Names of the configs that come with the package, sorted."""
+    folder = resources.files("ragbench.experiments") / "configs"
+    return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
+    path, text = _read(name, folder)
+    if str(path) in seen:
+        raise ConfigError(f"config {name!r} inherits itself: {' -> '.join([*seen, str(path)])}")
+    try:
+        fields = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        where = str(getattr(error, "problem_mark", "")).strip()
+        raise ConfigError(f"config {path} is not YAML: {where or 'unreadable'}") from None
+    if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
+        raise ConfigError(f"config {path} must be a mapping of field: value")
+    parent = fields.pop("inherits", None)
+    if parent is None:
+        return fields
+    if not isinstance(parent, str):
+        raise ConfigError(f"config {path}: inherits must name one config, not {parent!r}")
+    return _merge(_load(parent, path.parent, (*seen, str(path))), fields)
+
+
+def _read(name: str, folder: Path) -> tuple[Path, str]:
+    path = Path(name) if Path(name).is_absolute() else folder / name
+    shipped = resources.files("ragbench.experiments") / "configs" / f"{name}.yaml"
+    try:
+        if path.is_file():
+            return path, path.read_text("utf-8")
+        if re.fullmatch(r"[\w.-]+", name) and shipped.is_file():
+            return Path(str(shipped)), shipped.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {name!r} cannot be read: {error}") from None
+    choices = ", ".join(shipped_configs())
+    raise ConfigError(f"no config {name!r}: give a path to a YAML file or one of {choices}")
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = (
+            {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return merged

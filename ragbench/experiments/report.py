@@ -1,0 +1,105 @@
+"""Tables for people: a run's summary, a comparison. Markup in data has no effect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from ragbench.experiments.evaluate import Evaluation
+
+
+def plain(text: object) -> Text:
+    """`text` as rich prints it: no markup read, control characters shown as blanks."""
+    return Text("".join(c if c.isprintable() else " " for c in str(text)))
+
+
+def console() -> Console:
+    """The console that tables go to; wide enough for them where the output is a file."""
+    found = Console()
+    return found if found.is_terminal else Console(width=120)
+
+
+def print_run(evaluation: Evaluation) -> None:
+    """Print the table of one run, and where its files are."""
+    out = console()
+    out.print(run_table(evaluation))
+    for line in notes(evaluation):
+        out.print(plain(line))
+    out.print(plain(f"records: {evaluation.folder}"))
+
+
+def run_table(evaluation: Evaluation) -> Table:
+    """One row: what ran and what came out."""
+    card, summary = evaluation.card, evaluation.summary
+    identity = card["identity"]
+    table = Table(box=box.MARKDOWN)
+    cells = row(identity, card, summary)
+    for name in cells:
+        table.add_column(name, justify="left" if name in {"program", "data", "lm"} else "right")
+    table.add_row(*(plain(value) for value in cells.values()))
+    return table
+
+
+def row(identity: dict[str, Any], card: dict[str, Any], summary: dict[str, Any]) -> dict[str, str]:
+    """The cells of one run by column name; calls, tokens and cost are as if nothing were cached."""
+    n = max(summary["n"], 1)
+    as_if, latency = summary["as_if"], summary["latency_s"]
+    variant = card["knobs"].get("variant", "")
+    name = identity["program"] + (f" ({variant})" if variant not in ("", "default") else "")
+    tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
+    return {
+        "program": name + (" compiled" if identity.get("compiled") else ""),
+        "data": f"{card['data']['name']} {identity['split']}",
+        "lm": str(card["model"]).rpartition("/")[2],
+        "n": str(summary["n"]),
+        "EM": _score(summary["scores"].get("em")),
+        "F1": _score(summary["scores"].get("f1")),
+        "failed": str(sum(summary["failures"].values())),
+        "calls": f"{as_if['calls'] / n:.1f}",
+        "path": f"{summary['critical_path_calls'] / n:.1f}",
+        "searches": f"{summary['retrievals'] / n:.1f}",
+        "tokens": f"{tokens / n:,.0f}",
+        "cost $": money(as_if["cost_usd"]),
+        "p50 s": f"{latency.get('p50', 0):.1f}",
+        "p95 s": f"{latency.get('p95', 0):.1f}",
+    }
+
+
+def notes(evaluation: Evaluation) -> list[str]:
+    """What the table does not show: failures by class, fall-backs, billing, unreadable lines."""
+    summary, lines = evaluation.summary, []
+    lines.append(
+        "per question: calls, path (calls that had to wait for each other), searches, tokens"
+    )
+    billed = summary["billed"]
+    lines.append(
+        f"billed in the records: {billed['calls']} of {summary['as_if']['calls']} calls, "
+        f"{money(billed['cost_usd'])} $"
+    )
+    if summary["failures"]:
+        found = ", ".join(f"{k} {v}" for k, v in sorted(summary["failures"].items()))
+        lines.append(f"failures, scored 0 and asked again on the next run: {found}")
+    events = {**summary["counts"], "adapter_fallback": summary["as_if"]["fallbacks"]}
+    shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
+    if shown:
+        lines.append(f"counted: {shown}")
+    reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary["stop_reasons"].items()))
+    lines.append(f"ended by: {reasons or 'nothing'}")
+    if evaluation.corrupt:
+        numbers = ", ".join(map(str, evaluation.corrupt))
+        lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
+    return lines
+
+
+def money(usd: float | None) -> str:
+    """A sum in dollars, "unknown" where a price is."""
+    return "unknown" if usd is None else f"{usd:.4f}"
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

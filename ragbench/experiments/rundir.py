@@ -1,0 +1,164 @@
+"""A run folder: `config.json`, `records.jsonl`, `summary.json`, one process at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+import ragbench
+from ragbench.errors import RunError
+
+if TYPE_CHECKING:
+    from ragbench.experiments.setup import Bench
+
+CONFIG = "config.json"
+SUMMARY = "summary.json"
+
+
+class RunDir:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process, making it if need be; the lock dies with the process.
+
+        Raises:
+            RunError: another process holds it, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunError(
+                f"{self.path} is in use by another process; wait for it or give --out"
+            ) from None
+        except OSError as error:
+            raise RunError(f"cannot use the run folder {self.path}: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def claim(self, bench: Bench) -> None:
+        """Write the folder's config, or check that the one there is of the same run.
+
+        Raises:
+            RunError: the folder holds a run of another config or other data.
+        """
+        mine = card(bench)
+        if (self.path / CONFIG).exists():
+            self._check_same(self.config(), mine)
+        elif (self.path / "records.jsonl").exists():
+            raise RunError(f"{self.path} has records but no {CONFIG}; give another --out")
+        write_json(self.path / CONFIG, mine)
+
+    def config(self) -> dict[str, Any]:
+        """What `config.json` holds.
+
+        Raises:
+            RunError: it is missing or unreadable.
+        """
+        return self._read(CONFIG)
+
+    def summary(self) -> dict[str, Any]:
+        """What `summary.json` holds.
+
+        Raises:
+            RunError: it is missing or unreadable.
+        """
+        return self._read(SUMMARY)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        if not path.is_file():
+            raise RunError(f"{self.path} is not a run folder: it has no {name}")
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {path}: {error}") from None
+        if not isinstance(found, dict):
+            raise RunError(f"cannot read {path}: it is not a JSON object")
+        return found
+
+    def _check_same(self, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+        old, new = theirs.get("identity", {}), mine["identity"]
+        changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        if changed:
+            key = changed[0]
+            more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            raise RunError(
+                f"{self.path} holds a run with {key}={old.get(key)!r}, not {new.get(key)!r}{more}; "
+                "give another --out"
+            )
+        if theirs.get("data") != mine["data"]:
+            raise RunError(f"{self.path} holds a run over other data; give another --out")
+
+
+def card(bench: Bench) -> dict[str, Any]:
+    """The run card: everything resolved, with versions and the identity of the data."""
+    return {
+        "identity": bench.config.identity(),
+        "limit": bench.config.limit,
+        "workers": bench.config.workers,
+        "cache": bench.config.cache,
+        "knobs": bench.program.knobs.model_dump(mode="json"),
+        "retriever": bench.retriever.settings.model_dump(mode="json"),
+        "model": bench.lm.model,
+        "adapter": type(bench.adapter).__name__,
+        "data": {"name": bench.dataset.name, "digest": bench.dataset.digest},
+        "data_card": dict(bench.dataset.card),
+        "versions": {
+            "ragbench": ragbench.__version__,
+            "dspy": version("dspy"),
+            "python": platform.python_version(),
+        },
+        "git": _git_revision(),
+    }
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` as JSON in one step: a reader sees the old file or the new one.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _git_revision() -> str | None:
+    folder = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

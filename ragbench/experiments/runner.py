@@ -1,0 +1,142 @@
+"""Runs a config: `dspy.Evaluate` over the questions that have no finished record yet.
+
+Each question gets a ledger of its own and leaves exactly one record, written before the next
+question starts on that worker. Whatever a question raises is its record's failure, so Evaluate
+sees no error and loses nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+import dspy.evaluate.evaluate as dspy_evaluate
+from dspy.utils.parallelizer import ParallelExecutor
+
+from ragbench.errors import RunError
+from ragbench.experiments.failures import classify
+from ragbench.experiments.records import Loaded, Record, RecordWriter, make_record, read_records
+from ragbench.experiments.rundir import RunDir
+from ragbench.experiments.setup import Bench
+from ragbench.experiments.summary import score_record
+from ragbench.ledger import open_ledger
+
+#: Called after each record with the record, the number finished and the number in all.
+OnRecord = Callable[[Record, int, int], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where the run is, its records by question, and the lines that could not be read before it."""
+
+    folder: RunDir
+    loaded: Loaded
+
+
+def run(bench: Bench, *, on_record: OnRecord | None = None) -> RunResult:
+    """Answer every question of `bench` that has no finished record, and give all records.
+
+    Raises:
+        RunError: the folder holds a run of another config, is in use, or cannot be written.
+        KeyboardInterrupt: the user stopped it; every finished question has its record.
+    """
+    folder = RunDir(bench.config.folder())
+    with folder.locked():
+        folder.claim(bench)
+        before = read_records(folder.path)
+        todo = [e for e in bench.examples if e.qid not in before.finished]
+        with RecordWriter(folder.path) as writer, bench.active():
+            _evaluate(bench, todo, writer, on_record)
+        loaded = read_records(folder.path)
+        loaded.corrupt = before.corrupt
+        return RunResult(folder, loaded)
+
+
+def _evaluate(
+    bench: Bench,
+    todo: Sequence[dspy.Example],
+    writer: RecordWriter,
+    on_record: OnRecord | None,
+) -> None:
+    if not todo:
+        return
+    asker = _Asker(bench.program, {e.qid: e for e in todo}, writer, on_record, len(todo))
+    devset = [
+        dspy.Example(qid=e.qid, question=e.question).with_inputs("qid", "question") for e in todo
+    ]
+    evaluate = dspy.Evaluate(
+        devset=devset,
+        metric=lambda example, prediction, trace=None: prediction.score,
+        num_threads=bench.config.workers,
+        display_progress=False,
+        max_errors=10**9,
+    )
+    with _no_stragglers():
+        evaluate(asker)
+    if asker.broken is not None:
+        raise asker.broken
+
+
+class _Asker(dspy.Module):
+    """Asks the program one question and writes the record, whatever happens.
+
+    Holds no predictor of its own and is never compiled: it hides errors and traces on purpose.
+    """
+
+    def __init__(
+        self,
+        program: dspy.Module,
+        examples: dict[str, dspy.Example],
+        writer: RecordWriter,
+        on_record: OnRecord | None,
+        n: int,
+    ) -> None:
+        super().__init__()
+        self._ask, self._examples, self._writer = program, examples, writer
+        self._on_record, self._n, self._done = on_record, n, 0
+        self.broken: RunError | None = None
+
+    def forward(self, qid: str, question: str) -> dspy.Prediction:
+        if self.broken is not None:  # the disk is full: ask nothing that cannot be kept
+            return dspy.Prediction(score=0.0)
+        record = ask(self._ask, self._examples[qid])
+        try:
+            self._writer.write(record)
+        except RunError as error:
+            self.broken = error
+            return dspy.Prediction(score=0.0)
+        self._done += 1
+        if self._on_record:
+            self._on_record(record, self._done, self._n)
+        return dspy.Prediction(score=record["scores"].get("f1") or 0.0)
+
+
+def ask(program: dspy.Module, example: dspy.Example) -> Record:
+    """The scored record of `program` on `example`; an error becomes its failure."""
+    prediction, failure = None, None
+    with open_ledger() as ledger, dspy.context(trace=None):
+        start = time.perf_counter()
+        try:
+            prediction = program(question=example.question)
+        except Exception as error:  # failures are data; only this place catches them all
+            failure = classify(error)
+        latency = time.perf_counter() - start
+    record = make_record(example, prediction, ledger, latency_s=latency, failure=failure)
+    record["scores"] = score_record(record)
+    return record
+
+
+@contextmanager
+def _no_stragglers() -> Iterator[None]:
+    """Keep Evaluate from asking a slow question twice: it re-submits one after 120 s."""
+    original: Any = dspy_evaluate.ParallelExecutor
+    dspy_evaluate.ParallelExecutor = functools.partial(ParallelExecutor, timeout=0)
+    try:
+        yield
+    finally:
+        dspy_evaluate.ParallelExecutor = original

@@ -1,0 +1,126 @@
+"""From a config to the things that run: data, retriever, LM, adapter, program."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dspy
+
+from ragbench.data import load_dataset
+from ragbench.data.base import Dataset
+from ragbench.errors import ConfigError, KnobError
+from ragbench.experiments.config import RunConfig
+from ragbench.lms import configure_cache, make_adapter, make_lm
+from ragbench.programs import PROGRAMS
+from ragbench.programs.base import RAGProgram
+from ragbench.programs.trace import ROLE_LMS_KEY
+from ragbench.retrievers.base import Retriever
+from ragbench.retrievers.factory import make_retriever
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a run needs; `examples` are the chosen questions, in order."""
+
+    config: RunConfig
+    dataset: Dataset
+    examples: Sequence[dspy.Example]
+    retriever: Retriever
+    program: RAGProgram
+    lm: dspy.LM
+    role_lms: dict[str, dspy.LM]
+    adapter: dspy.Adapter
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The LM, its adapter and quiet defaults, for the calls made inside the block."""
+        with dspy.context(
+            lm=self.lm,
+            adapter=self.adapter,
+            warn_on_type_mismatch=False,
+            max_errors=10**9,
+            num_threads=self.config.workers,
+            **{ROLE_LMS_KEY: self.role_lms},
+        ):
+            yield
+
+
+def check(config: RunConfig) -> type[RAGProgram]:
+    """The program class, after all that can be checked without loading anything.
+
+    Raises:
+        RagbenchError: an unknown name or a knob that is not allowed.
+    """
+    program = PROGRAMS.get(config.program)
+    if config.k is not None and "k" not in program.Knobs.model_fields:
+        raise KnobError(f"{config.program} has no knob 'k'; leave --k out")
+    program.resolve_knobs(config.knobs())
+    return program
+
+
+def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
+    """The questions of the config's split, cut to its limit.
+
+    Raises:
+        ConfigError: the split is empty.
+    """
+    examples = dataset.splits.get(config.split, ())
+    if not examples:
+        full = ", ".join(f"{name} ({len(rows)})" for name, rows in dataset.splits.items() if rows)
+        raise ConfigError(
+            f"{dataset.name} has no {config.split} questions; it has {full or 'none'}"
+        )
+    return examples[: config.limit]
+
+
+def build(config: RunConfig) -> Bench:
+    """Everything the run needs, checked; cheap checks come first.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    quiet()
+    program = check(config)
+    dataset = load_dataset(config.data_spec())
+    examples = choose(dataset, config)
+    configure_cache()
+    lm = _lm(config, config.lm, api_base=config.api_base)
+    roles = {role: _lm(config, spec) for role, spec in config.lm_for.items()}
+    retriever = make_retriever(
+        config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
+    )
+    return Bench(
+        config=config,
+        dataset=dataset,
+        examples=examples,
+        retriever=retriever,
+        program=program(retriever, **config.knobs()),
+        lm=lm,
+        role_lms=roles,
+        adapter=make_adapter(config.adapter, lm),
+    )
+
+
+def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> Any:
+    lm = make_lm(
+        spec,
+        api_base=api_base,
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        cache=config.cache,
+        seed=config.seed,
+        timeout=config.timeout,
+        price=config.price,
+    )
+    lm.check()
+    return lm
+
+
+def quiet() -> None:
+    """Keep libraries from writing to the terminal: what they say is in the records."""
+    for name in ("dspy", "httpx", "openai", "anthropic", "optuna", "bm25s", "LiteLLM"):
+        logging.getLogger(name).setLevel(logging.ERROR)

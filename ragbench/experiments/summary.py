@@ -1,0 +1,94 @@
+"""Summaries: everything a table shows of a run, computed from its records alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ragbench.experiments.records import Record
+from ragbench.ledger import Ledger, Totals, total
+from ragbench.metrics import get_metric
+
+#: Metrics that every run shows; all others are computed on request.
+HEADLINE = ("em", "f1")
+
+
+def score_record(record: Mapping[str, Any]) -> dict[str, float | None]:
+    """The headline scores of one record, in [0, 1]; a failed record has the worst."""
+    return {name: get_metric(name).score(record) for name in HEADLINE}
+
+
+def summarize(records: Iterable[Record]) -> dict[str, Any]:
+    """The summary of a run, JSON-ready.
+
+    Scores are means over all records, failures as the worst. Tokens, cost and calls come in two
+    sets: `billed` (what this run sent to a server) and `as_if` (as if nothing had been cached).
+    Latency is in seconds per question, with what the cache saved added back; `cost_usd` None means
+    a price is unknown.
+    """
+    records = sorted(records, key=lambda r: str(r["qid"]))
+    ledgers = [Ledger.from_dict(record["ledger"]) for record in records]
+    calls = [call for ledger in ledgers for call in ledger.calls]
+    return {
+        "n": len(records),
+        "scores": _scores(records),
+        "failures": dict(Counter(r["failure"]["boundary"] for r in records if r["failure"])),
+        "stop_reasons": dict(Counter(r["stop_reason"] for r in records if r["stop_reason"])),
+        "counts": _counts(records),
+        "billed": _totals(total(call for call in calls if not call.cached)),
+        "as_if": _totals(total(calls)),
+        "by_signature": _by_signature(ledgers),
+        "critical_path_calls": sum(ledger.path.calls for ledger in ledgers),
+        "retrievals": sum(len(record["searches"]) for record in records),
+        "latency_s": _quantiles([record["latency_s"] for record in records]),
+    }
+
+
+def _scores(records: Sequence[Record]) -> dict[str, float]:
+    if not records:
+        return {}
+    columns = {name: [score_record(r)[name] or 0.0 for r in records] for name in HEADLINE}
+    return {name: round(float(np.mean(column)), 6) for name, column in columns.items()}
+
+
+def _counts(records: Sequence[Record]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts.update(record["counts"])
+    return dict(sorted(counts.items()))
+
+
+def _totals(totals: Totals) -> dict[str, Any]:
+    cost = totals.cost_usd
+    return {
+        "calls": totals.calls,
+        "failed_calls": totals.failed,
+        "attempts": totals.attempts,
+        "fallbacks": totals.fallbacks,
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
+        "cost_usd": None if cost is None else round(cost, 8),
+    }
+
+
+def _by_signature(ledgers: Sequence[Ledger]) -> dict[str, dict[str, int]]:
+    rows: dict[str, Counter[str]] = {}
+    for ledger in ledgers:
+        for call in ledger.calls:
+            row = rows.setdefault(call.signature or call.kind, Counter())
+            row.update(calls=1, tokens=call.prompt_tokens + call.completion_tokens)
+    return {name: dict(rows[name]) for name in sorted(rows)}
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    p50, p95 = np.quantile(values, [0.5, 0.95])
+    return {
+        "mean": round(float(np.mean(values)), 3),
+        "p50": round(float(p50), 3),
+        "p95": round(float(p95), 3),
+    }
