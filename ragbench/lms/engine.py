@@ -70,10 +70,10 @@ class Retries:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_random", random.Random(self.seed))
 
-    def wait_s(self, error: LM15Error, number: int) -> float | None:
+    def wait_s(self, error: Exception, number: int) -> float | None:
         """Seconds to wait after attempt `number` failed with `error`; None to give up."""
         limit = self.timeouts if isinstance(error, lm15.TimeoutError) else self.limit
-        if number > limit or not isinstance(error, _TRANSIENT):
+        if number > limit or not (isinstance(error, LM15Error) and isinstance(error, _TRANSIENT)):
             return None
         jitter = self._random.random()
         if error.retry_after is not None:
@@ -150,7 +150,7 @@ class MeteredEngine:
             try:
                 tried.response = _with_usage(self.wire.complete(tried.request), tried.request)
                 tried.cost_usd = self.pricing.cost(tried.request, tried.response)
-            except LM15Error as error:
+            except Exception as error:  # filed, and raised again by `complete`
                 tried.error = error
             tried.latency_s = time.perf_counter() - start
         finally:

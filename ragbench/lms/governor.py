@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dspy import LMError
-from dspy.lm15 import LM15Error, Request, Response
+from dspy.lm15 import Request, Response
 
 
 class CallRefusedError(LMError):
@@ -29,7 +29,7 @@ class Attempt:
     latency_s: float = 0.0
     cost_usd: float | None = None
     response: Response | None = None
-    error: LM15Error | None = None  # has `retry_after` and `rate_limit_headers`
+    error: Exception | None = None  # an `LM15Error` has `retry_after` and `rate_limit_headers`
 
 
 class Governor(Protocol):

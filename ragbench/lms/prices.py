@@ -95,6 +95,6 @@ def parse_price(text: str) -> FixedPrice:
         good = False
     if not good:
         raise LMSetupError(
-            f"price {text!r} is not understood; give US dollars per million tokens, in=0.15,out=0.60"
+            f"price {text!r} is not understood; give US dollars per million tokens: in=0.15,out=0.6"
         )
     return FixedPrice(values["in"] / 1e6, values["out"] / 1e6)
