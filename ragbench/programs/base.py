@@ -41,6 +41,7 @@ __all__ = [
     "StopReason",
     "Trace",
     "chain_of_thought",
+    "named",
     "predict",
 ]
 
@@ -67,17 +68,23 @@ class ProgramKnobs(Knobs):
     )
 
 
-def predict(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
-    """A `dspy.Predict` that remembers the name and role of its signature for the ledger."""
-    return _named(dspy.Predict(signature, **config), signature)
+def predict(
+    signature: type[dspy.Signature], *, like: type[dspy.Signature] | None = None, **config: Any
+) -> dspy.Module:
+    """A `dspy.Predict` that remembers the name and role of its signature for the ledger.
+
+    `like` is the declared signature that `signature` was derived from, whose name it lost.
+    """
+    return named(dspy.Predict(signature, **config), like or signature)
 
 
 def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
     """A `dspy.ChainOfThought` that remembers the name and role of its signature for the ledger."""
-    return _named(dspy.ChainOfThought(signature, **config), signature)
+    return named(dspy.ChainOfThought(signature, **config), signature)
 
 
-def _named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
+def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
+    """`module`, with the name and role that the ledger files its calls under."""
     # An optimizer replaces the signature by one without its name, so the name is kept beside it.
     module.rb_signature = signature.__name__
     module.rb_role = role_of(signature)

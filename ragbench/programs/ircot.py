@@ -3,20 +3,25 @@
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
 passages so far, then searches with it. Variants:
 
-- `seed`: the simplified specification. No first search (the first sentence comes from memory; turn
-on   `initial_retrieval` to see what that costs), k=3, at most 5 sentences, the chain itself
-answers.
-- `paper`: a first search with the question, one sentence a round, a query from the last sentence
-that   is not a mere inference, at most 15 paragraphs and 10 sentences, and a separate reader that
-sees the   paragraphs but not the chain. The published few-shot demonstrations are left to
-`compile`; a typed   `done` replaces the answer-phrase regular expression.
-- `flash`: as FlashRAG and HippoRAG run it. Few rounds, whole thoughts, every passage ranked by the
-  best score it ever had, the chain answers.
+- `seed`: the simplified specification. No first search (the first sentence comes from memory;
+  `initial_retrieval` shows what that costs), k=3, at most 5 sentences, the chain itself answers.
+- `paper`: a first search with the question; one sentence a round, at most 10; a query from the last
+  sentence that is not a mere inference, without question words; paragraphs of at most 600 words,
+  shown up to 350, at most 15, near-duplicates dropped; and a separate reader that sees the
+  paragraphs but not the chain. The published demonstrations are left to `compile`.
+- `flash`: as FlashRAG and HippoRAG run it: few rounds, whole thoughts, every passage ranked by the
+  best score it ever had, and the chain answers.
+
+A typed `done` stands beside the answer phrase ("the answer is ...") as the sign to stop. Where
+nothing was searched, as when the first sentence cannot be read, the question is searched before the
+forced answer.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from difflib import SequenceMatcher
 from typing import Literal
 
 import dspy
@@ -30,13 +35,15 @@ from ragbench.programs.base import (
     chain_of_thought,
     predict,
 )
+from ragbench.programs.drivers import first_sentence
 from ragbench.programs.trace import StopReason, Trace, render
 from ragbench.retrievers.base import Passage, Retriever
 from ragbench.signatures.answering import AnswerFromContext, AnswerWithHints
 from ragbench.signatures.reasoning import CoTStep
 
 _INFERENCE = re.compile(r"^(thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\d", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])\s+(?=[A-Z\"'(])")
+_QUESTION_WORDS = re.compile(r"\b(who|what|when|where|why|which|how|does|is)\b|\?", re.IGNORECASE)
+_ANSWER_PHRASE = re.compile(r"\banswer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
 
 
 class IRCoTKnobs(ProgramKnobs):
@@ -49,8 +56,13 @@ class IRCoTKnobs(ProgramKnobs):
     query_from: Literal["last_thought", "non_reasoning"] = Field(
         "last_thought", description="which sentence becomes the next query"
     )
+    strip_question_words: bool = Field(False, description="leave who, what, ... out of queries")
     one_sentence: bool = Field(True, description="cut each thought to its first sentence")
-    keep: Literal["first", "best"] = Field("first", description="which passages survive the cap")
+    keep: Literal["first", "first_distinct", "best"] = Field(
+        "first", description="which passages survive the cap"
+    )
+    shown_words: int = Field(100_000, ge=10, description="words shown of a passage")
+    passage_words: int = Field(100_000, ge=10, description="longer passages are left out")
     separate_reader: bool = Field(False, description="a second reader answers from the passages")
 
 
@@ -71,6 +83,10 @@ class IRCoT(RAGProgram):
             "max_steps": 10,
             "initial_retrieval": True,
             "query_from": "non_reasoning",
+            "strip_question_words": True,
+            "keep": "first_distinct",
+            "shown_words": 350,
+            "passage_words": 600,
             "separate_reader": True,
         },
         "flash": {
@@ -94,8 +110,10 @@ class IRCoT(RAGProgram):
         """Rounds of one thought and one search, then an answer."""
         answer, reason = self._chain(trace)
         if self.knobs.separate_reader or not answer:
-            answer = self.force(trace)
-        return trace.prediction(answer, reason)
+            if not trace.searches:
+                self._search(trace, trace.question)
+            answer = self.force(trace) or answer
+        return trace.prediction(answer, reason, passages=self._kept(trace))
 
     def force(self, trace: Trace) -> str:
         """The reader's answer from the passages, or a forced one that also sees the chain."""
@@ -112,8 +130,8 @@ class IRCoT(RAGProgram):
 
     def _chain(self, trace: Trace) -> tuple[str, StopReason]:
         if self.knobs.initial_retrieval:
-            trace.search(trace.question, k=self.knobs.k)
-        for _ in range(self.knobs.max_steps):
+            self._search(trace, trace.question)
+        for left in reversed(range(self.knobs.max_steps)):
             thoughts = _thoughts(trace)
             step = trace.ask(
                 self.think,
@@ -125,16 +143,27 @@ class IRCoT(RAGProgram):
             thought = step.thought.strip()
             if self.knobs.one_sentence:
                 thought = first_sentence(thought)
-            answer = step.answer.strip() if step.done else ""
-            if answer:
+            done, answer = _ending(step, thought)
+            if done:
                 trace.step("think", thought=thought, observation=answer, notes={"done": True})
                 return answer, "answered"
             if not thought or thought in thoughts:
-                return "", "no_progress"
-            query = self._query(trace.question, [*thoughts, thought])
-            found = trace.search(query, k=self.knobs.k)
-            trace.step("think", thought=thought, input=query, pids=tuple(p.pid for p in found))
+                return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
+            self._follow(trace, [*thoughts, thought], last=not left)
         return "", "max_steps"
+
+    def _follow(self, trace: Trace, thoughts: list[str], *, last: bool) -> None:
+        if last and self.knobs.initial_retrieval:  # one search a sentence, the first one included
+            trace.step("think", thought=thoughts[-1])
+            return
+        query = self._query(trace.question, thoughts)
+        found = self._search(trace, query)
+        trace.step("think", thought=thoughts[-1], input=query, pids=tuple(p.pid for p in found))
+
+    def _search(self, trace: Trace, query: str) -> list[Passage]:
+        if self.knobs.strip_question_words:
+            query = " ".join(_QUESTION_WORDS.sub(" ", query).split()) or query
+        return trace.search(query, k=self.knobs.k)
 
     def _query(self, question: str, thoughts: list[str]) -> str:
         if self.knobs.query_from == "last_thought":
@@ -142,16 +171,24 @@ class IRCoT(RAGProgram):
         facts = [t for t in thoughts if not _INFERENCE.search(t)]
         return facts[-1] if facts else question
 
+    def _kept(self, trace: Trace) -> list[Passage]:
+        passages = _by_best_score(trace) if self.knobs.keep == "best" else trace.passages
+        short = [p for p in passages if len(p.text.split()) <= self.knobs.passage_words]
+        if self.knobs.keep == "first_distinct":
+            short = _distinct(short)
+        return short[: self.knobs.max_passages]
+
     def _context(self, trace: Trace) -> list[str]:
-        passages = trace.passages
-        if self.knobs.keep == "best":
-            passages = _by_best_score(trace)
-        return render(passages[: self.knobs.max_passages], max_tokens=self.knobs.context_tokens)
+        shown = [_cut(passage, self.knobs.shown_words) for passage in self._kept(trace)]
+        return render(shown, max_tokens=self.knobs.context_tokens)
 
 
-def first_sentence(text: str) -> str:
-    """The first sentence of `text`, by its first end mark before a capital; all of it if none."""
-    return _SENTENCE_END.split(text.strip(), maxsplit=1)[0].strip()
+def _ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
+    """Whether the chain ends here, and the answer it gives, which may be blank."""
+    phrase = _ANSWER_PHRASE.search(thought)
+    stated = phrase[1].strip() if phrase else ""
+    answer = step.answer.strip() if step.done else ""
+    return bool(step.done or stated), answer or stated
 
 
 def _thoughts(trace: Trace) -> list[str]:
@@ -164,3 +201,23 @@ def _by_best_score(trace: Trace) -> list[Passage]:
         for pid, score in search.hits:
             best[pid] = max(score, best.get(pid, score))
     return sorted(trace.passages, key=lambda p: -best[p.pid])
+
+
+def _distinct(passages: list[Passage]) -> list[Passage]:
+    kept: list[Passage] = []
+    for passage in passages:
+        if not any(_alike(passage.title, p.title) and _alike(passage.text, p.text) for p in kept):
+            kept.append(passage)
+    return kept
+
+
+def _alike(a: str, b: str) -> bool:
+    match = SequenceMatcher(None, a, b, autojunk=False)
+    return match.real_quick_ratio() >= 0.9 and match.quick_ratio() >= 0.9 and match.ratio() >= 0.9
+
+
+def _cut(passage: Passage, words: int) -> Passage:
+    parts = passage.text.split()
+    if len(parts) <= words:
+        return passage
+    return replace(passage, text=" ".join(parts[:words]) + " ...")

@@ -253,11 +253,21 @@ class Trace:
         with self._lock:
             self.counts[event] += n
 
-    def prediction(self, answer: str, stop_reason: StopReason, **extra: Any) -> dspy.Prediction:
-        """The result of `forward`; `extra` may hold citations, plan, facts, tree."""
+    def prediction(
+        self,
+        answer: str,
+        stop_reason: StopReason,
+        *,
+        passages: Sequence[Passage] | None = None,
+        **extra: Any,
+    ) -> dspy.Prediction:
+        """The result of `forward`; `extra` may hold citations, plan, facts, tree.
+
+        `passages` are the program's own ranking, where it makes one; else all seen, in order.
+        """
         return dspy.Prediction(
             answer=answer,
-            passages=self.passages,
+            passages=self.passages if passages is None else list(passages),
             steps=list(self.steps),
             searches=list(self.searches),
             stop_reason=stop_reason,

@@ -44,3 +44,7 @@ class VanillaRAG(RAGProgram):
         context = render(passages, max_tokens=self.knobs.context_tokens)
         answer = trace.answer(self.answer, context=context, question=trace.question)
         return trace.prediction(answer, "answered")
+
+    def force(self, trace: Trace) -> str:
+        """An answer without passages, where not even one search is allowed."""
+        return trace.answer(self.answer, last=True, context=[], question=trace.question)

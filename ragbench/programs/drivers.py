@@ -1,0 +1,81 @@
+"""What two or more programs share: fusing searches, reading confidences, comparing questions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ragbench.metrics.text import tokens
+from ragbench.retrievers.base import Passage
+
+Fusion = Literal["rrf", "max_score"]
+
+#: The constant of reciprocal rank fusion (Cormack et al. 2009).
+RRF_K = 60
+
+
+def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]:
+    """The union of ranked `lists`, best first; equals stand in the order first seen.
+
+    `rrf` scores a passage by the sum of 1 / (60 + rank) over the lists, `max_score` by its best
+    score, which compares queries fairly only where scores are on one scale (cosine, not BM25).
+    """
+    scores: dict[str, float] = {}
+    found: dict[str, Passage] = {}
+    for passages in lists:
+        for rank, passage in enumerate(passages, start=1):
+            pid = passage.pid
+            found.setdefault(pid, passage)
+            if fusion == "rrf":
+                scores[pid] = scores.get(pid, 0.0) + 1 / (RRF_K + rank)
+            else:
+                scores[pid] = max(scores.get(pid, passage.score), passage.score)
+    best = sorted(found.values(), key=lambda p: -scores[p.pid])  # stable
+    return [passage.scored(scores[passage.pid]) for passage in best]
+
+
+def jaccard(a: str, b: str) -> float:
+    """Shared words of the normalised texts over all their words, in [0, 1]; 1 for two blanks."""
+    one, other = set(tokens(a)), set(tokens(b))
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def unit(value: Any, *, default: float = 0.0) -> float:
+    """A stated confidence as a number in [0, 1]; above 1 up to 100 is read as percent.
+
+    What is no number gives `default`.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return default
+    if math.isnan(number):
+        return default
+    return min(max(number / 100 if 1 < number <= 100 else number, 0.0), 1.0)
+
+
+def sentences_of(passage: Passage) -> Sequence[str]:
+    """The sentences of a passage; of one without a list of them, split at end marks."""
+    return passage.sentences or _SENTENCE_END.split(passage.text.strip())
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of `text`, by its first end mark before a capital; all of it if none."""
+    return _SENTENCE_END.split(text.strip(), maxsplit=1)[0].strip()
+
+
+def is_answer(text: str) -> bool:
+    """Whether `text` commits itself: not blank, nor a word for not knowing."""
+    said = " ".join(tokens(text))
+    return bool(said) and not _NO_ANSWER.match(said)
+
+
+# An end mark after a lower-case word, so that initials ("J. R. Smith") do not end a sentence.
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"'][.!?])\s+(?=[A-Z\"'(])")
+_NO_ANSWER = re.compile(
+    r"(unknown|none|na|n a|null|nothing|no answer|noanswer|unclear|unanswerable|undetermined"
+    r"|not (known|found|mentioned|stated|specified|provided|given|available|enough|sure|clear).*"
+    r"|(no|insufficient) (information|evidence|data).*|(i )?(do not|dont|cannot|cant) \w+.*)$"
+)

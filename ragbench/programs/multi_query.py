@@ -1,0 +1,74 @@
+"""Multi-query RAG: rewrite the question a few ways, search with all, fuse, and read once.
+
+The flow of LookaheadRAG's baseline, with RAG-Fusion's reciprocal rank fusion (Rackauckas 2024,
+arXiv:2402.03367) as the default, since raw BM25 scores of different queries cannot be compared. A
+reply that cannot be parsed leaves the question alone as the query, even if `include_original` is
+off: the program then does what `vanilla` does.
+"""
+
+from __future__ import annotations
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, predict
+from ragbench.programs.drivers import Fusion, fuse
+from ragbench.programs.trace import Trace, render
+from ragbench.retrievers.base import Retriever
+from ragbench.signatures.answering import AnswerFromContext
+from ragbench.signatures.querying import ExpandQueries, QueryMode
+
+
+class MultiQueryKnobs(ProgramKnobs):
+    """Knobs of `multi_query`."""
+
+    k: int = Field(3, ge=1, le=100, description="passages per query")
+    n_queries: int = Field(3, ge=1, le=20, description="queries written for the question")
+    include_original: bool = Field(True, description="search with the question as well")
+    mode: QueryMode = Field("paraphrase", description="kind of queries written")
+    fusion: Fusion = Field("rrf", description="by summed reciprocal ranks, or by the best score")
+    max_passages: int = Field(10, ge=1, le=1000, description="passages kept after fusion")
+    temperature: float = Field(0.3, ge=0, le=2, description="of the call that writes the queries")
+
+
+@PROGRAMS.register("multi_query")
+class MultiQueryRAG(RAGProgram):
+    """Search with several wordings of the question, then answer from the fused passages."""
+
+    name = "multi_query"
+    family = "workflow"
+    paper = "arXiv:2402.03367"
+    calls = "2"
+    Knobs = MultiQueryKnobs
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.expand = predict(ExpandQueries, temperature=self.knobs.temperature)
+        self.answer = predict(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """One call for queries, the searches at once, one call to answer."""
+        queries = self._queries(trace)
+        found = trace.search_many(queries, k=self.knobs.k)
+        passages = fuse(found, fusion=self.knobs.fusion)[: self.knobs.max_passages]
+        context = render(passages, max_tokens=self.knobs.context_tokens)
+        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return trace.prediction(answer, "answered", passages=passages)
+
+    def force(self, trace: Trace) -> str:
+        """An answer from what the searches allowed for found."""
+        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+
+    def _queries(self, trace: Trace) -> list[str]:
+        reply = trace.ask(
+            self.expand,
+            otherwise={"queries": []},
+            question=trace.question,
+            mode=self.knobs.mode,
+            n=self.knobs.n_queries,
+        )
+        written = [" ".join(query.split()) for query in reply.queries[: self.knobs.n_queries]]
+        trace.step("plan", observation="\n".join(written))
+        queries = [trace.question] if self.knobs.include_original else []
+        return list(dict.fromkeys([*queries, *filter(None, written)])) or [trace.question]
