@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from ragbench.ledger import CALLER_KEY
 from ragbench.lms.engine import Capabilities, MeteredEngine, Retries
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.prices import FixedPrice, UnknownPrice, parse_price
+from ragbench.lms.prices import UnknownPrice, parse_price
 
 Reply = Mapping[str, Any] | str | Exception
 
@@ -94,11 +94,7 @@ class ScriptedLM(RagbenchLM):
         engine = MeteredEngine(
             wire,
             f"scripted/{name}",
-            pricing=FixedPrice()
-            if price == ""
-            else parse_price(price)
-            if price
-            else UnknownPrice(),
+            pricing=parse_price(price) if price else UnknownPrice(),
             retries=Retries(limit=retries, timeouts=retries),
             capabilities=Capabilities(response_schema=schema, params=params),
             sleep=lambda seconds: None,
@@ -192,11 +188,12 @@ def _formatted(reply: Mapping[str, Any], asked: Asked) -> str:
     chat = asked.request.config.response_format is None and "[[ ## completed ## ]]" in asked.prompt
     if not chat:
         return json.dumps(values, default=_jsonable)
-    sections = [
-        f"[[ ## {name} ## ]]\n{value if isinstance(value, str) else json.dumps(value, default=_jsonable)}"
-        for name, value in values.items()
-    ]
+    sections = [f"[[ ## {name} ## ]]\n{_text(value)}" for name, value in values.items()]
     return "\n\n".join([*sections, "[[ ## completed ## ]]"])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=_jsonable)
 
 
 def _jsonable(value: Any) -> Any:

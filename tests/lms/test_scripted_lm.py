@@ -1,6 +1,6 @@
 """The scripted LM that other tests rest on."""
 
-from typing import Literal
+from typing import Literal, cast
 
 import dspy
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from ragbench.ledger import open_ledger
 from ragbench.programs.base import chain_of_thought, predict
 from ragbench.programs.trace import Budget, Trace
-from ragbench.retrievers.base import Passage, Retriever
+from ragbench.retrievers.base import Retriever
 from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible, rate_limited
 
 
@@ -51,15 +51,9 @@ def test_by_default_every_field_gets_a_plausible_value(adapter: dspy.Adapter) ->
 
 
 def test_calls_are_filed_with_tokens_price_signature_and_role() -> None:
-    class Silent(Retriever):
-        name = "silent"
-
-        def search(self, query: str, *, k: int) -> list[Passage]:
-            return []
-
     lm = ScriptedLM(price="in=1,out=2")
     with dspy.context(lm=lm, adapter=dspy.JSONAdapter()), open_ledger() as ledger:
-        trace = Trace("q", Silent(), Budget(10, 10))
+        trace = Trace("q", cast(Retriever, None), Budget(10, 10))
         trace.ask(predict(Judge), claim="x")
         trace.ask(chain_of_thought(Judge), claim="y")
     first = ledger.calls[0]
