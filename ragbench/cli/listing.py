@@ -1,0 +1,172 @@
+"""`ragbench list` and `ragbench show`: what there is, and what its knobs are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+KINDS = ("programs", "retrievers", "optimizers", "metrics", "datasets", "configs")
+
+
+@click.command("list")
+@click.argument("kind", type=click.Choice(KINDS))
+def list_command(kind: str) -> None:
+    """List everything of one KIND, one line each."""
+    from ragbench.experiments.report import console, plain
+
+    rows = list(_LISTERS[kind]())
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        console().print(plain(f"{name:<{width}}  {text}"), soft_wrap=True)
+
+
+@click.command("show")
+@click.argument(
+    "kind", type=click.Choice(("program", "retriever", "optimizer", "metric", "config"))
+)
+@click.argument("name")
+def show_command(kind: str, name: str) -> None:
+    """Show one thing by KIND and NAME: its knobs, defaults, variants and source."""
+    from ragbench.experiments.report import console, plain
+
+    for line in _SHOWERS[kind](name):
+        console().print(plain(line), soft_wrap=True)
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _programs() -> Iterable[tuple[str, str]]:
+    from ragbench.programs import PROGRAMS
+
+    for name, program in PROGRAMS:
+        variants = ", ".join(program.variants)
+        more = f" [{variants}]" if len(program.variants) > 1 else ""
+        yield name, f"{_first_line(program)} ({program.family}){more}"
+
+
+def _retrievers() -> Iterable[tuple[str, str]]:
+    from ragbench.retrievers import RETRIEVERS
+
+    return ((name, _first_line(retriever)) for name, retriever in RETRIEVERS)
+
+
+def _optimizers() -> Iterable[tuple[str, str]]:
+    from ragbench.optimizers import OPTIMIZERS
+
+    return ((name, _first_line(optimizer)) for name, optimizer in OPTIMIZERS)
+
+
+def _metrics() -> Iterable[tuple[str, str]]:
+    from ragbench.metrics import METRICS
+
+    return ((name, metric.description) for name, metric in METRICS)
+
+
+def _datasets() -> Iterable[tuple[str, str]]:
+    from ragbench.data import DATASETS
+
+    return ((name, _first_line(loader)) for name, loader in DATASETS)
+
+
+def _configs() -> Iterable[tuple[str, str]]:
+    from ragbench.experiments.config import load_config, shipped_configs
+
+    for name in shipped_configs():
+        fields = load_config(name)
+        yield name, f"{fields.get('program', '-')} on {fields.get('dataset')}, {fields.get('lm')}"
+
+
+def _knob_lines(model: Any, defaults: Any = None) -> Iterable[str]:
+    from ragbench.knobs import describe
+
+    rows = [
+        (k.name, str(k.default), k.allowed or k.type, k.description)
+        for k in describe(model, defaults)
+    ]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    for name, default, allowed, text in rows:
+        yield f"  {name:<{widths[0]}}  {default:<{widths[1]}}  {allowed:<{widths[2]}}  {text}"
+
+
+def _show_program(name: str) -> Iterable[str]:
+    from ragbench.programs import PROGRAMS
+
+    program = PROGRAMS.get(name)
+    yield f"{name}: {_first_line(program)}"
+    yield f"family: {program.family}"
+    yield f"paper: {program.paper or '-'}"
+    yield f"LM calls per question: {program.calls}"
+    marks = zip(("strategy", "iterative", "interleaved"), program.autonomy, strict=True)
+    yield "autonomy (A-RAG, Table 4): " + ", ".join(f"{k} {v}" for k, v in marks)
+    for variant, changes in program.variants.items():
+        changed = ", ".join(f"{knob}={value}" for knob, value in changes.items())
+        yield f"variant {variant}: {changed or 'the defaults below'}"
+        yield from (f"  role {role}: {used}" for role, used in _roles(program, variant))
+    yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
+    yield from _knob_lines(program.Knobs)
+
+
+def _roles(program: Any, variant: str) -> Iterable[tuple[str, str]]:
+    from ragbench.programs.base import predictors_of
+    from ragbench.retrievers.base import Corpus
+    from ragbench.retrievers.factory import make_retriever
+
+    built = program(make_retriever("bm25", Corpus(()), setting="pooled"), variant=variant)
+    roles: dict[str, list[str]] = {}
+    for row in predictors_of(built):
+        roles.setdefault(row.role, []).append(f"{row.predictor} ({row.signature})")
+    return [(role, ", ".join(used)) for role, used in roles.items()]
+
+
+def _show_class(kind: str, settings: str) -> Callable[[str], Iterable[str]]:
+    def lines(name: str) -> Iterable[str]:
+        from ragbench.optimizers import OPTIMIZERS
+        from ragbench.retrievers import RETRIEVERS
+
+        thing: Any = (RETRIEVERS if kind == "retriever" else OPTIMIZERS).get(name)
+        yield f"{name}: {_first_line(thing)}"
+        yield f"settings (--{settings} NAME=VALUE): name, default, allowed, meaning"
+        yield from _knob_lines(getattr(thing, "Settings", None) or thing.Knobs)
+
+    return lines
+
+
+def _show_metric(name: str) -> Iterable[str]:
+    from ragbench.metrics import get_metric
+
+    metric = get_metric(name)
+    yield f"{metric.name}: {metric.description}"
+    yield f"source: {metric.source or 'this project'}"
+    yield f"a failed question scores {metric.worst:g}"
+
+
+def _show_config(name: str) -> Iterable[str]:
+    from ragbench.experiments.config import load_config, make_config
+
+    config = make_config(load_config(name))
+    yield f"{name}:"
+    for field, value in config.model_dump(mode="json").items():
+        yield f"  {field}: {value}"
+
+
+_LISTERS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
+    "programs": _programs,
+    "retrievers": _retrievers,
+    "optimizers": _optimizers,
+    "metrics": _metrics,
+    "datasets": _datasets,
+    "configs": _configs,
+}
+
+_SHOWERS: dict[str, Callable[[str], Iterable[str]]] = {
+    "program": _show_program,
+    "retriever": _show_class("retriever", "retriever-set"),
+    "optimizer": _show_class("optimizer", "opt-set"),
+    "metric": _show_metric,
+    "config": _show_config,
+}

@@ -1,0 +1,74 @@
+"""The comparison of two runs as people read it."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from ragbench.experiments.compare import RunComparison
+from ragbench.experiments.report import console, plain
+from ragbench.metrics.stats import Comparison, Interval
+
+
+def print_comparison(result: RunComparison) -> None:
+    """Print which runs, the scores with verdicts, the costs, and what was fixed and broken."""
+    out = console()
+    out.print(plain(f"A: {result.a.folder}"))
+    out.print(plain(f"B: {result.b.folder}"))
+    out.print(_scores(result))
+    out.print(_costs(result))
+    for name, found in result.scores.items():
+        out.print(plain(f"{name}: B is {_sentence(found)}"))
+    em = result.scores.get("em")
+    if em and em.mcnemar:
+        test = em.mcnemar
+        out.print(
+            plain(
+                f"right only in A: {test.only_a}, only in B: {test.only_b}; McNemar p={test.p:.3f}"
+            )
+        )
+
+
+def _scores(result: RunComparison) -> Table:
+    table = Table(box=box.MARKDOWN)
+    for name in ("metric", "n", "A", "B", "B - A", "95 % interval", "p (Holm)", "detectable"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    for name, c in result.scores.items():
+        table.add_row(
+            name, str(c.n), f"{c.mean_a:.3f}", f"{c.mean_b:.3f}", f"{c.difference:+.3f}",
+            _interval(c.interval, 3), f"{c.p_adjusted:.3f}" if c.p_adjusted is not None else "-",
+            "-" if c.minimum_detectable is None else f"{c.minimum_detectable:.3f}",
+        )  # fmt: skip
+    return table
+
+
+def _costs(result: RunComparison) -> Table:
+    table = Table(box=box.MARKDOWN)
+    for name in ("per question", "A", "B", "B - A", "95 % interval", "B / A"):
+        table.add_column(name, justify="left" if name == "per question" else "right")
+    for name, c in result.costs.items():
+        if c is None:
+            table.add_row(name, *["unknown"] * 5)
+            continue
+        digits = 5 if name == "cost $" else 2
+        table.add_row(
+            name, f"{c.mean_a:.{digits}f}", f"{c.mean_b:.{digits}f}",
+            f"{c.difference:+.{digits}f}", _interval(c.interval, digits), _ratio(c),
+        )  # fmt: skip
+    return table
+
+
+def _interval(interval: Interval | None, digits: int) -> str:
+    if interval is None:
+        return "-"
+    return f"[{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
+
+
+def _ratio(c: Comparison) -> str:
+    return f"{c.mean_b / c.mean_a:.2f}" if c.mean_a else "-"
+
+
+def _sentence(c: Comparison) -> str:
+    return (
+        c.verdict if not c.verdict.startswith("no difference") else f"not told apart: {c.verdict}"
+    )
