@@ -122,8 +122,9 @@ def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
     try:
         fields = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        where = str(getattr(error, "problem_mark", "")).strip()
-        raise ConfigError(f"config {path} is not YAML: {where or 'unreadable'}") from None
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unreadable"
+        raise ConfigError(f"config {path} is not YAML: {where}") from None
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise ConfigError(f"config {path} must be a mapping of field: value")
     parent = fields.pop("inherits", None)

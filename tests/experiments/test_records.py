@@ -1,0 +1,86 @@
+"""Records: what is written is read back, and what is torn or changed is never taken for a record."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragbench.errors import RunError
+from ragbench.experiments.records import RECORDS, RecordWriter, decode, encode, read_records
+
+
+def record(qid: str, *, failed: bool = False, answer: str = "Oslo") -> dict[str, object]:
+    failure = {"boundary": "provider", "error": "LMServerError", "message": "500"}
+    return {"qid": qid, "answer": answer, "failure": failure if failed else None}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_decode_gives_back_what_encode_took(fields: dict[str, object]) -> None:
+    whole = {"qid": "q", **fields}
+    line = encode(whole)
+    assert line.count(b"\n") == 1
+    assert decode(line) == json.loads(json.dumps(whole))
+
+
+@given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
+def test_any_changed_byte_is_noticed(position: int, change: int) -> None:
+    line = bytearray(encode(record("q", answer="Bergen, 1907")))
+    position %= len(line) - 1
+    line[position] ^= change
+    with pytest.raises((ValueError, UnicodeDecodeError)):
+        decode(bytes(line))
+
+
+def test_lone_surrogate_does_not_lose_the_record() -> None:
+    assert decode(encode(record("q", answer="a\ud800b")))["answer"] == "a?b"
+
+
+def test_last_record_of_a_question_counts_and_a_failed_one_is_not_finished(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path) as writer:
+        writer.write(record("a", failed=True))
+        writer.write(record("b", failed=True))
+        writer.write(record("a"))
+    loaded = read_records(tmp_path)
+    assert loaded.finished == {"a"}
+    assert list(loaded.records) == ["a", "b"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(cut=st.integers(min_value=1, max_value=400), n=st.integers(min_value=1, max_value=4))
+def test_torn_tail_is_cut_and_the_rest_kept(tmp_path: Path, cut: int, n: int) -> None:
+    lines = [encode(record(f"q{i}", answer="x" * 50 * i)) for i in range(n)]
+    whole = b"".join(lines)
+    kept = max(0, len(whole) - cut)
+    (tmp_path / RECORDS).write_bytes(whole[:kept])
+    with RecordWriter(tmp_path) as writer:
+        writer.write(record("new"))
+    loaded = read_records(tmp_path)
+    ends = [len(b"".join(lines[: i + 1])) for i in range(n)]
+    # A record whose line lacks nothing but its newline is whole.
+    expected = {f"q{i}" for i, end in enumerate(ends) if kept >= end - 1}
+    assert set(loaded.records) == expected | {"new"}
+    assert loaded.corrupt == []
+
+
+def test_corrupt_line_in_the_middle_is_reported_and_the_rest_kept(tmp_path: Path) -> None:
+    lines = [encode(record(q)) for q in "abc"]
+    lines[1] = lines[1].replace(b"Oslo", b"Rome")
+    (tmp_path / RECORDS).write_bytes(b"".join(lines))
+    loaded = read_records(tmp_path)
+    assert set(loaded.records) == {"a", "c"}
+    assert loaded.corrupt == [2]
+
+
+def test_folder_that_cannot_be_written_is_a_run_error(tmp_path: Path) -> None:
+    (tmp_path / RECORDS).mkdir()
+    with pytest.raises(RunError, match="cannot write"), RecordWriter(tmp_path):
+        pass
