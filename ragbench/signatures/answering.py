@@ -29,10 +29,12 @@ class DirectAnswer(dspy.Signature):
     answer: str = dspy.OutputField()
 
 
+# The notes are what related sub-questions have already settled.
 class AnswerWithConfidence(dspy.Signature):
-    """Answer the question from the passages in as few words as possible, and rate the answer."""
+    """Answer the question from the passages and the notes in as few words as possible. Rate it."""
 
     context: list[str] = dspy.InputField()
+    notes: list[str] = dspy.InputField()
     question: str = dspy.InputField()
     answer: str = dspy.OutputField()
     confidence: float = dspy.OutputField(desc="0 to 1: how well the passages settle it")

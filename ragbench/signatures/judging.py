@@ -23,6 +23,21 @@ class RetrievalDecision(dspy.Signature):
     confidence: float = dspy.OutputField(desc="0 to 1")
 
 
+QuestionType = Literal["single", "bridge", "comparison"]
+
+
+# The planner's gate; it infers the type, since the data set's own label would leak.
+class RetrievalPlan(dspy.Signature):
+    """Decide whether answering the question needs facts to be looked up, and name its type.
+
+    A bridge question goes through an entity that it does not name.
+    """
+
+    question: str = dspy.InputField()
+    retrieve: bool = dspy.OutputField()
+    question_type: QuestionType = dspy.OutputField()
+
+
 # Self-RAG's long form asks again at each segment, with what has been written so far.
 class ContinueRetrieval(dspy.Signature):
     """Decide whether continuing the draft needs more facts to be looked up."""
@@ -80,6 +95,16 @@ class CritiquedSegment(dspy.Signature):
     relevance: Relevance = dspy.OutputField()
     support: Support = dspy.OutputField()
     done: bool = dspy.OutputField(desc="the draft with this sentence answers the question")
+
+
+class RateAnswer(dspy.Signature):
+    """Rate how well the passages and the notes settle the answer."""
+
+    context: list[str] = dspy.InputField()
+    notes: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    confidence: float = dspy.OutputField(desc="0 to 1")
 
 
 class SelectItems(dspy.Signature):

@@ -30,3 +30,14 @@ class ReActStep(dspy.Signature):
     thought: str = dspy.OutputField()
     tool: str = dspy.OutputField()
     arguments: dict[str, Any] = dspy.OutputField()
+
+
+# ReActStep without its thought, for the act-only ablation.
+class ActStep(dspy.Signature):
+    """Use one tool to find what is still missing to answer the question."""
+
+    tools: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
+    tool: str = dspy.OutputField()
+    arguments: dict[str, Any] = dspy.OutputField()
