@@ -1,0 +1,220 @@
+"""Generated code that tries to get out, or to use more than it may; see docs/sandbox.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dspy.primitives.code_interpreter import CodeExecutionError, FinalOutput
+
+from ragbench.errors import KnobError
+from ragbench.knobs import resolve
+from ragbench.programs.sandbox import Limits, Sandbox, SandboxFactory
+
+SECRET = "canary-7c1f"
+#: One second of running time per block; all the rest is slack for a busy machine.
+BOUND_S = 20.0
+
+
+def echo(text: str) -> str:
+    """A tool."""
+    return text
+
+
+def flood() -> str:
+    """A tool that returns too much."""
+    return "x" * 5_000_000
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    limits = Limits(seconds=1.0, memory_mb=32, output_chars=5_000, tool_calls=500)
+    box = Sandbox(limits, tools={"echo": echo, "flood": flood})
+    yield box
+    box.shutdown()
+
+
+# name, code ({file} is a readable file with the secret), what the refusal must say
+ATTACKS = [
+    # files
+    ("open a file", "print(open('{file}').read())", "Permission"),
+    ("pathlib", "from pathlib import Path\nprint(Path('{file}').read_text())", "Permission"),
+    ("list a folder", "import os\nprint(os.listdir('/'))", "Permission"),
+    ("climb out", "print(open('../../../../etc/passwd').read())", "Permission|No such"),
+    ("read /proc", "print(open('/proc/self/environ').read())", "Permission"),
+    ("write a file", "open('{file}.new', 'w').write('x')", "Permission"),
+    ("remove a file", "import os\nos.remove('{file}')", "Permission|no attribute"),
+    ("make a link", "import os\nos.symlink('/etc', '{file}.new')", "Permission|no attribute"),
+    ("own source", "print(open(__file__).read())", "NameError|Permission"),
+    # environment and host
+    ("environment", "import os\nprint(os.environ)", "not supported"),
+    ("one variable", "import os\nprint(os.getenv('SECRET'))", "not supported"),
+    ("module path", "import sys\nprint(sys.path)", "no attribute"),
+    ("randomness of the host", "import os\nprint(os.urandom(8))", "not supported|NotImpl"),
+    # processes
+    ("os.system", "import os\nos.system('id')", "no attribute"),
+    ("subprocess", "import subprocess\nsubprocess.run(['id'])", "No module"),
+    ("fork", "import os\nos.fork()", "no attribute"),
+    ("kill", "import os\nos.kill(1, 9)", "no attribute"),
+    ("threads", "import threading", "No module"),
+    ("multiprocessing", "import multiprocessing", "No module"),
+    ("leave", "import sys\nsys.exit(0)", "no attribute"),
+    ("SystemExit", "raise SystemExit", "SystemExit"),
+    # network
+    ("socket", "import socket\nsocket.create_connection(('127.0.0.1', 80))", "No module"),
+    ("urllib", "import urllib.request", "No module"),
+    ("http", "import http.client", "No module"),
+    ("asyncio streams", "import asyncio\nasyncio.open_connection('h', 1)", "no attribute"),
+    # imports
+    ("__import__", "__import__('os').system('id')", "not defined"),
+    ("importlib", "import importlib", "No module"),
+    ("ctypes", "import ctypes", "No module"),
+    ("pickle", "import pickle", "No module"),
+    ("this package", "import ragbench", "No module"),
+    ("through exec", "exec('import subprocess')", "No module"),
+    ("through eval", "eval('__import__(\"os\")')", "not defined"),
+    # introspection
+    ("subclasses", "().__class__.__bases__[0].__subclasses__()", "no attribute"),
+    ("function globals", "def f(): pass\nprint(f.__globals__)", "no attribute"),
+    ("code object", "def f(): pass\nprint(f.__code__)", "no attribute"),
+    ("globals of a tool", "print(echo.__globals__)", "no attribute|not defined"),
+    ("closure of SUBMIT", "print(SUBMIT.__closure__)", "no attribute|not defined"),
+    ("getattr by name", "print(getattr((), '__cl' + 'ass__'))", "no attribute"),
+    ("format string", "print('{{0.__class__.__mro__}}'.format(1))", "no attribute"),
+    ("builtins", "print(__builtins__)", "not defined"),
+    ("globals()", "print(globals())", "not defined"),
+    ("frames", "import sys\nsys._getframe()", "no attribute"),
+    (
+        "traceback",
+        "try:\n  1/0\nexcept Exception as e:\n  print(e.__traceback__.tb_frame)",
+        "no attribute",
+    ),
+    ("modules", "import sys\nsys.modules['os']", "no attribute"),
+    # time
+    ("endless loop", "while True: pass", "time limit"),
+    ("caught endless loop", "while True:\n  try: 1/0\n  except: pass", "time limit"),
+    ("long sum", "print(sum(range(10**12)))", "time limit"),
+    ("endless generator", "x = all(i >= 0 for i in range(10**13))", "time limit|memory"),
+    # memory
+    ("huge list", "x = [0] * (20 * 10**9)", "memory limit"),
+    ("growing list", "x = []\nwhile True: x.append('a' * 1_000_000)", "memory limit"),
+    ("doubling string", "x = 'a'\nwhile True: x = x + x", "memory limit"),
+    ("huge power", "x = 10 ** (10**9)", "memory limit"),
+    ("huge shift", "x = 1 << (10**11)", "memory limit"),
+    ("huge padding", "x = '1'.zfill(10**10)", "memory limit"),
+    ("huge format", "x = '{{:>9999999999}}'.format(1)", "memory limit"),
+    ("deep nesting", "x = []\nwhile True: x = [x]", "memory limit|time limit"),
+    ("memory caught", "x = []\nwhile True:\n  try: x.append('a' * 10**6)\n  except: pass", "limit"),
+    # recursion
+    ("recursion", "def f(): return f()\nf()", "recursion"),
+    ("mutual recursion", "def f(): return g()\ndef g(): return f()\nf()", "recursion"),
+    ("nested JSON", "import json\njson.loads('[' * 100_000)", "recursion"),
+    # output
+    ("endless output", "while True: print('x' * 1000)", "characters were printed"),
+    ("one long line", "print('x' * 1_000_000)", "characters were printed"),
+    ("caught output", "while True:\n  try: print('x' * 1000)\n  except: pass", "characters were"),
+    ("long submission", "SUBMIT('x' * 1_000_000)", "SUBMIT takes"),
+    ("long error", "raise ValueError('x' * 1_000_000)", r"ValueError: x+ \.\.\."),
+    # tools
+    ("endless tool calls", "while True: echo('x')", "suspension limit|time limit"),
+    ("caught tool calls", "while True:\n  try: echo(1, 2, 3)\n  except: pass", "limit"),
+    ("hoarded tool output", "x = []\nwhile True: x.append(flood())", "memory limit"),
+    ("unknown tool", "print(delete_everything())", "not defined"),
+    ("wrong arguments", "echo(path='/etc/passwd')", "argument"),
+    ("input()", "input('password: ')", "not defined|not supported"),
+    ("breakpoint()", "breakpoint()", "not defined|not supported"),
+]
+
+
+@pytest.mark.parametrize(("code", "refusal"), [a[1:] for a in ATTACKS], ids=[a[0] for a in ATTACKS])
+def test_attack_is_stopped(
+    sandbox: Sandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    code: str,
+    refusal: str,
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text(SECRET)
+    monkeypatch.setenv("SECRET", SECRET)
+    before = time.perf_counter()
+    with pytest.raises((CodeExecutionError, SyntaxError)) as caught:
+        sandbox.execute(code.format(file=secret), {"given": "a variable"})
+    assert time.perf_counter() - before < BOUND_S
+    message = str(caught.value)
+    assert re.search(refusal, message), message
+    assert SECRET not in message
+    assert len(message) <= 2100
+    assert [f.name for f in tmp_path.iterdir()] == ["secret.txt"]
+    assert sandbox.execute("print(1 + 1)") == "2"  # a worker that was stopped is replaced
+
+
+def test_what_the_code_may_do(sandbox: Sandbox) -> None:
+    sandbox.execute("import re\nwords = re.findall('[a-z]+', text)", {"text": "the far north"})
+    assert sandbox.execute("print(len(words), echo('hello'))") == "3 hello"
+    found = sandbox.execute("SUBMIT(words[2])\nprint('never')")
+    assert isinstance(found, FinalOutput)
+    assert found.output == "north"
+
+
+def test_reset_is_told_and_loses_variables(sandbox: Sandbox) -> None:
+    sandbox.execute("kept = 1")
+    with pytest.raises(CodeExecutionError, match="all variables were lost"):
+        sandbox.execute("x = []\nwhile True: x.append('a' * 1_000_000)")
+    with pytest.raises(CodeExecutionError, match="kept"):
+        sandbox.execute("print(kept)")
+
+
+def test_tool_calls_are_counted_anew_after_a_reset() -> None:
+    box = Sandbox(Limits(tool_calls=3), tools={"echo": echo})
+    try:
+        with pytest.raises(CodeExecutionError, match="suspension limit"):
+            box.execute("for i in range(9): echo('x')")
+        assert box.execute("print(echo('again'))") == "again"
+    finally:
+        box.shutdown()
+
+
+def test_killed_worker_is_replaced(sandbox: Sandbox) -> None:
+    def workers() -> set[int]:
+        own = Path("/proc/self/task")
+        children = own.glob("*/children")
+        return {int(pid) for task in children for pid in task.read_text().split()}
+
+    if not any(Path("/proc/self/task").glob("*/children")):
+        pytest.skip("needs /proc to find the worker's process")
+    before = workers()
+    box = Sandbox(Limits(seconds=2.0))
+    try:
+        box.execute("x = 1")
+        (worker,) = workers() - before
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(CodeExecutionError, match="all variables were lost"):
+            box.execute("print(x)")
+        assert box.execute("print('alive')") == "alive"
+    finally:
+        box.shutdown()
+    assert workers() <= before  # none is left behind
+
+
+def test_sandboxes_do_not_share_variables() -> None:
+    factory = SandboxFactory()
+    one, two = factory(), factory()
+    try:
+        one.execute("x = 1")
+        with pytest.raises(CodeExecutionError, match="x"):
+            two.execute("print(x)")
+    finally:
+        one.shutdown()
+        two.shutdown()
+
+
+def test_limits_have_bounds() -> None:
+    with pytest.raises(KnobError, match="memory_mb=1"):
+        resolve(Limits, "sandbox", {"memory_mb": 1})
