@@ -1,0 +1,48 @@
+"""Stops a compile whose LM is down, instead of scoring every candidate 0.
+
+Optimizers run with no limit on errors, since one bad question must not cost a night's work. Without
+another limit a server that dies would make all later candidates equal and the result worthless.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import dspy
+
+OUTAGE_KEY = "rb_outage"
+
+#: Calls refused in a row after which the LM counts as down.
+LIMIT = 20
+
+
+class LMDownError(BaseException):
+    """The LM is down. Not an `Exception`: Evaluate and the optimizers swallow those."""
+
+
+class Outage:
+    """Counts the calls that an LM's server refused in a row, over all threads."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit, self._count, self._lock = limit, 0, threading.Lock()
+
+    def note(self, error: Exception) -> None:
+        """Count one refused call.
+
+        Raises:
+            LMDownError: too many in a row, or one that no retry can mend (a spent budget).
+        """
+        with self._lock:
+            self._count += 1
+            if self._count >= self._limit or getattr(error, "code", None) == "refused":
+                raise LMDownError(f"{type(error).__name__}: {error}") from error
+
+    def clear(self) -> None:
+        """A call got through."""
+        self._count = 0
+
+
+def current_outage() -> Outage | None:
+    """The counter of the compile that is running, if any."""
+    found = dspy.settings.get(OUTAGE_KEY)
+    return found if isinstance(found, Outage) else None

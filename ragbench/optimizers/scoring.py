@@ -1,0 +1,147 @@
+"""The metrics that optimizers are given: thin faces over one scorer.
+
+DSPy's conventions differ by optimizer and are easily misread. A bootstrapping optimizer calls
+`metric(example, prediction, trace)` and keeps whatever is truthy, so that an F1 of 0.1, or a
+`Prediction(score=0.0)`, would turn a failure into a demonstration. A searching one calls
+`metric(example, prediction)` and averages. GEPA wants five positional arguments and a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import dspy
+
+from ragbench.data.base import question_key
+from ragbench.errors import UnknownNameError
+from ragbench.metrics.answer import best, contains, exact_match, token_f1
+from ragbench.metrics.text import normalise_answer
+from ragbench.programs.base import NO_ANSWER
+
+MetricName = Literal["em", "f1"]
+
+#: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
+Scorer = Callable[[dspy.Example, Any], float]
+
+_COMPARE = {"em": exact_match, "f1": token_f1}
+
+
+def make_scorer(name: str) -> Scorer:
+    """The scorer of the answer metric `name`, em or f1, over all gold answers.
+
+    Raises:
+        UnknownNameError: it is neither.
+    """
+    if name not in _COMPARE:
+        raise UnknownNameError("metric to compile for", name, _COMPARE)
+    compare = _COMPARE[name]
+
+    def score(example: dspy.Example, prediction: Any) -> float:
+        answer = answer_of(prediction)
+        return best(compare, answer, example.answers) if answer else 0.0
+
+    return score
+
+
+def answer_of(prediction: Any) -> str:
+    """The answer of `prediction`, stripped; blank where there is none, whatever was returned."""
+    text = getattr(prediction, "answer", None)
+    answer = text.strip() if isinstance(text, str) else ""
+    return "" if answer == NO_ANSWER else answer
+
+
+def search_metric(scorer: Scorer) -> Callable[..., Any]:
+    """For optimizers that bootstrap and search: a strict bool under a trace, else the score.
+
+    With a trace it is True only for an exact match; without, it is the score as a float.
+    """
+
+    def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
+        if trace is not None:
+            return is_exact(example, prediction)
+        return float(scorer(example, prediction))
+
+    return metric
+
+
+def is_exact(example: dspy.Example, prediction: Any) -> bool:
+    """Whether the answer matches a gold answer exactly, once normalised; a blank one never does."""
+    answer = answer_of(prediction)
+    return bool(answer) and bool(best(exact_match, answer, example.answers))
+
+
+def feedback_metric(scorer: Scorer, gold: Sequence[dspy.Example] = ()) -> Callable[..., Any]:
+    """For GEPA: `Prediction(score, feedback)` from five positional arguments.
+
+    `gold` are the full training examples: what they know of support and sub-questions is named in
+    the feedback, and is in no example that the program or a demonstration could show.
+    """
+    known = {question_key(example.question): example for example in gold}
+
+    def metric(
+        example: dspy.Example,
+        prediction: Any,
+        trace: Any = None,
+        pred_name: str | None = None,
+        pred_trace: Any = None,
+    ) -> dspy.Prediction:
+        score = float(scorer(example, prediction))
+        full = known.get(question_key(example.question), example)
+        return dspy.Prediction(score=score, feedback=feedback(full, prediction, score))
+
+    return metric
+
+
+def feedback(example: dspy.Example, prediction: Any, score: float) -> str:
+    """What was wrong with `prediction`, in sentences that an instruction writer can act on."""
+    said = [*_form(example, answer_of(prediction), score), *_hops(example, prediction, score)]
+    counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
+    unread = counts.get("parse_fallback", 0)
+    if unread:
+        said.append(f"{unread} replies could not be read in the required form.")
+    return " ".join(said)
+
+
+def _form(example: dspy.Example, answer: str, score: float) -> list[str]:
+    gold = example.answers[0]
+    if not answer:
+        return [f"No answer was given; expected {gold!r}."]
+    if any(exact_match(answer, right) for right in example.answers):
+        return [f"Right: {answer!r}."]
+    if normalise_answer(gold) in ("yes", "no"):
+        said = normalise_answer(answer)
+        what = "Wrong" if said in ("yes", "no") else "Wrong form: this is a yes-or-no question"
+        return [f"{what}; {answer!r} was answered, expected {gold!r}."]
+    if best(contains, answer, example.answers):
+        words = len(answer.split())
+        return [
+            f"Wrong form: the right answer {gold!r} stands inside a reply of {words} words, "
+            f"{answer!r}. The answer alone is wanted."
+        ]
+    if score > 0:
+        return [f"Nearly right: {answer!r} was answered, expected {gold!r} in that very form."]
+    return [f"Wrong: {answer!r} was answered, expected {gold!r}."]
+
+
+def _hops(example: dspy.Example, prediction: Any, score: float) -> list[str]:
+    passages = getattr(prediction, "passages", None) or []
+    titles = list(dict.fromkeys(title for title, _ in getattr(example, "support", None) or ()))
+    if score >= 1 or not titles:
+        return []
+    found = {passage.title for passage in passages}
+    missed = [title for title in titles if title not in found]
+    if missed:
+        said = [f"Missed hop: no search found the passage {title!r}." for title in missed]
+        return said + _subquestions(example, missed)
+    answer = answer_of(prediction)
+    if answer and not any(contains(str(passage), answer) for passage in passages):
+        return [f"Unsupported claim: {answer!r} stands in no passage that was found."]
+    return [f"Every supporting passage was found ({', '.join(titles)}); they were misread."]
+
+
+def _subquestions(example: dspy.Example, missed: Sequence[str]) -> list[str]:
+    parts = getattr(example, "decomposition", None) or ()
+    steps = [part.get("question", "") for part in parts]
+    known = [step for step in steps if step]
+    return [f"The steps are: {'; '.join(known)}."] if known and missed else []
