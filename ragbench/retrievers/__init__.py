@@ -4,7 +4,7 @@
 >>> retriever = make_retriever("bm25", corpus, k1=0.9)  # doctest: +SKIP
 """
 
-from ragbench.retrievers import bm25, rank_bm25
+from ragbench.retrievers import bm25, dense, rank_bm25
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, PerQuestion, Retriever
 from ragbench.retrievers.factory import make_retriever
 
@@ -15,6 +15,7 @@ __all__ = [
     "PerQuestion",
     "Retriever",
     "bm25",
+    "dense",
     "make_retriever",
     "rank_bm25",
 ]

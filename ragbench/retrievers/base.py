@@ -16,7 +16,7 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.registry import Registry
 
 if TYPE_CHECKING:
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.retrievers.store import IndexStore, Manifest
 
 View = Literal["paragraph", "chunk"]
 
@@ -104,6 +104,7 @@ class Retriever(ABC):
     index_version: ClassVar[int] = 1
     _lock: Any = threading.RLock()  # one per instance where `__init__` runs
     _ready: bool = False
+    _stored: Manifest | None = None
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         self.corpus = corpus
@@ -163,8 +164,24 @@ class Retriever(ABC):
         for part in self.parts:
             part.prepare_restricted(store, progress)
 
+    def card(self) -> dict[str, Any]:
+        """What a run card tells of the retriever: settings, index and where that came from."""
+        card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
+        if self._stored is not None:
+            card["index"] = {
+                "key": self._stored.key,
+                "bytes": self._stored.size,
+                "build_s": self._stored.build_s,
+                **self._stored.facts,
+            }
+        else:
+            card["index"] = self.facts()
+        if self.parts:
+            card["parts"] = [part.card() for part in self.parts]
+        return card
+
     def facts(self) -> dict[str, Any]:
-        """What a run card tells of a built index, such as its engine or kind."""
+        """What is worth telling of a built index, such as its engine or kind."""
         return {}
 
     def _make(self, progress: Progress | None) -> None:  # noqa: B027 (not all have an index)
@@ -206,9 +223,9 @@ class PerQuestion(Retriever):
         self.whole.prepare_restricted(store, progress)
         return self
 
-    def facts(self) -> dict[str, Any]:
-        """Those of the retriever over the whole corpus."""
-        return self.whole.facts()
+    def card(self) -> dict[str, Any]:
+        """That of the retriever over the whole corpus."""
+        return {**self.whole.card(), "setting": "distractor"}
 
     def for_question(self, question: str) -> Retriever:
         """A retriever over the question's own passages.

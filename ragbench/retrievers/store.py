@@ -79,6 +79,7 @@ class IndexStore:
             with FileLock(self.root / f"{key}.lock"):
                 if not self._load(retriever, key):
                     self._make(retriever, key, progress)
+                retriever._stored = _read(self.root / key)
         except OSError as error:
             raise DataError(
                 f"cannot keep an index in {self.root}: {error}; set RAGBENCH_CACHE to a folder "

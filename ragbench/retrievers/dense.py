@@ -1,0 +1,181 @@
+"""Dense retrieval: nearest vectors by inner product (faiss: Douze et al. 2024, arXiv:2401.08281).
+
+All vectors have unit length, so a score is a cosine in [-1, 1].
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ragbench.knobs import Knobs
+from ragbench.ledger import Call, open_ledger, total
+from ragbench.retrievers import topk, vectors
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
+from ragbench.retrievers.embedders import Embedder, make_embedder
+from ragbench.retrievers.embedders.base import Vectors
+
+
+class DenseSettings(Knobs):
+    """Knobs of dense retrieval."""
+
+    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    api_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
+    title: bool = Field(True, description="whether the title stands before the embedded text")
+    query_prefix: str = Field("", description="put before each query, as some models ask")
+    passage_prefix: str = Field("", description="put before each passage, as some models ask")
+    index: Literal["auto", "exact", "fp16", "ivf", "hnsw"] = Field(
+        "auto", description="auto: exact to 100,000 vectors, fp16 to a million, ivf beyond"
+    )
+    nprobe: int = Field(64, ge=1, le=65_536, description="lists of an ivf index read per search")
+    ef_search: int = Field(128, ge=1, le=65_536, description="candidates of an hnsw search")
+
+
+@RETRIEVERS.register("dense")
+class Dense(Retriever):
+    """Search by the similarity of sentence vectors; always finds `k` passages if there are."""
+
+    name = "dense"
+    Settings = DenseSettings
+    is_stored = True
+
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        super().__init__(corpus, **settings)
+        self._rows = _Rows(self)
+        self._index: Any = None  # of faiss; None over an empty corpus and in a restricted copy
+        self._vectors: Vectors | None = None  # of a restricted copy
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The embedder of this retriever, shared with all others of the same spec."""
+        return make_embedder(self.settings.embedder, self.settings.api_base)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """The `k` passages most similar to `query`, best first."""
+        return self.search_many([query], k=k)[0]
+
+    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
+        """One list per query, in order; the queries are embedded together."""
+        self.build()
+        k = min(k, len(self.corpus))
+        asked = [query for query in queries if query.strip()]
+        if k < 1 or not asked:
+            return [[] for _ in queries]
+        prefix = self.settings.query_prefix
+        embedded = self.embedder.embed_queries([prefix + query for query in asked])
+        found = dict(zip(asked, self._nearest(embedded, k), strict=True))
+        return [
+            [self.corpus.passages[i].scored(score) for i, score in found.get(query, [])]
+            for query in queries
+        ]
+
+    def restrict(self, positions: Sequence[int]) -> Dense:
+        """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
+        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
+        if self._index is not None:
+            small._vectors = self._index.reconstruct_batch(np.asarray(positions, dtype=np.int64))
+        else:
+            small._vectors = self._rows.get(positions)
+        small._ready = True
+        return small
+
+    def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
+        """Embed the whole corpus and keep the vectors, where there is a store to keep them in.
+
+        Without one, each passage is embedded when a question first needs it.
+        """
+        if store is not None:
+            self.build(store, progress)
+
+    def index_settings(self) -> dict[str, Any]:
+        """What decides the vectors and the kind of index."""
+        settings = self.settings.model_dump(include={"title", "passage_prefix"})
+        kind = vectors.choose_kind(self.settings.index, len(self.corpus))
+        return {**settings, "embedder": self.embedder.identity, "index": kind}
+
+    def facts(self) -> dict[str, Any]:
+        """The embedder, the kind of index, and what embedding the passages took."""
+        spent = total(self._rows.calls)
+        embedding = {
+            "embedding_tokens": spent.prompt_tokens,
+            "embedding_s": round(spent.latency_s, 3),
+            "embedding_usd": spent.cost_usd,
+        }
+        return {
+            "embedder": self.embedder.identity,
+            "vectors": vectors.choose_kind(self.settings.index, len(self.corpus)),
+            **(embedding if self._rows.calls else {}),
+        }
+
+    def _nearest(self, queries: Vectors, k: int) -> list[topk.Hits]:
+        if self._vectors is not None:
+            return [topk.top(self._vectors @ query, k) for query in queries]
+        return vectors.nearest(self._index, queries, k)
+
+    def _make(self, progress: Progress | None) -> None:
+        if len(self.corpus):
+            rows = self._rows.get(range(len(self.corpus)), progress)
+            self._adopt(vectors.make_index(rows, self.settings.index))
+            self._rows.forget()
+
+    def _adopt(self, index: Any) -> None:
+        vectors.tune(index, nprobe=self.settings.nprobe, ef_search=self.settings.ef_search)
+        self._index = index
+
+    def _save(self, folder: Path) -> None:
+        if self._index is not None:
+            vectors.save(self._index, folder / "vectors.faiss")
+
+    def _load(self, folder: Path) -> None:
+        if len(self.corpus):
+            self._adopt(vectors.load(folder / "vectors.faiss"))
+
+    def _text(self, passage: Passage) -> str:
+        settings = self.settings
+        titled = f"{passage.title} {passage.text}" if settings.title else passage.text
+        return f"{settings.passage_prefix}{titled}".strip()
+
+
+class _Rows:
+    """The vectors of a corpus's passages, each made when it is first asked for."""
+
+    def __init__(self, owner: Dense) -> None:
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._vectors: Vectors | None = None
+        self._known = np.zeros(len(owner.corpus), dtype=bool)
+        self.calls: list[Call] = []
+
+    def get(self, positions: Sequence[int], progress: Progress | None = None) -> Vectors:
+        """The vectors at `positions`, shape `(len(positions), d)`.
+
+        Embedding passages is work for the index, not for a question: its calls go to `calls`.
+        """
+        wanted = np.asarray(positions, dtype=np.int64)
+        with self._lock:
+            missing = np.unique(wanted[~self._known[wanted]])
+            if len(missing):
+                owner = self._owner
+                texts = [owner._text(owner.corpus.passages[i]) for i in missing]
+                distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+                with open_ledger() as ledger:
+                    made = owner.embedder.embed(list(distinct), progress)
+                self.calls.extend(ledger.calls)
+                made = made[[distinct[text] for text in texts]]
+                if self._vectors is None:
+                    self._vectors = np.empty((len(self._known), made.shape[1]), dtype=np.float32)
+                self._vectors[missing] = made
+                self._known[missing] = True
+            if self._vectors is None:
+                return np.zeros((0, 1), dtype=np.float32)
+            return self._vectors[wanted]
+
+    def forget(self) -> None:
+        """Free the vectors, once an index holds them."""
+        self._vectors, self._known = None, np.zeros_like(self._known)

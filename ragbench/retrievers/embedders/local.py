@@ -1,0 +1,136 @@
+"""Sentence models on this machine by ONNX Runtime, without torch.
+
+Mean of the last hidden states over the attention mask, then unit length, at most 256 tokens: as
+sentence-transformers runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragbench.errors import ModelError
+from ragbench.retrievers.base import Progress
+from ragbench.retrievers.embedders.base import Embedded, Embedder, LocalCalls, Vectors, normalized
+
+_MAX_TOKENS = 256
+#: Small batches of equal lengths waste the least padding; larger ones are no faster on a CPU.
+_BATCH = 8
+#: Tokenised at once: enough to sort well, few enough to keep memory flat.
+_WINDOW = 8192
+
+
+class LocalEmbedder(Embedder):
+    """An ONNX sentence model and its tokeniser; `name` is of the model store or a folder."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__(f"local:{name}" if name else "local")
+        model, tokenizer = _find(name)
+        self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}"
+        self._session, self._inputs = _open_session(model)
+        self._tokenizer = _open_tokenizer(tokenizer)
+
+    @property
+    def identity(self) -> str:
+        """Name and size of the model file."""
+        return self._identity
+
+    def token_vectors(self, texts: Sequence[str]) -> list[Vectors]:
+        """Per text the unit vectors of its tokens `(tokens, d)`, special tokens left out.
+
+        Not filed in the ledger: the caller files its own call.
+        """
+        found: list[Vectors] = [np.zeros((0, 0), dtype=np.float32)] * len(texts)
+        for rows, encodings in self._batches(texts):
+            hidden, _ = self._run(encodings)
+            for row, states, encoding in zip(rows, hidden, encodings, strict=True):
+                kept = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
+                found[row] = normalized(states[kept])
+        return found
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens that the model reads of `texts`, after truncation."""
+        return sum(len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts)))
+
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
+        work = LocalCalls(self.spec)
+        vectors: Vectors | None = None
+        done = tokens = 0
+        for rows, encodings in self._batches(texts):
+            hidden, mask = self._run(encodings)
+            weights = mask[..., None].astype(np.float32)
+            means = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
+            if vectors is None:
+                vectors = np.empty((len(texts), means.shape[1]), dtype=np.float32)
+            vectors[rows] = normalized(means)
+            tokens += int(mask.sum())
+            done += len(rows)
+            if progress:
+                progress(done, len(texts))
+        assert vectors is not None
+        return Embedded(vectors, work.done(tokens))
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Any]]]:
+        """Batches of similar length: the rows they belong to, and their encodings."""
+        for start in range(0, len(texts), _WINDOW):
+            encodings = self._tokenizer.encode_batch(list(texts[start : start + _WINDOW]))
+            order = sorted(range(len(encodings)), key=lambda i: len(encodings[i].ids))
+            for first in range(0, len(order), _BATCH):
+                batch = order[first : first + _BATCH]
+                yield [start + i for i in batch], [encodings[i] for i in batch]
+
+    def _run(
+        self, encodings: Sequence[Any]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Last hidden states `(n, length, d)` and the attention mask `(n, length)`."""
+        length = max(len(encoding.ids) for encoding in encodings)
+        ids = np.zeros((len(encodings), length), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row, encoding in enumerate(encodings):
+            ids[row, : len(encoding.ids)] = encoding.ids
+            mask[row, : len(encoding.ids)] = 1
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        feed = {name: given[name] for name in self._inputs}
+        return self._session.run(None, feed)[0], mask
+
+
+def _find(name: str) -> tuple[Path, Path]:
+    folder = Path(name).expanduser()
+    if "/" in name or "\\" in name:
+        model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
+        if not (model.is_file() and tokenizer.is_file()):
+            raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
+        return model, tokenizer
+    from ragbench.lms.catalogue import DEFAULT_EMBEDDER
+    from ragbench.lms.store import ensure
+
+    files = ensure(name or DEFAULT_EMBEDDER)
+    if "tokenizer" not in files:
+        raise ModelError(f"{name} is no embedder; take local for the default one")
+    return files["model"], files["tokenizer"]
+
+
+def _open_session(model: Path) -> tuple[Any, list[str]]:
+    import onnxruntime
+
+    try:
+        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own classes have no common base but this
+        raise ModelError(f"{model} is no ONNX model: {type(error).__name__}") from None
+    inputs = [entry.name for entry in session.get_inputs()]
+    if unknown := set(inputs) - {"input_ids", "attention_mask", "token_type_ids"}:
+        raise ModelError(f"{model} wants inputs that are not known here: {', '.join(unknown)}")
+    return session, inputs
+
+
+def _open_tokenizer(path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.enable_truncation(_MAX_TOKENS)  # the file says 128
+    tokenizer.no_padding()
+    return tokenizer

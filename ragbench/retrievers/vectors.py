@@ -1,0 +1,103 @@
+"""faiss indexes: which kind for how many vectors, and exact order where the kind is exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragbench.retrievers.embedders.base import Vectors
+from ragbench.retrievers.topk import Hits
+
+#: From 20 queries at once faiss multiplies by BLAS, whose last digits differ from a single query's.
+_QUERIES_AT_ONCE = 16
+_EXACT_TO = 100_000
+_FP16_TO = 1_000_000
+_LINKS = 32
+_EF_CONSTRUCTION = 200
+
+
+def choose_kind(wanted: str, n: int) -> str:
+    """The kind of index for `n` vectors: `wanted`, or by size if that is `auto`."""
+    if wanted != "auto":
+        return wanted
+    if n <= _EXACT_TO:
+        return "exact"
+    return "fp16" if n <= _FP16_TO else "ivf"
+
+
+def make_index(vectors: Vectors, wanted: str) -> Any:
+    """A faiss index of `vectors`, shape `(n, d)` with n > 0."""
+    import faiss
+
+    n, d = vectors.shape
+    kind = choose_kind(wanted, n)
+    inner = faiss.METRIC_INNER_PRODUCT
+    if kind == "exact":
+        index: Any = faiss.IndexFlatIP(d)
+    elif kind == "fp16":
+        index = faiss.IndexScalarQuantizer(d, faiss.ScalarQuantizer.QT_fp16, inner)
+    elif kind == "hnsw":
+        index = faiss.IndexHNSWFlat(d, _LINKS, inner)
+        index.hnsw.efConstruction = _EF_CONSTRUCTION
+    else:
+        lists = max(1, min(int(4 * n**0.5), n // 39 or 1))  # faiss wants 39 vectors a list
+        quantizer = faiss.IndexFlatIP(d)
+        index = faiss.IndexIVFScalarQuantizer(
+            quantizer, d, lists, faiss.ScalarQuantizer.QT_fp16, inner
+        )
+        index.own_fields = True
+        quantizer.this.disown()
+    if not index.is_trained:
+        index.train(vectors)
+    index.add(vectors)
+    return index
+
+
+def tune(index: Any, *, nprobe: int, ef_search: int) -> None:
+    """Set what is read per search; without effect on an exhaustive index."""
+    if hasattr(index, "nprobe"):
+        index.nprobe = min(nprobe, index.nlist)
+        index.make_direct_map()  # for reconstruct
+    elif hasattr(index, "hnsw"):
+        index.hnsw.efSearch = ef_search
+
+
+def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
+    """The `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
+    found: list[Hits] = []
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        part = np.ascontiguousarray(queries[start : start + _QUERIES_AT_ONCE])
+        depth = min(index.ntotal, k + 8)
+        scores, ids = index.search(part, depth)
+        found += [_ordered(index, part[i], scores[i], ids[i], k) for i in range(len(part))]
+    return found
+
+
+def _ordered(index: Any, query: Vectors, scores: Vectors, ids: Any, k: int) -> Hits:
+    # faiss keeps any of the vectors that tie at the end: look deeper until the tie is whole.
+    while len(ids) < index.ntotal and ids[-1] >= 0 and scores[-1] == scores[k - 1]:
+        depth = min(index.ntotal, 8 * len(ids))
+        deeper = index.search(query[None], depth)
+        if (deeper[1][0] >= 0).sum() <= (ids >= 0).sum():  # an approximate index has no more
+            break
+        scores, ids = deeper[0][0], deeper[1][0]
+    real = ids >= 0
+    scores, ids = scores[real], ids[real]
+    order = np.lexsort((ids, -scores))[:k]
+    return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+
+
+def save(index: Any, path: Path) -> None:
+    """Write `index` to `path`."""
+    import faiss
+
+    faiss.write_index(index, str(path))
+
+
+def load(path: Path) -> Any:
+    """The index at `path`, its vectors memory-mapped."""
+    import faiss
+
+    return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
