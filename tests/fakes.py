@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
 import dspy
 from dspy import lm15
@@ -149,12 +149,12 @@ class _ScriptedWire:
 
 def rate_limited(retry_after: float | None = None) -> Exception:
     """A reply that is HTTP 429."""
-    return lm15.RateLimitError("slow down", status=429, retry_after=retry_after)
+    return cast(Exception, lm15.RateLimitError("slow down", status=429, retry_after=retry_after))
 
 
 def overflowing() -> Exception:
     """A reply that says that the prompt is too long for the model."""
-    return lm15.ContextLengthError("prompt too long", status=400)
+    return cast(Exception, lm15.ContextLengthError("prompt too long", status=400))
 
 
 def _asked(request: Request, number: int) -> Asked:

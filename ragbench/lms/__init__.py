@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragbench.lms.adapters import make_adapter
     from ragbench.lms.cache import configure_cache
     from ragbench.lms.factory import make_lm
     from ragbench.lms.lm import RagbenchLM
 
-__all__ = ["RagbenchLM", "configure_cache", "make_lm"]
+__all__ = ["RagbenchLM", "configure_cache", "make_adapter", "make_lm"]
 
-_HOMES = {"RagbenchLM": "lm", "configure_cache": "cache", "make_lm": "factory"}
+_HOMES = {
+    "RagbenchLM": "lm",
+    "configure_cache": "cache",
+    "make_adapter": "adapters",
+    "make_lm": "factory",
+}
 
 
 def __getattr__(name: str) -> Any:
