@@ -10,6 +10,6 @@ class FactExtract(dspy.Signature):
 
     context: list[str] = dspy.InputField()
     question: str = dspy.InputField()
-    known_facts: list[Fact] = dspy.InputField()
+    known_facts: list[str] = dspy.InputField()
     requirement: str = dspy.InputField()
     facts: list[Fact] = dspy.OutputField()

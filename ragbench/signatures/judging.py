@@ -8,8 +8,6 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import Fact
-
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]
 Utility = Literal[1, 2, 3, 4, 5]
@@ -119,6 +117,6 @@ class EvaluateCompleteness(dspy.Signature):
     """Judge whether the facts suffice to answer the question."""
 
     question: str = dspy.InputField()
-    facts: list[Fact] = dspy.InputField()
+    facts: list[str] = dspy.InputField()
     score: float = dspy.OutputField(desc="0 to 1")
     missing: list[str] = dspy.OutputField()

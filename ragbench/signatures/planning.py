@@ -8,7 +8,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import Fact, PlanAction, SubTask, TreeNode
+from ragbench.signatures.types import PlanAction, SubTask, TreeNode
 
 
 class Decompose(dspy.Signature):
@@ -24,7 +24,7 @@ class NextSubTask(dspy.Signature):
     """Choose the next fact to look up, or be done if the facts answer the question."""
 
     question: str = dspy.InputField()
-    facts: list[Fact] = dspy.InputField()
+    facts: list[str] = dspy.InputField()
     history: list[str] = dspy.InputField(desc="queries already tried")
     done: bool = dspy.OutputField()
     query: str = dspy.OutputField(desc="a search query; empty if done")
@@ -34,9 +34,10 @@ class UpdatePlan(dspy.Signature):
     """Advance the plan with the new facts and choose the next look-ups."""
 
     question: str = dspy.InputField()
-    facts: list[Fact] = dspy.InputField()
+    facts: list[str] = dspy.InputField()
+    history: list[str] = dspy.InputField(desc="queries already tried")
     plan: list[SubTask] = dspy.InputField()
-    last_facts: list[Fact] = dspy.InputField()
+    last_facts: list[str] = dspy.InputField(desc="what the last queries found")
     next_step: Literal["continue", "synthesize"] = dspy.OutputField()
     new_plan: list[SubTask] = dspy.OutputField()
     actions: list[PlanAction] = dspy.OutputField()
@@ -46,9 +47,10 @@ class RepairPlan(dspy.Signature):
     """Say why the last look-ups fell short, then repair the plan and choose the next look-ups."""
 
     question: str = dspy.InputField()
-    facts: list[Fact] = dspy.InputField()
+    facts: list[str] = dspy.InputField()
+    history: list[str] = dspy.InputField(desc="queries already tried")
     plan: list[SubTask] = dspy.InputField()
-    last_facts: list[Fact] = dspy.InputField()
+    last_facts: list[str] = dspy.InputField(desc="what the last queries found")
     diagnosis: str = dspy.OutputField()
     strategy: Literal["accept_partial", "reword", "restructure"] = dspy.OutputField()
     next_step: Literal["continue", "synthesize"] = dspy.OutputField()
@@ -80,6 +82,7 @@ class RecursiveDecompose(dspy.Signature):
     question: str = dspy.InputField()
     depth: int = dspy.InputField()
     max_depth: int = dspy.InputField()
+    max_parts: int = dspy.InputField(desc="sub-questions at the most")
     mode: Literal["direct", "decompose"] = dspy.OutputField()
     answer: str = dspy.OutputField(desc="in as few words as possible; empty if decompose")
     sub_questions: list[str] = dspy.OutputField(desc="empty if direct")

@@ -18,11 +18,10 @@ class ToolCall(BaseModel):
 
 
 class Fact(BaseModel):
-    """A statement read off numbered passages, and how far it meets its requirement."""
+    """A statement read off numbered passages, and how far it meets the requirement."""
 
     statement: str
     evidence: list[int] = []
-    requirement_id: str = ""
     fulfillment: Literal["direct", "partial", "failed"] = "direct"
 
 
