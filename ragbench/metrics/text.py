@@ -8,6 +8,7 @@ import string
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PIECES = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_")
 
 
 def normalise_answer(text: str) -> str:
@@ -16,10 +17,28 @@ def normalise_answer(text: str) -> str:
     Punctuation goes before articles, so "a-b" becomes "ab"; other dashes and quotation marks stay,
     and composed and decomposed letters stay different, as in the official scripts.
     """
-    bare = text.lower().translate(_NO_PUNCTUATION)
+    bare = strip_punctuation(text.lower())
     return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def strip_punctuation(text: str) -> str:
+    """`text` without ASCII punctuation; words on either side of a hyphen join."""
+    return text.translate(_NO_PUNCTUATION)
 
 
 def tokens(text: str) -> list[str]:
     """The blank-separated words of the normalised `text`, in order."""
     return normalise_answer(text).split()
+
+
+def approx_tokens(text: str) -> int:
+    """About how many tokens GPT models make of `text`, the same on every machine.
+
+    Their tokeniser's tables must be downloaded, so pieces are counted instead: seven letters, three
+    digits or a run of punctuation each. Against cl100k_base the totals over English Wikipedia and
+    medical text are 4 % off at the most, over lower-cased chunks 8 % low (see docs/metrics.md).
+    """
+    return sum(
+        1 + (len(piece) - 1) // 7 if piece.isascii() else -(-len(piece.encode()) // 3)
+        for piece in _PIECES.findall(text)
+    )

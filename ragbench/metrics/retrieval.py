@@ -1,0 +1,161 @@
+"""What the searches brought, against the gold passages.
+
+Two views of one question. The *union* is every passage found, in the order first seen, each once:
+what the program had to read. *Per search* (`search_*`) is the mean over its searches, repeats
+answered from memory left out: what one search is worth. Relevance is binary, by pid. A question
+whose gold passages are not all known has no score; one that was never searched scores 0 in the
+union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log2(rank + 1).
+"""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+
+from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, failed
+from ragbench.metrics.text import approx_tokens
+
+Measure = Callable[[Sequence[str], Collection[str]], float]
+
+
+def recall(ranking: Sequence[str], gold: Collection[str]) -> float:
+    """The share of gold passages in the ranking."""
+    return len(set(ranking) & set(gold)) / len(gold)
+
+
+def all_recall(ranking: Sequence[str], gold: Collection[str]) -> float:
+    """1.0 if every gold passage is in the ranking, else 0.0."""
+    return float(set(gold) <= set(ranking))
+
+
+def reciprocal_rank(ranking: Sequence[str], gold: Collection[str]) -> float:
+    """One over the rank of the first gold passage; 0 where there is none."""
+    return next((1 / rank for rank, pid in enumerate(ranking, start=1) if pid in gold), 0.0)
+
+
+def ndcg(ranking: Sequence[str], gold: Collection[str], *, k: int | None = None) -> float:
+    """Discounted gain over that of a ranking with all gold passages first, cut at `k`."""
+    gain = sum(1 / math.log2(r + 1) for r, p in enumerate(ranking[:k], start=1) if p in gold)
+    best = len(gold) if k is None else min(k, len(gold))
+    return gain / sum(1 / math.log2(rank + 1) for rank in range(1, best + 1))
+
+
+def rankings(record: Record) -> list[list[str]]:
+    """The pids of each search, best first, without repeats answered from memory."""
+    return [
+        [pid for pid, _ in search["hits"]] for search in record["searches"] if not search["cached"]
+    ]
+
+
+def union(record: Record) -> list[str]:
+    """Every pid found, once, in the order first seen."""
+    return list(dict.fromkeys(pid for ranking in rankings(record) for pid in ranking))
+
+
+def first_found(record: Record) -> dict[str, int | None]:
+    """For each gold passage the number (from 1) of the search that first found it, or None."""
+    found: dict[str, int] = {}
+    for number, ranking in enumerate(rankings(record), start=1):
+        for pid in ranking:
+            found.setdefault(pid, number)
+    return {pid: found.get(pid) for pid in record["gold_pids"]}
+
+
+def redundancy(record: Record) -> float | None:
+    """The share of hits that an earlier search had shown already; None without hits."""
+    hits = [pid for search in record["searches"] for pid, _ in search["hits"]]
+    return 1 - len(set(hits)) / len(hits) if hits else None
+
+
+def retrieved_tokens(record: Record) -> float:
+    """Tokens of passage text shown by searches and reads; what is shown again counts again.
+
+    A-RAG's count: text alone, without ids and titles. A step that shows part of a passage lists the
+    new texts under `retrieved` in its notes, and such steps then count instead of whole hits.
+    Tokens are estimated (`approx_tokens`).
+    """
+    shown = [step["notes"]["retrieved"] for step in record["steps"] if "retrieved" in step["notes"]]
+    if shown:
+        return float(sum(approx_tokens("\n".join(texts)) for texts in shown))
+    sizes = {p["pid"]: approx_tokens(p["text"]) for p in record["passages"]}
+    hits = (pid for search in record["searches"] for pid, _ in search["hits"])
+    return float(sum(sizes.get(pid, 0) for pid in hits))
+
+
+def _hops_to_gold(record: Record) -> float | None:
+    numbers = list(first_found(record).values())
+    found = [number for number in numbers if number is not None]
+    return float(max(found)) if numbers and len(found) == len(numbers) else None
+
+
+def _of_union(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
+    def score(record: Record) -> float | None:
+        gold = record["gold_pids"]
+        if not gold:
+            return None
+        return 0.0 if failed(record) else measure(union(record)[:k], gold)
+
+    return score
+
+
+def _per_search(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
+    def score(record: Record) -> float | None:
+        gold = record["gold_pids"]
+        if not gold:
+            return None
+        if failed(record):
+            return 0.0
+        found = rankings(record)
+        return sum(measure(r[:k], gold) for r in found) / len(found) if found else None
+
+    return score
+
+
+def _metric(name: str, measure: Measure, what: str, k: int | None) -> Metric:
+    if measure is ndcg:
+        measure = lambda ranking, gold: ndcg(ranking, gold, k=k)  # noqa: E731
+    scope = f"first {k} passages" if k else "passages found"
+    if name.startswith("search_"):
+        return Metric(_at(name, k), _per_search(measure, k), f"{what}, {scope} of each search")
+    return Metric(_at(name, k), _of_union(measure, k), f"{what}, {scope} of all searches")
+
+
+def _at(name: str, k: int | None) -> str:
+    return f"{name}@{k}" if k else name
+
+
+def _register(name: str, measure: Measure, what: str) -> None:
+    METRICS.register(name)(_metric(name, measure, what, None))
+    CUTOFF_METRICS.register(name)(lambda k: _metric(name, measure, what, k))
+
+
+for _prefix in ("", "search_"):
+    _register(f"{_prefix}recall", recall, "share of gold passages")
+    _register(f"{_prefix}all_recall", all_recall, "whether all gold passages are there")
+    _register(f"{_prefix}mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
+    _register(f"{_prefix}ndcg", ndcg, "normalised discounted gain of gold passages")
+
+METRICS.register("hops_to_gold")(
+    Metric(
+        "hops_to_gold",
+        _hops_to_gold,
+        "searches until all gold passages were found; none where they never were",
+        higher_is_better=False,
+    )
+)
+METRICS.register("redundancy")(
+    Metric(
+        "redundancy",
+        redundancy,
+        "share of hits already shown before",
+        worst=1.0,
+        higher_is_better=False,
+    )
+)
+METRICS.register("retrieved_tokens")(
+    Metric(
+        "retrieved_tokens",
+        retrieved_tokens,
+        "tokens of text shown by searches and reads, estimated",
+        source="A-RAG",
+        higher_is_better=False,
+    )
+)

@@ -1,0 +1,236 @@
+"""Supporting facts: which sentences or paragraphs a program says prove its answer.
+
+HotpotQA v1 (sentences, and joint with the answer), MuSiQue v1.0 (paragraphs) and 2WikiMultiHopQA
+v1.1 (titles without case, and evidence triples). What a program says is read from its own
+`citations`, or from the record's `attribution`, filled in by a later step that names the sentences
+used; `support_kind` tells which, and summaries keep the two apart. Retrieved is not cited: nothing
+is taken from what a program merely saw.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ragbench.metrics.answer import Overlap, exact_match, hotpot_overlap
+from ragbench.metrics.base import METRICS, Metric, Record, failed
+from ragbench.metrics.text import strip_punctuation
+
+Fact = tuple[str, int]
+Kind = Literal["cited", "attributed"]
+
+
+class SetScore(NamedTuple):
+    """Exact match, precision, recall and F1 of a predicted set."""
+
+    em: float
+    precision: float
+    recall: float
+    f1: float
+
+
+ZERO = SetScore(0.0, 0.0, 0.0, 0.0)
+
+
+def set_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScore:
+    """HotpotQA's score of a predicted set; of two empty sets EM is 1 and F1 is 0, as there."""
+    hits = sum(item in gold for item in pred)
+    missed = sum(item not in pred for item in gold)
+    precision = hits / len(pred) if pred else 0.0
+    recall = hits / (hits + missed) if hits + missed else 0.0
+    return SetScore(
+        float(hits == len(pred) and not missed), precision, recall, harmonic(precision, recall)
+    )
+
+
+def musique_support_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScore:
+    """MuSiQue's score of predicted paragraphs: HotpotQA's, but 1 for two empty sets."""
+    score = set_score(pred, gold)
+    return score if pred or gold else score._replace(f1=1.0)
+
+
+def fold_titles(facts: Collection[Fact]) -> list[Fact]:
+    """Facts with lower-case titles, as 2Wiki compares them; two may become one and count twice."""
+    return [(title.lower(), index) for title, index in facts]
+
+
+def evidence_score(
+    pred: Collection[Sequence[str]], gold: Sequence[Collection[Sequence[str]]]
+) -> SetScore:
+    """2Wiki's score of predicted triples; each gold item is all its equal forms (by aliases)."""
+    triples = {_fold_triple(triple) for triple in pred}
+    wanted = [{_fold_triple(form) for form in forms} for forms in gold]
+    hits = sum(any(triple in forms for forms in wanted) for triple in triples)
+    precision = hits / len(triples) if triples else 0.0
+    recall = hits / len(wanted) if wanted else 0.0
+    exact = hits == len(triples) == len(wanted)
+    return SetScore(float(exact), precision, recall, harmonic(precision, recall))
+
+
+def joint(*parts: SetScore) -> SetScore:
+    """The product of EMs, precisions and recalls, and the F1 of the products."""
+    em = precision = recall = 1.0
+    for part in parts:
+        em, precision, recall = em * part.em, precision * part.precision, recall * part.recall
+    return SetScore(em, precision, recall, harmonic(precision, recall))
+
+
+def harmonic(precision: float, recall: float) -> float:
+    """F1 of a precision and a recall; 0 where both are 0."""
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def support_kind(record: Record) -> Kind | None:
+    """Where the record's sentence-level support comes from; None where it names no sentence."""
+    if any(_is_fact(item) for item in record.get("citations") or ()):
+        return "cited"
+    return "attributed" if record.get("attribution") is not None else None
+
+
+def predicted_facts(record: Record) -> set[Fact] | None:
+    """The sentences said to prove the answer; None where the program names none.
+
+    A cited passage is not a claim about each of its sentences, so citations of whole passages give
+    no facts.
+    """
+    kind = support_kind(record)
+    if kind is None:
+        return None
+    items = record["citations"] if kind == "cited" else record["attribution"]
+    return {(item[0], int(item[1])) for item in items if _is_fact(item)}
+
+
+def predicted_pids(record: Record) -> set[str] | None:
+    """The passages said to prove the answer; None where the program names none.
+
+    A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
+    at no passage stays in the set, so that it costs precision.
+    """
+    items = record.get("citations")
+    if items is None:
+        items = record.get("attribution")
+    if items is None:
+        return None
+    passages = record["passages"]
+    by_title: dict[str, str] = {}
+    for passage in passages:
+        by_title.setdefault(passage["title"], passage["pid"])
+    found = set()
+    for item in items:
+        if isinstance(item, int):
+            inside = 1 <= item <= len(passages)
+            found.add(passages[item - 1]["pid"] if inside else f"no passage {item}")
+        elif _is_fact(item):
+            found.add(by_title.get(item[0], f"no passage {item[0]}"))
+        else:
+            found.add(str(item))
+    return found
+
+
+def fact_score(record: Record, *, fold_case: bool = False) -> SetScore | None:
+    """The score of the sentences named; None without gold facts or, unless failed, without any."""
+    gold: Collection[Fact] = {(title, int(index)) for title, index in record["support"]}
+    if not gold:
+        return None
+    if failed(record):
+        return ZERO
+    pred: Collection[Fact] | None = predicted_facts(record)
+    if pred is None:
+        return None
+    return set_score(fold_titles(pred), fold_titles(gold)) if fold_case else set_score(pred, gold)
+
+
+def paragraph_score(record: Record) -> SetScore | None:
+    """The score of the passages named against `gold_pids`; None as for `fact_score`."""
+    if not record["gold_pids"]:
+        return None
+    if failed(record):
+        return ZERO
+    pred = predicted_pids(record)
+    return None if pred is None else musique_support_score(pred, set(record["gold_pids"]))
+
+
+def triple_score(record: Record) -> SetScore | None:
+    """The score of the record's `facts` that are triples against the data's evidence."""
+    gold = (record.get("extra") or {}).get("evidences")
+    if not gold:
+        return None
+    if failed(record):
+        return ZERO
+    facts = record.get("facts")
+    if facts is None:
+        return None
+    triples = [fact for fact in facts if _is_triple(fact)]
+    return evidence_score(triples, [[triple] for triple in gold])
+
+
+def answer_score(record: Record) -> SetScore:
+    """EM, precision, recall and F1 of the answer, each the best over the gold answers."""
+    if failed(record):
+        return ZERO
+    overlaps = [hotpot_overlap(record["answer"], gold) for gold in record["answers"]]
+    best = Overlap(*(max(column) for column in zip(*overlaps, strict=True)))
+    em = max(exact_match(record["answer"], gold) for gold in record["answers"])
+    return SetScore(em, best.precision, best.recall, best.f1)
+
+
+def joint_score(record: Record) -> SetScore | None:
+    """HotpotQA's joint score of answer and sentences."""
+    facts = fact_score(record)
+    return None if facts is None else joint(answer_score(record), facts)
+
+
+def joint_score_2wiki(record: Record) -> SetScore | None:
+    """2Wiki's joint score of answer, sentences and evidence."""
+    facts, triples = fact_score(record, fold_case=True), triple_score(record)
+    if facts is None or triples is None:
+        return None
+    return joint(answer_score(record), facts, triples)
+
+
+def _is_fact(item: Any) -> bool:
+    return (
+        isinstance(item, list | tuple)
+        and len(item) == 2
+        and isinstance(item[0], str)
+        and isinstance(item[1], int)
+    )
+
+
+def _is_triple(item: Any) -> bool:
+    return (
+        isinstance(item, list | tuple)
+        and len(item) == 3
+        and all(isinstance(part, str) for part in item)
+    )
+
+
+def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
+    return tuple(" ".join(strip_punctuation(part.lower()).split()) for part in triple)
+
+
+def _register(
+    prefix: str, score: Callable[[Record], SetScore | None], what: str, source: str
+) -> None:
+    def part(field: str) -> Callable[[Record], float | None]:
+        def value(record: Record) -> float | None:
+            found = score(record)
+            return None if found is None else float(getattr(found, field))
+
+        return value
+
+    for field in SetScore._fields:
+        name, description = f"{prefix}_{field}", f"{_WORDS[field]} of {what}"
+        METRICS.register(name)(Metric(name, part(field), description, source))
+
+
+_WORDS = {"em": "exact match", "precision": "precision", "recall": "recall", "f1": "F1"}
+_HOTPOT = "HotpotQA, hotpot_evaluate_v1.py"
+_2WIKI = "2WikiMultiHopQA, 2wikimultihop_evaluate_v1.1.py"
+
+_register("sp", fact_score, "the sentences named as support", _HOTPOT)
+_register("joint", joint_score, "answer and support together", _HOTPOT)
+_register("support", paragraph_score, "the paragraphs named as support", "MuSiQue v1.0")
+_register(
+    "2wiki_sp", lambda r: fact_score(r, fold_case=True), "sentences, titles without case", _2WIKI
+)
+_register("evidence", triple_score, "the evidence triples named", _2WIKI)
+_register("2wiki_joint", joint_score_2wiki, "answer, support and evidence together", _2WIKI)

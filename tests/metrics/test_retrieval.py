@@ -1,0 +1,128 @@
+"""Retrieval measures against ir-measures, the two views of a question, and tokens."""
+
+from __future__ import annotations
+
+import random
+
+import ir_measures
+import pytest
+
+from ragbench.errors import UnknownNameError
+from ragbench.metrics import get_metric
+from ragbench.metrics.retrieval import all_recall, first_found, ndcg, recall, reciprocal_rank, union
+from ragbench.metrics.text import approx_tokens
+from tests.metrics.records import failure, passage, record, search
+
+
+def generated(n: int) -> list[tuple[list[str], list[str]]]:
+    rng = random.Random(3)
+    pids = [f"d{i}" for i in range(30)]
+    return [
+        (rng.sample(pids, rng.randrange(1, 25)), rng.sample(pids, rng.randrange(1, 6)))
+        for _ in range(n)
+    ]
+
+
+def test_measures_equal_ir_measures_on_generated_runs() -> None:
+    runs = generated(500)
+    qrels = [ir_measures.Qrel(str(q), pid, 1) for q, (_, gold) in enumerate(runs) for pid in gold]
+    run = [
+        ir_measures.ScoredDoc(str(q), pid, 100.0 - rank)
+        for q, (ranking, _) in enumerate(runs)
+        for rank, pid in enumerate(ranking)
+    ]
+    measures = {
+        "R@1": lambda ranking, gold: recall(ranking[:1], gold),
+        "R@5": lambda ranking, gold: recall(ranking[:5], gold),
+        "R@20": lambda ranking, gold: recall(ranking[:20], gold),
+        "RR": reciprocal_rank,
+        "RR@3": lambda ranking, gold: reciprocal_rank(ranking[:3], gold),
+        "nDCG": ndcg,
+        "nDCG@2": lambda ranking, gold: ndcg(ranking, gold, k=2),
+        "nDCG@10": lambda ranking, gold: ndcg(ranking, gold, k=10),
+    }
+    parsed = [ir_measures.parse_measure(name) for name in measures]
+    checked = 0
+    for found in ir_measures.iter_calc(parsed, qrels, run):
+        ranking, gold = runs[int(found.query_id)]
+        ours = measures[str(found.measure)](ranking, gold)
+        assert ours == pytest.approx(found.value, abs=1e-9), (found.measure, ranking, gold)
+        checked += 1
+    assert checked == 500 * len(measures)
+
+
+def score(name: str, sample: dict) -> float | None:
+    return get_metric(name).score(sample)
+
+
+TWO_SEARCHES = record(
+    pids=("p3", "p1", "p2"),
+    searches=[search("red sky", ["p3", "p1"]), search("ann lee", ["p1", "p2"])],
+)
+
+
+def test_union_and_per_search_by_hand() -> None:
+    assert union(TWO_SEARCHES) == ["p3", "p1", "p2"]
+    assert score("recall", TWO_SEARCHES) == score("all_recall", TWO_SEARCHES) == 1.0
+    assert score("recall@2", TWO_SEARCHES) == 0.5
+    assert score("all_recall@2", TWO_SEARCHES) == 0.0
+    assert score("mrr", TWO_SEARCHES) == 0.5
+    assert score("mrr@1", TWO_SEARCHES) == 0.0
+    assert score("search_recall", TWO_SEARCHES) == 0.75  # 1/2 and 1
+    assert score("search_recall@1", TWO_SEARCHES) == 0.25  # 0 and 1/2
+    assert score("search_mrr", TWO_SEARCHES) == 0.75  # 1/2 and 1
+    assert score("search_all_recall", TWO_SEARCHES) == 0.5
+    assert score("search_ndcg@1", TWO_SEARCHES) == 0.5
+    assert all_recall(["a"], ["a", "b"]) == 0.0
+
+
+def test_first_search_that_found_each_gold_passage() -> None:
+    assert first_found(TWO_SEARCHES) == {"p1": 1, "p2": 2}
+    assert score("hops_to_gold", TWO_SEARCHES) == 2.0
+    assert first_found(record(pids=("p1", "p3"))) == {"p1": 1, "p2": None}
+    assert score("hops_to_gold", record(pids=("p1", "p3"))) is None
+
+
+def test_a_repeat_answered_from_memory_is_not_another_search() -> None:
+    repeat = {**search("red sky", ["p3", "p1"]), "cached": True}
+    sample = {**TWO_SEARCHES, "searches": [*TWO_SEARCHES["searches"], repeat]}
+    assert score("search_recall", sample) == score("search_recall", TWO_SEARCHES)
+    assert score("redundancy", TWO_SEARCHES) == 0.25
+    assert score("redundancy", sample) == 0.5
+
+
+def test_without_gold_or_searches() -> None:
+    assert score("recall@5", record(gold_pids=[])) is None
+    assert score("recall@5", {**failure(), "gold_pids": []}) is None
+    assert score("recall@5", failure()) == 0.0
+    assert score("recall@5", record(pids=())) == 0.0  # nothing was searched, nothing was found
+    assert score("search_recall@5", record(pids=())) is None
+    assert score("redundancy", record(pids=())) is None
+
+
+def test_cut_offs_are_parsed_once_for_all_names() -> None:
+    assert get_metric("recall@5").name == "recall@5"
+    assert get_metric("search_ndcg@10").name == "search_ndcg@10"
+    for bad in ("recall@0", "recall@", "recall@x", "f1@5", "recal@5"):
+        with pytest.raises(UnknownNameError, match=r"recall@K|f1"):
+            get_metric(bad)
+
+
+def test_shown_again_counts_again_in_retrieved_tokens() -> None:
+    sizes = {pid: approx_tokens(passage(pid)["text"]) for pid in ("p1", "p2", "p3")}
+    expected = sizes["p3"] + 2 * sizes["p1"] + sizes["p2"]
+    assert score("retrieved_tokens", TWO_SEARCHES) == expected > 0
+
+
+def test_steps_that_show_parts_count_only_those() -> None:
+    step = {"action": "read", "notes": {"retrieved": ["Oslo is the capital.", "It is old."]}}
+    sample = {**TWO_SEARCHES, "steps": [step, {"action": "think", "notes": {}}]}
+    assert score("retrieved_tokens", sample) == approx_tokens("Oslo is the capital.\nIt is old.")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("", 0), ("Oslo", 1), ("Oslo is old.", 4), ("internationalisation", 3), ("1990", 2), ("é", 1)],
+)
+def test_token_estimate_by_hand(text: str, count: int) -> None:
+    assert approx_tokens(text) == count

@@ -1,0 +1,128 @@
+"""Supporting facts, joint scores and evidence: official formulas, and what counts as said."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragbench.metrics import get_metric
+from ragbench.metrics.support import (
+    evidence_score,
+    fold_titles,
+    joint,
+    musique_support_score,
+    predicted_facts,
+    predicted_pids,
+    set_score,
+    support_kind,
+)
+from tests.metrics.records import failure, record
+
+GOLD = [["Ann Lee", 1], ["Oslo", 0]]
+
+
+def score(name: str, sample: dict) -> float | None:
+    return get_metric(name).score(sample)
+
+
+def test_sentences_by_hand() -> None:
+    sample = record(citations=[["Ann Lee", 1], ["Oslo", 1], ["Bo Dan", 0]])
+    assert support_kind(sample) == "cited"
+    assert score("sp_em", sample) == 0.0
+    assert score("sp_precision", sample) == pytest.approx(1 / 3)
+    assert score("sp_recall", sample) == pytest.approx(1 / 2)
+    assert score("sp_f1", sample) == pytest.approx(0.4)
+    assert score("sp_em", record(citations=GOLD)) == 1.0
+
+
+def test_joint_multiplies_precision_and_recall_before_f1() -> None:
+    # answer: precision 1/2, recall 1; sentences: precision 1, recall 1/2
+    sample = record("Norway Europe", citations=[["Oslo", 0]])
+    assert score("joint_precision", sample) == pytest.approx(0.5)
+    assert score("joint_recall", sample) == pytest.approx(0.5)
+    assert score("joint_f1", sample) == pytest.approx(0.5)
+    assert score("joint_em", sample) == 0.0
+    assert score("joint_em", record(citations=GOLD)) == 1.0
+    assert score("joint_f1", record("no", answers=["no way"], citations=GOLD)) == 0.0
+
+
+def test_nothing_named_is_not_scored_and_a_failure_is_the_worst() -> None:
+    assert score("sp_f1", record()) is None
+    assert score("joint_f1", record()) is None
+    assert score("sp_f1", failure()) == score("joint_f1", failure()) == 0.0
+    assert score("sp_f1", record(citations=GOLD, support=[])) is None
+    assert score("sp_f1", {**failure(), "support": []}) is None
+    assert score("sp_f1", record(attribution=[])) == 0.0
+
+
+def test_attribution_counts_where_no_sentence_was_cited() -> None:
+    sample = record(citations=[1], attribution=GOLD)
+    assert support_kind(sample) == "attributed"
+    assert predicted_facts(sample) == {("Ann Lee", 1), ("Oslo", 0)}
+    assert support_kind(record(citations=GOLD, attribution=[])) == "cited"
+    assert support_kind(record()) is None
+
+
+def test_citing_a_passage_names_no_sentence() -> None:
+    sample = record(citations=[1, 2])
+    assert predicted_facts(sample) is None
+    assert score("sp_f1", sample) is None
+    assert score("support_f1", sample) == 1.0
+
+
+def test_passages_are_cited_by_number_pid_or_sentence() -> None:
+    assert predicted_pids(record(citations=[1, 3])) == {"p1", "no passage 3"}
+    assert predicted_pids(record(citations=["p2"])) == {"p2"}
+    assert predicted_pids(record(citations=[["Oslo", 1], ["Oslo", 0]])) == {"p2"}
+    assert predicted_pids(record(attribution=[["Atlantis", 0]])) == {"no passage Atlantis"}
+    assert predicted_pids(record()) is None
+    assert score("support_precision", record(citations=[1, 3])) == 0.5
+    assert score("support_recall", record(citations=[1, 3])) == 0.5
+
+
+def test_empty_sets() -> None:
+    assert set_score(set(), set()) == (1.0, 0.0, 0.0, 0.0)  # HotpotQA: EM 1, F1 0
+    assert musique_support_score(set(), set()) == (1.0, 0.0, 0.0, 1.0)  # MuSiQue mends the F1
+    assert musique_support_score(set(), {"x"}).f1 == 0.0
+
+
+def test_2wiki_compares_titles_without_case() -> None:
+    sample = record(citations=[["ann lee", 1], ["OSLO", 0]])
+    assert score("sp_em", sample) == 0.0
+    assert score("2wiki_sp_em", sample) == 1.0
+    # two facts that differ in case alone become one and are counted twice, as in the script
+    assert set_score(fold_titles([("A", 0), ("a", 0)]), fold_titles([("a", 0)])).precision == 1.0
+
+
+def test_evidence_by_hand() -> None:
+    gold = [["Red Sky", "author", "Ann Lee"], ["Ann Lee", "place of birth", "Oslo"]]
+    said = [["red sky", "author", "Ann  Lee."], ["Oslo", "country", "Norway"], "not a triple"]
+    sample = record(extra={"evidences": gold}, facts=said, citations=GOLD)
+    assert score("evidence_precision", sample) == score("evidence_recall", sample) == 0.5
+    assert score("2wiki_joint_f1", sample) == 0.5
+    assert score("2wiki_joint_em", sample) == 0.0
+    assert score("evidence_f1", record(extra={"evidences": gold})) is None
+    assert score("evidence_f1", {**failure(), "extra": {"evidences": gold}}) == 0.0
+    assert score("evidence_f1", record(facts=said)) is None
+
+
+def test_evidence_counts_any_form_of_a_gold_triple() -> None:
+    forms = [[("a", "r", "b"), ("a", "r", "bb")], [("c", "r", "d")]]
+    assert evidence_score([("A", "r", "BB"), ("c", "r", "d")], forms).em == 1.0
+    # Two forms of one gold triple both count, so recall can pass what was found, as in the script.
+    assert evidence_score([("a", "r", "b"), ("a", "r", "bb")], forms).recall == 1.0
+
+
+def test_set_score_agrees_with_counting_on_generated_sets() -> None:
+    rng = random.Random(0)
+    for _ in range(10_000):
+        pred, gold = (set(rng.choices(range(6), k=rng.randrange(5))) for _ in range(2))
+        found = set_score(pred, gold)
+        hits = len(pred & gold)
+        assert found.em == float(pred == gold)
+        assert found.precision == (hits / len(pred) if pred else 0.0)
+        assert found.recall == (hits / len(gold) if gold else 0.0)
+        assert found.f1 == pytest.approx(2 * hits / (len(pred) + len(gold)) if hits else 0.0)
+        one = joint(found, set_score({1}, {1}))
+        assert (one.em, one.f1) == (found.em, found.f1)
