@@ -1,6 +1,27 @@
 """Optimizers: one file each, over DSPy's own; `base` has the contract they share."""
 
-from ragbench.optimizers import bootstrap, gepa, labeled, mipro, optuna, random_search
+from ragbench.optimizers import (
+    bootstrap,
+    copro,
+    gepa,
+    infer_rules,
+    labeled,
+    mipro,
+    optuna,
+    random_search,
+    simba,
+)
 from ragbench.optimizers.base import OPTIMIZERS
 
-__all__ = ["OPTIMIZERS", "bootstrap", "gepa", "labeled", "mipro", "optuna", "random_search"]
+__all__ = [
+    "OPTIMIZERS",
+    "bootstrap",
+    "copro",
+    "gepa",
+    "infer_rules",
+    "labeled",
+    "mipro",
+    "optuna",
+    "random_search",
+    "simba",
+]

@@ -55,7 +55,9 @@ def make_student(program: RAGProgram, *, demo_tokens: int) -> RAGProgram:
     for predictor in student.predictors():
         predictor.__class__ = _Predict
         predictor.rb_demo_tokens = demo_tokens
-        predictor.signature = predictor.signature.with_instructions(predictor.signature.instructions)
+        predictor.signature = predictor.signature.with_instructions(
+            predictor.signature.instructions
+        )
     return student
 
 
@@ -98,11 +100,15 @@ def fit_demos(
     kept, as plain JSON values.
     """
     return [
-        trim(demo, signature, max_tokens=max_tokens)
-        for demo in demos
-        if all(demo.get(name) is not None for name in signature.output_fields)
-        and any(demo.get(name) is not None for name in signature.input_fields)
+        trim(demo, signature, max_tokens=max_tokens) for demo in demos if is_whole(demo, signature)
     ]
+
+
+def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
+    """Whether `demo` has every output of `signature` and at least one input."""
+    return all(demo.get(name) is not None for name in signature.output_fields) and any(
+        demo.get(name) is not None for name in signature.input_fields
+    )
 
 
 def trim(

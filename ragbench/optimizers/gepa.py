@@ -1,5 +1,6 @@
 """Instructions evolved by reflection on feedback in words (GEPA: Agrawal et al. 2025,
-arXiv:2507.19457)."""
+arXiv:2507.19457).
+"""
 
 from __future__ import annotations
 

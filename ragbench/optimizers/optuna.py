@@ -21,6 +21,7 @@ from ragbench.optimizers.base import (
     Task,
 )
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
+from ragbench.optimizers.demos import is_whole
 from ragbench.programs.base import RAGProgram
 
 
@@ -79,7 +80,13 @@ class _Seeded(dspy.teleprompt.BootstrapFewShotWithOptuna):  # type: ignore[misc]
         self.tried: list[Candidate] = []
 
     def compile(
-        self, student: Any, *, teacher: Any = None, max_demos: int, trainset: Any, valset: Any = None
+        self,
+        student: Any,
+        *,
+        teacher: Any = None,
+        max_demos: int,
+        trainset: Any,
+        valset: Any = None,
     ) -> Any:
         self.trainset, self.valset, self.student = trainset, valset, student.reset_copy()
         few_shot = dspy.BootstrapFewShot(
@@ -100,9 +107,10 @@ class _Seeded(dspy.teleprompt.BootstrapFewShotWithOptuna):  # type: ignore[misc]
         program = self.student.reset_copy()
         rows = zip(self.bank.named_predictors(), program.predictors(), strict=True)
         for (name, full), predictor in rows:
-            if full.demos:
-                index = trial.suggest_int(f"demo_index_for_{name}", 0, len(full.demos) - 1)
-                predictor.demos = [full.demos[index]]
+            demos = [demo for demo in full.demos if is_whole(demo, full.signature)]
+            if demos:
+                index = trial.suggest_int(f"demo_index_for_{name}", 0, len(demos) - 1)
+                predictor.demos = [demos[index]]
         evaluate = dspy.Evaluate(
             devset=self.valset,
             metric=self.metric,
