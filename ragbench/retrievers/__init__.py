@@ -4,7 +4,7 @@
 >>> retriever = make_retriever("bm25", corpus, k1=0.9)  # doctest: +SKIP
 """
 
-from ragbench.retrievers import bm25, dense, rank_bm25
+from ragbench.retrievers import bm25, dense, hybrid, rank_bm25, rerank
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, PerQuestion, Retriever
 from ragbench.retrievers.factory import make_retriever
 
@@ -16,6 +16,8 @@ __all__ = [
     "Retriever",
     "bm25",
     "dense",
+    "hybrid",
     "make_retriever",
     "rank_bm25",
+    "rerank",
 ]

@@ -79,6 +79,11 @@ class Corpus(Sequence[Passage]):
             state.update(line.encode("utf-8", "surrogatepass"))
         return state.hexdigest()
 
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Pid -> position."""
+        return {passage.pid: i for i, passage in enumerate(self.passages)}
+
     def subset(self, positions: Sequence[int]) -> Corpus:
         """A corpus of the passages at `positions`, in that order."""
         return Corpus(

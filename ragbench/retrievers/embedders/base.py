@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -114,13 +115,13 @@ class LocalCalls:
         self.model = model
         self._start = time.perf_counter()
 
-    def done(self, tokens: int) -> tuple[Call, ...]:
+    def done(self, tokens: int, kind: Literal["embed", "rerank"] = "embed") -> tuple[Call, ...]:
         """The call, of `tokens` tokens, that ends now."""
         elapsed = time.perf_counter() - self._start
         return (
             Call(
                 model=self.model,
-                kind="embed",
+                kind=kind,
                 prompt_tokens=tokens,
                 cost_usd=0.0,
                 latency_s=elapsed,

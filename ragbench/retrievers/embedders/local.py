@@ -31,8 +31,8 @@ class LocalEmbedder(Embedder):
         super().__init__(f"local:{name}" if name else "local")
         model, tokenizer = _find(name)
         self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}"
-        self._session, self._inputs = _open_session(model)
-        self._tokenizer = _open_tokenizer(tokenizer)
+        self._session, self._inputs = open_session(model)
+        self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
 
     @property
     def identity(self) -> str:
@@ -114,7 +114,12 @@ def _find(name: str) -> tuple[Path, Path]:
     return files["model"], files["tokenizer"]
 
 
-def _open_session(model: Path) -> tuple[Any, list[str]]:
+def open_session(model: Path) -> tuple[Any, list[str]]:
+    """An ONNX session of `model` and the names of its inputs.
+
+    Raises:
+        ModelError: the file cannot be read, or wants inputs that are not known here.
+    """
     import onnxruntime
 
     try:
@@ -127,10 +132,11 @@ def _open_session(model: Path) -> tuple[Any, list[str]]:
     return session, inputs
 
 
-def _open_tokenizer(path: Path) -> Any:
+def open_tokenizer(path: Path, max_tokens: int) -> Any:
+    """The tokeniser at `path`, cutting at `max_tokens` whatever its file says."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.enable_truncation(_MAX_TOKENS)  # the file says 128
+    tokenizer.enable_truncation(max_tokens)
     tokenizer.no_padding()
     return tokenizer

@@ -1,0 +1,81 @@
+"""Any retriever, its first candidates put into a better order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from ragbench.knobs import Knobs
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
+from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.rerankers import Reranker, make_reranker
+
+
+class RerankSettings(Knobs):
+    """Knobs of reranking."""
+
+    inner: str = Field("hybrid", description="spec of the retriever whose hits are reranked")
+    reranker: str = Field(
+        "maxsim", description="none, maxsim, cross-encoder:NAME, an http address or lm"
+    )
+    model: str = Field("", description="model that a rerank endpoint is asked for")
+    depth: int = Field(20, ge=1, le=1000, description="candidates to rerank, at least k")
+
+
+@RETRIEVERS.register("rerank")
+class Rerank(Retriever):
+    """The hits of another retriever, reordered by a model that reads them."""
+
+    name = "rerank"
+    Settings = RerankSettings
+
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        super().__init__(corpus, **settings)
+        self._inner = make_retriever(self.settings.inner, corpus)
+
+    @cached_property
+    def reranker(self) -> Reranker | None:
+        """The model that scores, None where reranking is off."""
+        return make_reranker(self.settings.reranker, self.settings.model)
+
+    @property
+    def parts(self) -> tuple[Retriever, ...]:
+        """The retriever whose hits are reranked."""
+        return (self._inner,)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """The `k` best of the candidates, best first, with the reranker's scores."""
+        self.build()
+        if k < 1:
+            return []
+        if self.reranker is None:
+            return self._inner.search(query, k=k)
+        return self._reordered(query, self._inner.search(query, k=max(k, self.settings.depth)), k)
+
+    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
+        """One list per query, in order; the candidates of all are fetched together."""
+        self.build()
+        if k < 1:
+            return [[] for _ in queries]
+        if self.reranker is None:
+            return self._inner.search_many(queries, k=k)
+        found = self._inner.search_many(queries, k=max(k, self.settings.depth))
+        return [self._reordered(q, hits, k) for q, hits in zip(queries, found, strict=True)]
+
+    def restrict(self, positions: Sequence[int]) -> Rerank:
+        """The same reranker over the inner retriever, restricted."""
+        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
+        small._inner = self._inner.restrict(positions)
+        small.reranker = self.reranker
+        return small
+
+    def _reordered(self, query: str, hits: list[Passage], k: int) -> list[Passage]:
+        if not hits or self.reranker is None:
+            return hits
+        scores = self.reranker.score(query, hits)
+        positions = self.corpus.positions
+        scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
+        return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))[:k]

@@ -1,0 +1,21 @@
+"""The contract of rerankers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ragbench.retrievers.base import Passage
+
+
+class Reranker(ABC):
+    """Scores passages for a query. Thread-safe; files its calls in the ledger."""
+
+    @abstractmethod
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """A score per passage, in their order; higher is better. At least one passage is given."""
+
+
+def titled(passage: Passage) -> str:
+    """The text that rerankers read."""
+    return f"{passage.title} {passage.text}".strip()
