@@ -55,6 +55,11 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
 
 
 def _strict(value: Any, annotation: Any) -> Any:
+    if isinstance(value, str) and get_origin(annotation) is Literal:
+        label = value.strip().strip("\"'")
+        if label in get_args(annotation):
+            return label
+        raise UnreadableError(f"{value[:80]!r} is none of {get_args(annotation)}")
     if isinstance(value, str) and get_origin(annotation) is list:
         # DSPy would guess at broken JSON here, and read "[1] and [3]" as [3].
         try:

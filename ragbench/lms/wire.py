@@ -153,12 +153,17 @@ def attempt(complete: Callable[[Request], Response], request: Request) -> Respon
         if not isinstance(error, lm15.ContextLengthError) and _OVERFLOW.search(error.message):
             raise _as(lm15.ContextLengthError, error) from error
         raise
+    except lm15.ProviderError as error:
+        # A success whose body is no answer: half a document, or the HTML page of a proxy.
+        if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
+            raise _as(lm15.ServerError, error) from error
+        raise
     except lm15.TransportError as error:
         if "Timeout" in type(error.__cause__).__name__ or "timed out" in error.message.lower():
             raise _as(lm15.TimeoutError, error) from error
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        # An answer that is no answer: half a JSON document, a proxy's HTML page.
+        # JSON, but not of the shape that the protocol says.
         raise lm15.ServerError(f"unreadable reply: {type(error).__name__}: {error}") from error
 
 

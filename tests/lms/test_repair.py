@@ -20,6 +20,7 @@ Step = Literal["accept_partial", "reword", "restructure"]
     ("raw", "annotation", "value"),
     [
         ("full", Support, "full"),
+        ('"full"', Support, "full"),
         ("3", int, 3),
         (4, Utility, 4),
         (0.5, float, 0.5),
@@ -100,6 +101,7 @@ def test_an_almost_right_value_is_mended(raw: Any, annotation: Any, value: Any) 
         ("", list[str]),
         ("[[ ## completed ## ]]", Support),
         ("full or partial", Support),
+        ('"full" or "partial"', Support),
         ("relevant, not irrelevant", Relevance),
         ("not relevant", Relevance),
         ("It isn't relevant", Relevance),

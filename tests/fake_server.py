@@ -1,0 +1,312 @@
+"""A real HTTP server that speaks the OpenAI chat protocol, with scripted replies and faults.
+
+In a test:
+
+    with FakeServer(lambda hit: Fault("429", retry_after=0.1) if hit.number == 1 else "Paris") as s:
+        lm = make_lm("openai/fake", api_base=s.url)
+
+As a process of its own (it prints its address, and ends when its standard input is closed):
+
+    python -m tests.fake_server --latency 0.02 --faults 429=0.1,500=0.05 --log hits.jsonl
+
+By default it answers every output field of a DSPy prompt with a plausible value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+#: status in the first column, or what goes wrong on the wire
+FAULTS = ("400", "401", "402", "404", "429", "500", "503", "overflow")
+FAULTS += ("reset", "hang", "truncated", "html", "empty", "wrong", "no_usage")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503."""
+
+    kind: str
+    retry_after: float | str | None = None
+    seconds: float = 30.0
+
+
+@dataclass
+class Hit:
+    """One request as the server saw it, and what became of it."""
+
+    number: int
+    prompt: str
+    body: dict[str, Any] = field(repr=False)
+    key: str = ""
+    at: float = 0.0
+    outcome: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+Script = Callable[[Hit], "str | Fault"]
+
+
+def plausible(hit: Hit) -> str:
+    """An answer that DSPy's JSON and chat adapters can read."""
+    schema = (hit.body.get("response_format") or {}).get("json_schema", {}).get("schema")
+    if schema:
+        return json.dumps(_of_schema(schema, schema.get("$defs", {})))
+    last = hit.prompt.rpartition("Respond with ")[2]
+    fields = [name for name in re.findall(r"`(?:\[\[ ## )?(\w+)(?: ## \]\])?`", last)]
+    if "[[ ## " in last:
+        sections = [f"[[ ## {name} ## ]]\nsome {name}" for name in fields if name != "completed"]
+        return "\n\n".join([*sections, "[[ ## completed ## ]]"])
+    return json.dumps({name: f"some {name}" for name in fields})
+
+
+class FakeServer:
+    """The server, listening on a free loopback port between `with` and its end."""
+
+    def __init__(
+        self,
+        script: Script = plausible,
+        *,
+        latency_s: float = 0.0,
+        port: int = 0,
+        models: tuple[str, ...] = (),
+        key: str | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self.script, self.latency_s, self.models, self.key = script, latency_s, models, key
+        self.hits: list[Hit] = []
+        self.at_once = 0  # most requests that were open at one moment
+        self._open = 0
+        self._log = log.open("a") if log else None
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), _Handler, bind_and_activate=False)
+        self._http.daemon_threads = True
+        self._http.request_queue_size = 256
+        self._http.fake = self  # type: ignore[attr-defined]
+        self._http.server_bind()
+        self._http.server_activate()
+
+    @property
+    def url(self) -> str:
+        """Base address for `api_base`."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    def start(self) -> FakeServer:
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        self._closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        if self._log:
+            self._log.close()
+
+    __enter__ = start
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def answer(self, body: dict[str, Any], key: str) -> tuple[Hit, str | Fault]:
+        messages = body.get("messages") or []
+        prompt = "\n\n".join(str(message.get("content")) for message in messages)
+        with self._lock:
+            hit = Hit(len(self.hits) + 1, prompt, body, key, time.time())
+            self.hits.append(hit)
+            self._open += 1
+            self.at_once = max(self.at_once, self._open)
+        try:
+            self._closing.wait(self.latency_s) if self.latency_s else None
+            reply = self.script(hit)
+            if isinstance(reply, Fault) and reply.kind == "hang":
+                self._closing.wait(reply.seconds)
+        finally:
+            with self._lock:
+                self._open -= 1
+        if self.key is not None and key != self.key:
+            reply = Fault("401")
+        if isinstance(reply, str) or reply.kind == "no_usage":
+            hit.prompt_tokens, hit.completion_tokens = (
+                -(-len(prompt) // 4),
+                -(-len(str(reply)) // 4),
+            )
+        hit.outcome = reply.kind if isinstance(reply, Fault) else "ok"
+        self._write(hit)
+        return hit, reply
+
+    def _write(self, hit: Hit) -> None:
+        if self._log:
+            row = {name: value for name, value in asdict(hit).items() if name != "body"}
+            with self._lock:
+                self._log.write(json.dumps(row) + "\n")
+                self._log.flush()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        names = self.server.fake.models  # type: ignore[attr-defined]
+        if not names:
+            return self._send(404, {"error": {"message": "no list", "type": "not_found"}})
+        self._send(200, {"object": "list", "data": [{"id": name} for name in names]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        hit, reply = self.server.fake.answer(body, key)  # type: ignore[attr-defined]
+        if isinstance(reply, Fault):
+            return self._fail(reply, hit)
+        self._send(200, _completion(hit, reply))
+
+    def _fail(self, fault: Fault, hit: Hit) -> None:
+        if fault.kind == "no_usage":
+            whole = _completion(hit, plausible(hit))
+            del whole["usage"]
+            return self._send(200, whole)
+        if fault.kind == "wrong":
+            return self._send(200, {"choices": "none"})
+        if fault.kind == "overflow":
+            message = "request (20030 tokens) exceeds the available context size (8192 tokens)"
+            error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+            return self._send(400, {"error": error})
+        if fault.kind.isdigit():
+            error = {"message": f"scripted {fault.kind}", "type": "scripted", "code": None}
+            wait = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+            return self._send(int(fault.kind), {"error": error}, wait)
+        self.close_connection = True
+        whole_text = json.dumps(_completion(hit, "half an answer")).encode()
+        if fault.kind == "truncated":
+            return self._raw(whole_text[: len(whole_text) // 2], len(whole_text))
+        if fault.kind == "html":
+            return self._raw(b"<html>Bad gateway</html>", 24)
+        if fault.kind == "empty":
+            return self._raw(b"", 0)
+        # reset, or the end of a hang: the other side sees the connection die
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.connection.close()
+
+    def _send(
+        self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None
+    ) -> None:
+        payload = json.dumps(data).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def _raw(self, payload: bytes, length: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(length))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(payload)
+        self.wfile.flush()
+
+    def handle(self) -> None:
+        # The client went away, or a fault closed the connection.
+        with contextlib.suppress(OSError, ValueError):
+            super().handle()
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            super().finish()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _completion(hit: Hit, text: str) -> dict[str, Any]:
+    hit.completion_tokens = -(-len(text) // 4)
+    return {
+        "id": f"fake-{hit.number}",
+        "object": "chat.completion",
+        "model": hit.body.get("model", "fake"),
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": text},
+            }
+        ],
+        "usage": {
+            "prompt_tokens": hit.prompt_tokens,
+            "completion_tokens": hit.completion_tokens,
+            "total_tokens": hit.prompt_tokens + hit.completion_tokens,
+        },
+    }
+
+
+def _of_schema(schema: dict[str, Any], definitions: dict[str, Any], name: str = "value") -> Any:
+    if "$ref" in schema:
+        return _of_schema(definitions[schema["$ref"].rpartition("/")[2]], definitions, name)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return _of_schema(schema["anyOf"][0], definitions, name)
+    kind = schema.get("type")
+    if kind == "object":
+        fields = schema.get("properties", {})
+        return {n: _of_schema(s, definitions, n) for n, s in fields.items()}
+    if kind == "array":
+        return [_of_schema(schema.get("items", {}), definitions, name)]
+    return {"integer": 1, "number": 0.5, "boolean": True}.get(str(kind), f"some {name}")
+
+
+def faulty(rates: dict[str, float], seed: int) -> Script:
+    """`plausible`, but each request goes wrong with the given probability of each fault."""
+    chance = random.Random(seed)
+    lock = threading.Lock()
+
+    def script(hit: Hit) -> str | Fault:
+        with lock:
+            draw = chance.random()
+        for kind, rate in rates.items():
+            if draw < rate:
+                return Fault(kind)
+            draw -= rate
+        return plausible(hit)
+
+    return script
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tests.fake_server")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency", type=float, default=0.0)
+    parser.add_argument("--faults", default="", help="such as 429=0.1,500=0.05")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path)
+    options = parser.parse_args()
+    pairs = [pair.split("=") for pair in options.faults.split(",") if pair]
+    rates = {kind: float(rate) for kind, rate in pairs}
+    if unknown := set(rates) - set(FAULTS):
+        parser.error(f"no fault {', '.join(sorted(unknown))}; choose from {', '.join(FAULTS)}")
+    script = faulty(rates, options.seed)
+    with FakeServer(
+        script, latency_s=options.latency, port=options.port, log=options.log
+    ) as server:
+        print(server.url, flush=True)
+        sys.stdin.buffer.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""The metered engine over a real HTTP server: what is retried, filed, priced and refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+import diskcache
+import dspy
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.ledger import Ledger, calling, fan_out, open_ledger
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms.engine import Retries
+from ragbench.lms.governor import Attempt, CallRefusedError
+from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
+
+# Made once: a signature of a string is parsed as code, which 3.11 cannot do in many threads.
+PREDICT = dspy.Predict("question -> answer")
+
+
+def ask(lm: dspy.LM, question: str = "Where?") -> str:
+    with dspy.context(lm=lm, adapter=make_adapter("chat")):
+        return str(PREDICT(question=question).answer)
+
+
+def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
+    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
+    lm.metered._sleep = lambda seconds: None
+    return lm
+
+
+def fails_first(kind: str, times: int = 1, **details: Any) -> Script:
+    return lambda hit: Fault(kind, **details) if hit.number <= times else plausible(hit)
+
+
+@pytest.mark.parametrize(
+    "kind", ["429", "500", "503", "reset", "truncated", "html", "empty", "wrong"]
+)
+def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) -> None:
+    with FakeServer(fails_first(kind, 2)) as server, open_ledger() as ledger:
+        assert ask(lm_at(server)) == "some answer"
+    call = ledger.calls[0]
+    assert (len(ledger.calls), call.attempts, call.error) == (1, 3, None)
+    assert len(server.hits) == 3
+    assert (call.prompt_tokens, call.completion_tokens) == (
+        server.hits[-1].prompt_tokens,
+        server.hits[-1].completion_tokens,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "attempts"),
+    [
+        ("429", dspy.LMRateLimitError, 3),
+        ("503", dspy.LMServerError, 3),
+        ("reset", dspy.LMTransportError, 3),
+        ("400", dspy.LMInvalidRequestError, 1),
+        ("401", dspy.LMAuthError, 1),
+        ("402", dspy.LMBillingError, 1),
+        ("overflow", dspy.ContextWindowExceededError, 1),
+    ],
+)
+def test_a_lasting_fault_is_filed_with_its_class(
+    kind: str, error: type[Exception], attempts: int
+) -> None:
+    with (
+        FakeServer(lambda hit: Fault(kind)) as server,
+        open_ledger() as ledger,
+        pytest.raises(error),
+    ):
+        ask(lm_at(server, retries=2))
+    call = ledger.calls[0]
+    assert (call.error, call.attempts, call.prompt_tokens) == (error.__name__, attempts, 0)
+    assert len(server.hits) == attempts
+    assert ledger.as_if.failed == 1
+
+
+def test_a_hung_server_costs_one_time_limit_twice_at_most() -> None:
+    script = lambda hit: Fault("hang", seconds=20)  # noqa: E731
+    with (
+        FakeServer(script) as server,
+        open_ledger() as ledger,
+        pytest.raises(dspy.LMTimeoutError),
+    ):
+        ask(lm_at(server, timeout=0.3))
+    assert ledger.calls[0].error == "LMTimeoutError"
+    assert ledger.calls[0].attempts == 2
+    assert 0.5 < ledger.calls[0].latency_s < 10
+
+
+def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter() -> None:
+    def waits(script: Script, seed: int = 0) -> list[float]:
+        slept: list[float] = []
+        with FakeServer(script) as server:
+            lm = lm_at(server, seed=seed)
+            lm.metered._sleep = slept.append
+            ask(lm)
+        return slept
+
+    told = waits(fails_first("429", retry_after=7))
+    assert 7 <= told[0] < 7.3
+    grown = waits(fails_first("500", 4))
+    assert all(2**n * 0.5 <= wait <= 2**n for n, wait in enumerate(grown))
+    assert waits(fails_first("500", 4)) == grown != waits(fails_first("500", 4), seed=1)
+
+
+def test_a_wait_beyond_reason_is_given_up() -> None:
+    with (
+        FakeServer(lambda hit: Fault("429", retry_after=4000)) as server,
+        pytest.raises(dspy.LMRateLimitError),
+    ):
+        ask(lm_at(server))
+    assert len(server.hits) == 1
+    assert Retries().longest_s < 4000
+
+
+def test_missing_token_counts_are_estimated_and_never_taken_for_a_cached_answer(
+    tmp_path: Path,
+) -> None:
+    configure_cache(tmp_path)
+    with FakeServer(lambda hit: Fault("no_usage")) as server, open_ledger() as ledger:
+        lm = lm_at(server, cache=True)
+        ask(lm)
+        ask(lm)
+    assert [call.cached for call in ledger.calls] == [False, True]
+    assert ledger.calls[0].prompt_tokens == ledger.calls[1].prompt_tokens > 50
+
+
+def _work(lm: dspy.LM) -> Ledger:
+    """Eight workers, four questions each, each with an inner fan-out of three calls."""
+
+    def question(number: int) -> None:
+        def part(n: int) -> str:
+            with calling(f"Part{n}", "answering"):
+                return ask(lm, f"{number}.{n}")
+
+        assert fan_out(part, [0, 1, 2]) == ["some answer"] * 3
+
+    with open_ledger() as ledger, ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(copy_context().run, question, n) for n in range(32)]
+        for job in jobs:
+            job.result()
+    return ledger
+
+
+def test_a_cached_re_run_bills_nothing_and_shows_the_same_as_if(tmp_path: Path) -> None:
+    with FakeServer(fails_first("500", 3), latency_s=0.005) as server:
+        configure_cache(tmp_path)
+        lm = lm_at(server, cache=True, price="in=1,out=2")
+        first = _work(lm)
+        assert len(server.hits) == 96 + 3
+        configure_cache(tmp_path)  # a new process: the memory is gone, the disk is not
+        again = _work(lm_at(server, cache=True, price="in=1,out=2"))
+        assert len(server.hits) == 96 + 3
+    assert first.billed == first.as_if
+    assert again.billed.calls == again.billed.tokens == again.billed.cost_usd == 0
+    assert again.as_if.calls == 96
+    assert again.as_if.attempts == 96 + 3
+
+    def bill(ledger: Ledger) -> list[tuple[Any, ...]]:
+        return sorted(
+            (c.signature, c.role, c.prompt_tokens, c.completion_tokens, c.cost_usd, c.latency_s)
+            for c in ledger.calls
+        )
+
+    assert bill(again) == bill(first)
+    ok = [hit for hit in server.hits if hit.outcome == "ok"]
+    assert first.billed.prompt_tokens == sum(hit.prompt_tokens for hit in ok)
+    assert first.billed.completion_tokens == sum(hit.completion_tokens for hit in ok)
+    assert first.billed.cost_usd == pytest.approx(
+        (first.billed.prompt_tokens + 2 * first.billed.completion_tokens) / 1e6
+    )
+
+
+class Harmful:
+    """Unpickled, it leaves a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_nothing_in_the_cache_can_run_code(tmp_path: Path) -> None:
+    configure_cache(tmp_path / "cache")
+    request = {"model": "m", "prompt": "p"}
+    key = dspy.cache.cache_key(request)
+    with diskcache.FanoutCache(str(tmp_path / "cache"), shards=16) as planted:
+        planted[key] = Harmful(tmp_path / "harm")
+    assert dspy.cache.get(request) is None
+    assert not (tmp_path / "harm").exists()
+
+
+def test_two_servers_with_the_same_model_do_not_share_answers(tmp_path: Path) -> None:
+    configure_cache(tmp_path)
+    say = lambda text: lambda hit: f"[[ ## answer ## ]]\n{text}"  # noqa: E731
+    with FakeServer(say("one")) as one, FakeServer(say("two")) as two:
+        assert ask(lm_at(one, cache=True)) == "one"
+        assert ask(lm_at(two, cache=True)) == "two"
+        assert one.hits[0].body["model"] == two.hits[0].body["model"] == "fake"
+
+
+def test_an_unknown_price_is_none_and_a_given_one_counts() -> None:
+    with FakeServer() as server, open_ledger() as ledger:
+        unknown = lm_at(server)
+        ask(unknown)
+        assert not unknown.pricing.known
+        ask(lm_at(server, price="in=1,out=2"))
+    first, second = ledger.calls
+    assert first.cost_usd is None
+    assert second.cost_usd == pytest.approx(
+        (second.prompt_tokens + 2 * second.completion_tokens) / 1e6
+    )
+    assert ledger.as_if.cost_usd is None
+
+
+def test_histories_do_not_grow() -> None:
+    from dspy.clients.base_lm import GLOBAL_HISTORY
+
+    before = len(GLOBAL_HISTORY)
+    with FakeServer() as server:
+        lm = lm_at(server)
+        program = dspy.Predict("question -> answer")
+        with dspy.context(lm=lm, adapter=make_adapter("chat")):
+            program(question="x")
+    assert (len(GLOBAL_HISTORY), lm.history, program.history) == (before, [], [])
+
+
+def test_rollouts_have_seeds_of_their_own() -> None:
+    with FakeServer() as server:
+        lm = lm_at(server, seed=5)
+        ask(lm)
+        ask(lm.copy(rollout_id=2, temperature=1.0))
+        with dspy.context(lm=lm, adapter=make_adapter("chat")):
+            dspy.Predict("question -> answer", rollout_id=3, temperature=1.0)(question="x")
+        assert [hit.body.get("seed") for hit in server.hits] == [5, 7, 8]
+
+
+def test_several_candidates_are_several_calls() -> None:
+    with (
+        FakeServer() as server,
+        open_ledger() as ledger,
+        dspy.context(lm=lm_at(server), adapter=make_adapter("chat")),
+    ):
+        out = dspy.Predict("question -> answer", n=3, temperature=1.0)(question="x")
+    assert len(out.completions) == len(ledger.calls) == len(server.hits) == 3
+
+
+def test_async_calls_are_filed_too() -> None:
+    import asyncio
+
+    async def main() -> Ledger:
+        with open_ledger() as ledger, dspy.context(lm=lm, adapter=make_adapter("chat")):
+            predict = dspy.Predict("question -> answer")
+            await asyncio.gather(*(predict.acall(question=str(n)) for n in range(5)))
+        return ledger
+
+    with FakeServer() as server:
+        lm = lm_at(server)
+        ledger = asyncio.run(main())
+    assert [call.error for call in ledger.calls] == [None] * 5
+
+
+class Recorder:
+    """A governor that lets `allowed` calls pass."""
+
+    def __init__(self, allowed: int = 10**9) -> None:
+        self.allowed, self.before, self.after = allowed, 0, []  # type: ignore[var-annotated]
+        self._lock = threading.Lock()
+
+    def before_call(self, attempt: Attempt) -> None:
+        with self._lock:
+            if self.before >= self.allowed:
+                raise CallRefusedError("the budget is spent", model=attempt.model)
+            self.before += 1
+
+    def after_call(self, attempt: Attempt) -> None:
+        with self._lock:
+            self.after.append(attempt)
+
+
+def test_governors_see_every_attempt_and_what_came_of_it() -> None:
+    with FakeServer(fails_first("429", retry_after=1)) as server:
+        lm = lm_at(server, price="in=1,out=2")
+        governor = Recorder()
+        lm.governors.append(governor)
+        ask(lm)
+    failed, passed = governor.after
+    assert (failed.number, failed.error.retry_after, failed.response) == (1, 1.0, None)
+    assert (passed.number, passed.error) == (2, None)
+    assert passed.cost_usd > 0
+    assert passed.latency_s > 0
+
+
+def test_a_refused_call_is_not_sent_nor_filed_and_earlier_governors_are_told() -> None:
+    with FakeServer() as server, open_ledger() as ledger:
+        lm = lm_at(server)
+        first, second = Recorder(), Recorder(allowed=0)
+        lm.governors.extend([first, second])
+        with pytest.raises(CallRefusedError, match="budget"):
+            ask(lm)
+    assert (server.hits, ledger.calls) == ([], [])
+    assert (len(first.after), len(second.after)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda s: make_lm("openai/fake", api_base="http://127.0.0.1:9/v1"), "cannot reach"),
+        (lambda s: make_lm("openai/other", api_base=s.url), "has no model 'other'; it has fake"),
+        (lambda s: make_lm("groq/llama", price="in=1,out=1"), "GROQ_API_KEY"),
+    ],
+)
+def test_check_names_the_cure(
+    broken: Callable[[FakeServer], RagbenchLM], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    with FakeServer(models=("fake",)) as server:
+        with pytest.raises(LMSetupError, match=message) as caught:
+            broken(server).check()
+        make_lm("openai/fake", api_base=server.url).check()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_key_comes_from_the_environment_and_is_shown_nowhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    with FakeServer(key="sk-very-secret") as server, open_ledger() as ledger:
+        lm = lm_at(server)
+        assert ask(lm) == "some answer"
+    with (
+        FakeServer(key="another") as server,
+        open_ledger() as failed,
+        pytest.raises(dspy.LMAuthError) as caught,
+    ):
+        ask(lm_at(server))
+    shown = [str(caught.value), repr(lm), repr(vars(lm)), repr(vars(lm.metered.wire))]
+    shown += [repr(ledger), repr(failed), *capsys.readouterr()]
+    assert not any("very-secret" in text for text in shown)
+
+
+def test_the_fake_server_runs_as_a_process_and_ends_with_its_input(tmp_path: Path) -> None:
+    log = tmp_path / "hits.jsonl"
+    command = [sys.executable, "-m", "tests.fake_server", "--log", str(log)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        lm = make_lm("openai/fake", api_base=process.stdout.readline().strip(), cache=False)
+        assert ask(lm) == "some answer"
+        process.stdin.close()
+        assert process.wait(timeout=10) == 0
+    assert '"outcome": "ok"' in log.read_text()
+
+
+def test_hits_record_how_many_were_open_at_once() -> None:
+    def script(hit: Hit) -> str:
+        return plausible(hit)
+
+    with FakeServer(script, latency_s=0.1) as server:
+        lm = lm_at(server)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: ask(lm, str(n)), range(4)))
+    assert server.at_once > 1
