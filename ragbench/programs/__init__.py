@@ -1,6 +1,15 @@
 """The architectures, one file each. Importing this package registers them all."""
 
-from ragbench.programs import direct, ircot, multi_query, self_rag, vanilla
+from ragbench.programs import direct, ircot, multi_query, react, self_rag, vanilla
 from ragbench.programs.base import PROGRAMS, RAGProgram
 
-__all__ = ["PROGRAMS", "RAGProgram", "direct", "ircot", "multi_query", "self_rag", "vanilla"]
+__all__ = [
+    "PROGRAMS",
+    "RAGProgram",
+    "direct",
+    "ircot",
+    "multi_query",
+    "react",
+    "self_rag",
+    "vanilla",
+]

@@ -1,0 +1,168 @@
+"""ReAct: think, use a tool, look at what it shows, and repeat until finished.
+
+Yao et al. 2023 (arXiv:2210.03629). Variants:
+
+- `seed`: the simplified specification. `search` shows the top passages of the corpus, `lookup` all
+  matching sentences of every passage found so far.
+- `page`: the original's tools. `search` opens the page of a title, or names similar ones; `lookup`
+  walks the open page one hit at a time. The live Wikipedia is the given corpus here, and the six
+  worked examples are left to `compile`. `force_answer=False` gives no answer at the limit, as the
+  original did.
+- `dspy`: the loop of `dspy.ReAct` with the tools of `seed`. It always spends one more call on
+  extracting the answer.
+
+`act_only` and `lookup=False` are the paper's ablations. A reply that cannot be parsed is read as a
+search for the question, and ends the loop with a forced answer if that was done before; it never
+becomes the answer itself. So does the same action with the same result three times in a row. The
+oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
+from ragbench.programs.react_dspy import TracedReAct
+from ragbench.programs.tools import CorpusTools, PageTools, Toolbox, argument
+from ragbench.programs.trace import StopReason, Trace, estimate_tokens, render
+from ragbench.retrievers.base import Retriever
+from ragbench.signatures.answering import AnswerFromContext
+from ragbench.signatures.reasoning import ActStep, ReActStep
+from ragbench.signatures.types import ToolCall
+
+_FINISH = ("answer", "give the final answer in as few words as possible")
+
+
+class ReActKnobs(ProgramKnobs):
+    """Knobs of `react`."""
+
+    max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
+    snippet_words: int = Field(60, ge=5, le=10_000, description="words shown of a passage found")
+    lookup: bool = Field(True, description="offer the tool lookup")
+    act_only: bool = Field(False, description="no thoughts (seed, page)")
+    force_answer: bool = Field(True, description="answer from the passages at the limit")
+
+
+@PROGRAMS.register("react")
+class ReActRAG(RAGProgram):
+    """Think and use tools in turns until the answer is found."""
+
+    name = "react"
+    family = "agentic"
+    paper = "arXiv:2210.03629"
+    calls = "steps (<= max_steps) + 1 if forced; dspy: steps + 1"
+    autonomy = Autonomy("yes", "yes", "yes")
+    Knobs = ReActKnobs
+    variants = {"seed": {}, "page": {}, "dspy": {}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.tools = PageTools if self.knobs.variant == "page" else CorpusTools
+        described = {**self.tools.described, "finish": _FINISH}
+        if not self.knobs.lookup:
+            del described["lookup"]
+        self.described = described
+        if self.knobs.variant == "dspy":
+            self.agent = TracedReAct(described, max_iters=self.knobs.max_steps)
+        else:
+            step = ActStep if self.knobs.act_only else ReActStep
+            choice = Literal[tuple(described)]  # type: ignore[valid-type]
+            self.act = predict(step.with_updated_fields("tool", type_=choice), like=step)
+        if self.knobs.force_answer:
+            self.conclude = predict(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Steps until one finishes, then a forced answer if none did."""
+        box = self.tools(trace, k=self.knobs.k, snippet_words=self.knobs.snippet_words)
+        if self.knobs.variant == "dspy":
+            answer, reason = self.agent.run(trace, box)
+        else:
+            answer, reason = self._loop(trace, box)
+        if not answer and self.knobs.force_answer:
+            if not trace.searches:
+                trace.search(trace.question, k=self.knobs.k)
+            answer = self.force(trace)
+        return trace.prediction(answer, reason)
+
+    def force(self, trace: Trace) -> str:
+        """An answer from all passages seen; blank if the program was told not to."""
+        if not self.knobs.force_answer:
+            return ""
+        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(self.conclude, last=True, context=context, question=trace.question)
+
+    def _loop(self, trace: Trace, box: Toolbox) -> tuple[str, StopReason]:
+        history: list[ToolCall] = []
+        for _ in range(self.knobs.max_steps):
+            call = self._next(trace, history)
+            if call is None:
+                return "", "parse_fallback"
+            if call.tool == "finish":
+                answer = argument(call.arguments, _FINISH[0])
+                trace.step("answer", thought=call.thought, observation=answer)
+                return answer, "answered"
+            before = len(trace.searches)
+            seen = box.use(call.tool, call.arguments)
+            history.append(call.model_copy(update={"observation": seen}))
+            self._note(trace, history[-1], before)
+            if len(history) >= 3 and _same(*history[-3:]):
+                return "", "no_progress"
+        return "", "max_steps"
+
+    def _next(self, trace: Trace, history: list[ToolCall]) -> ToolCall | None:
+        reply = trace.ask(
+            self.act,
+            otherwise={"tool": "", "arguments": {}},
+            tools=[f"{t}({name}): {does}" for t, (name, does) in self.described.items()],
+            question=trace.question,
+            trajectory=_fitting(history, self.knobs.context_tokens),
+        )
+        thought = str(reply.get("thought") or "").strip()
+        if reply.tool:
+            return ToolCall(thought=thought, tool=reply.tool, arguments=reply.arguments or {})
+        name = self.tools.described["search"][0]
+        arguments = {name: trace.question}
+        if any(call.tool == "search" and call.arguments == arguments for call in history):
+            return None
+        return ToolCall(thought="", tool="search", arguments=arguments)
+
+    def _note(self, trace: Trace, call: ToolCall, searches_before: int) -> None:
+        hits = [hit for search in trace.searches[searches_before:] for hit in search.hits]
+        trace.step(
+            call.tool,
+            input=argument(call.arguments, ""),
+            thought=call.thought,
+            observation=call.observation,
+            pids=tuple(pid for pid, _ in hits),
+        )
+
+
+def _same(*calls: ToolCall) -> bool:
+    first = calls[0]
+    return all(
+        (c.tool, c.arguments, c.observation) == (first.tool, first.arguments, first.observation)
+        for c in calls
+    )
+
+
+def _fitting(history: list[ToolCall], max_tokens: int) -> list[ToolCall]:
+    """The newest steps that fit; of a newest step too long by itself, the head of what it saw."""
+    kept: list[ToolCall] = []
+    left = max_tokens
+    for call in reversed(history):
+        size = estimate_tokens(call.model_dump_json())
+        if size > left:
+            if not kept:
+                kept.append(_shortened(call, left))
+            break
+        kept.append(call)
+        left -= size
+    return kept[::-1]
+
+
+def _shortened(call: ToolCall, max_tokens: int) -> ToolCall:
+    shown: dict[str, Any] = {"observation": call.observation[: max_tokens * 4]}
+    return call.model_copy(update=shown)
