@@ -30,9 +30,9 @@ def eval_command(**options: Any) -> None:
     """
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.evaluate import evaluate
-    from ragbench.experiments.report import print_run
+    from ragbench.experiments.report import print_runs
 
     config = to_config(**options)
     with RunProgress() as progress:
         result = evaluate(config, on_start=progress.start, on_record=progress.update)
-    print_run(result)
+    print_runs([result])

@@ -42,7 +42,9 @@ class RunProgress:
     def start(self, title: str, todo: int, done: int) -> None:
         """Say what is about to run: `todo` questions, `done` already finished."""
         again = f" ({done} finished before)" if done else ""
-        self._console.print(f"{title}: {todo} questions to ask{again}", style="dim", markup=False)
+        self._console.print(
+            f"{title}: {todo} questions to ask{again}", style="dim", markup=False, soft_wrap=True
+        )
         self._task = self._bar.add_task("answering", total=todo, scores="")
 
     def update(self, record: dict[str, Any], done: int, todo: int) -> None:

@@ -1,4 +1,4 @@
-"""`ragbench summarize`: rebuild a run's summary from its records."""
+"""`ragbench summarize`: rebuild the summaries of runs from their records."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import click
 
 
 @click.command("summarize")
-@click.argument("run", type=click.Path(path_type=Path))
-def summarize_command(run: Path) -> None:
-    """Rebuild RUN's summary.json from its records and print the table.
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+def summarize_command(runs: tuple[Path, ...]) -> None:
+    """Rebuild each RUN's summary.json from its records and print one table.
 
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
     from ragbench.experiments.evaluate import reopen
-    from ragbench.experiments.report import print_run
+    from ragbench.experiments.report import print_runs
 
-    evaluation = reopen(run)
-    print_run(evaluation)
-    if evaluation.corrupt:
+    evaluations = [reopen(run) for run in runs]
+    print_runs(evaluations)
+    if any(evaluation.corrupt for evaluation in evaluations):
         sys.exit(2)

@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 
 from ragbench.experiments.compare import RunComparison
-from ragbench.experiments.report import console, plain
+from ragbench.experiments.report import console, plain, print_table
 from ragbench.metrics.stats import Comparison, Interval
 
 
@@ -15,10 +15,10 @@ def print_comparison(result: RunComparison) -> None:
     out = console()
     out.print(plain(f"A: {result.a.folder}"))
     out.print(plain(f"B: {result.b.folder}"))
-    out.print(_scores(result))
-    out.print(_costs(result))
+    print_table(out, _scores(result))
+    print_table(out, _costs(result))
     for name, found in result.scores.items():
-        out.print(plain(f"{name}: B is {_sentence(found)}"))
+        out.print(plain(f"{name}: {_sentence(found)}"))
     em = result.scores.get("em")
     if em and em.mcnemar:
         test = em.mcnemar
@@ -69,6 +69,4 @@ def _ratio(c: Comparison) -> str:
 
 
 def _sentence(c: Comparison) -> str:
-    return (
-        c.verdict if not c.verdict.startswith("no difference") else f"not told apart: {c.verdict}"
-    )
+    return c.verdict if c.verdict.startswith("no difference") else f"B is {c.verdict}"

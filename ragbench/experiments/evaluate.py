@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.artefact import assert_held_out, load_artefact
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
@@ -40,11 +39,15 @@ def evaluate(
     """
     bench = build(config)
     if config.compiled is not None:
+        from ragbench.experiments.artefact import assert_held_out, load_artefact
+
         sidecar = load_artefact(config.compiled, bench.program)
         assert_held_out(sidecar, bench.examples)
+    finished = read_records(config.folder()).finished
+    todo = sum(e.qid not in finished for e in bench.examples)
+    if todo:
+        bench.check_lms()
     if on_start:
-        finished = read_records(config.folder()).finished
-        todo = sum(e.qid not in finished for e in bench.examples)
         title = f"{config.program} on {bench.dataset.name} {config.split}, {bench.lm.model}"
         on_start(title, todo, len(bench.examples) - todo)
     result = run(bench, on_record=on_record)

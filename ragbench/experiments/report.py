@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -24,25 +25,49 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=120)
 
 
-def print_run(evaluation: Evaluation) -> None:
-    """Print the table of one run, and where its files are."""
+def print_runs(evaluations: Sequence[Evaluation]) -> None:
+    """Print one table with a row per run, what each ran on, and what the table does not show."""
     out = console()
-    out.print(run_table(evaluation))
-    for line in notes(evaluation):
-        out.print(plain(line))
-    out.print(plain(f"records: {evaluation.folder}"))
+    for title in dict.fromkeys(map(title_of, evaluations)):
+        out.print(plain(title), soft_wrap=True)
+    print_table(out, run_table(evaluations))
+    out.print(plain("calls, path (calls that wait for each other), searches, tokens: per question"))
+    for evaluation in evaluations:
+        if len(evaluations) > 1:
+            out.print(plain(f"{evaluation.folder}"), soft_wrap=True)
+        for line in notes(evaluation):
+            out.print(plain(line), soft_wrap=True)
+    if len(evaluations) == 1:
+        out.print(plain(f"records: {evaluations[0].folder}"), soft_wrap=True)
 
 
-def run_table(evaluation: Evaluation) -> Table:
-    """One row: what ran and what came out."""
-    card, summary = evaluation.card, evaluation.summary
+def title_of(evaluation: Evaluation) -> str:
+    """Which data, retriever and LM a run used."""
+    card = evaluation.card
     identity = card["identity"]
+    return (
+        f"{card['data']['name']} {identity['split']} ({card['data']['setting']}), "
+        f"{identity['retriever']}, {card['model']}, {card['adapter']}"
+    )
+
+
+def run_table(evaluations: Sequence[Evaluation]) -> Table:
+    """One row per run."""
     table = Table(box=box.MARKDOWN)
-    cells = row(identity, card, summary)
-    for name in cells:
-        table.add_column(name, justify="left" if name in {"program", "data", "lm"} else "right")
-    table.add_row(*(plain(value) for value in cells.values()))
+    rows = [row(e.card["identity"], e.card, e.summary) for e in evaluations]
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*(plain(value) for value in cells.values()))
     return table
+
+
+def print_table(out: Console, table: Table) -> None:
+    """Print `table` without the blank lines that rich puts around a Markdown one."""
+    with out.capture() as captured:
+        out.print(table)
+    lines = [line for line in captured.get().splitlines() if line.strip()]
+    out.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
 
 
 def row(identity: dict[str, Any], card: dict[str, Any], summary: dict[str, Any]) -> dict[str, str]:
@@ -54,8 +79,6 @@ def row(identity: dict[str, Any], card: dict[str, Any], summary: dict[str, Any])
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
     return {
         "program": name + (" compiled" if identity.get("compiled") else ""),
-        "data": f"{card['data']['name']} {identity['split']}",
-        "lm": str(card["model"]).rpartition("/")[2],
         "n": str(summary["n"]),
         "EM": _score(summary["scores"].get("em")),
         "F1": _score(summary["scores"].get("f1")),
@@ -72,10 +95,8 @@ def row(identity: dict[str, Any], card: dict[str, Any], summary: dict[str, Any])
 
 def notes(evaluation: Evaluation) -> list[str]:
     """What the table does not show: failures by class, fall-backs, billing, unreadable lines."""
-    summary, lines = evaluation.summary, []
-    lines.append(
-        "per question: calls, path (calls that had to wait for each other), searches, tokens"
-    )
+    summary = evaluation.summary
+    lines: list[str] = []
     billed = summary["billed"]
     lines.append(
         f"billed in the records: {billed['calls']} of {summary['as_if']['calls']} calls, "

@@ -119,7 +119,11 @@ def card(bench: Bench) -> dict[str, Any]:
         "retriever": bench.retriever.settings.model_dump(mode="json"),
         "model": bench.lm.model,
         "adapter": type(bench.adapter).__name__,
-        "data": {"name": bench.dataset.name, "digest": bench.dataset.digest},
+        "data": {
+            "name": bench.dataset.name,
+            "setting": bench.dataset.setting,
+            "digest": bench.dataset.digest,
+        },
         "data_card": dict(bench.dataset.card),
         "versions": {
             "ragbench": ragbench.__version__,

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import dspy
 
@@ -14,7 +13,10 @@ from ragbench.data import load_dataset
 from ragbench.data.base import Dataset
 from ragbench.errors import ConfigError, KnobError
 from ragbench.experiments.config import RunConfig
-from ragbench.lms import configure_cache, make_adapter, make_lm
+from ragbench.lms.adapters import make_adapter
+from ragbench.lms.cache import configure_cache
+from ragbench.lms.factory import make_lm
+from ragbench.lms.lm import RagbenchLM
 from ragbench.programs import PROGRAMS
 from ragbench.programs.base import RAGProgram
 from ragbench.programs.trace import ROLE_LMS_KEY
@@ -31,9 +33,18 @@ class Bench:
     examples: Sequence[dspy.Example]
     retriever: Retriever
     program: RAGProgram
-    lm: dspy.LM
-    role_lms: dict[str, dspy.LM]
+    lm: RagbenchLM
+    role_lms: dict[str, RagbenchLM]
     adapter: dspy.Adapter
+
+    def check_lms(self) -> None:
+        """Do nothing if every LM can be called now; starts the local server if one is used.
+
+        Raises:
+            RagbenchError: a missing key, an unreachable server, a model that cannot be had.
+        """
+        for lm in (self.lm, *self.role_lms.values()):
+            lm.check()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -105,8 +116,8 @@ def build(config: RunConfig) -> Bench:
     )
 
 
-def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> Any:
-    lm = make_lm(
+def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> RagbenchLM:
+    return make_lm(
         spec,
         api_base=api_base,
         temperature=config.temperature,
@@ -116,8 +127,6 @@ def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> Any:
         timeout=config.timeout,
         price=config.price,
     )
-    lm.check()
-    return lm
 
 
 def quiet() -> None:

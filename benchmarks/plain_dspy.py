@@ -1,0 +1,68 @@
+"""`vanilla` against ten lines of plain DSPy: the same questions, passages and model.
+
+    python benchmarks/plain_dspy.py --data-file hotpot_train_v1.1_100.json
+
+Prints EM and F1 of both and their paired difference. The plain script is `dspy.Predict` with a string
+signature and DSPy's default adapter over the same three passages.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+import click
+import dspy
+
+from ragbench.cli.options import data_options, lm_options, to_config
+from ragbench.experiments.runner import ask
+from ragbench.experiments.setup import Bench, build
+from ragbench.metrics.answer import exact_match, token_f1
+from ragbench.metrics.stats import compare_scores
+
+Scores = dict[str, dict[str, float]]
+
+
+def plain(bench: Bench) -> Scores:
+    """EM and F1 per question of the ten-line script."""
+    predict = dspy.Predict("context, question -> answer")
+    scores: Scores = {"em": {}, "f1": {}}
+    with dspy.context(lm=bench.lm, adapter=dspy.ChatAdapter()):
+        for example in bench.examples:
+            found = bench.retriever.for_question(example.question).search(example.question, k=3)
+            answer = predict(context=[str(p) for p in found], question=example.question).answer
+            for name, metric in (("em", exact_match), ("f1", token_f1)):
+                scores[name][example.qid] = max(float(metric(answer, a)) for a in example.answers)
+    return scores
+
+
+def ours(bench: Bench) -> Scores:
+    """EM and F1 per question of `vanilla`."""
+    scores: Scores = {"em": {}, "f1": {}}
+    with bench.active():
+        for example in bench.examples:
+            record = ask(bench.program, example)
+            for name in scores:
+                scores[name][example.qid] = record["scores"][name]
+    return scores
+
+
+@click.command()
+@data_options
+@lm_options
+def main(**options: object) -> None:
+    """Print the two side by side."""
+    bench = build(to_config(program="vanilla", k=3, **options))
+    a, b = plain(bench), ours(bench)
+    for name in a:
+        c = compare_scores(a[name], b[name])
+        low, high = (c.interval.low, c.interval.high) if c.interval else (0.0, 0.0)
+        print(
+            f"{name}: plain {c.mean_a:.3f}  vanilla {c.mean_b:.3f}  n={c.n}  "
+            f"difference {c.difference:+.3f} [{low:+.3f}, {high:+.3f}]  {c.verdict}"
+        )
+
+
+if __name__ == "__main__":
+    main()
