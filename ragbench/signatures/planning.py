@@ -1,6 +1,6 @@
 """Signatures that plan: split, choose the next look-up, repair a plan, act on a tree.
 
-Decompose, UpdatePlan and RepairPlan follow REAP's decomposer, plan updater and re-planner (2025,
+DraftPlan, UpdatePlan and RepairPlan follow REAP's decomposer, plan updater and re-planner (2025,
 arXiv:2511.09966); RecursiveDecompose is the recursion of the simplified RLM (arXiv:2512.24601).
 """
 
@@ -18,6 +18,14 @@ class Decompose(dspy.Signature):
     max_tasks: int = dspy.InputField()
     goal: str = dspy.OutputField()
     subtasks: list[SubTask] = dspy.OutputField()
+
+
+# REAP's decomposer leaves what is not known yet as a placeholder.
+class DraftPlan(Decompose):
+    """Split the question into the fewest ordered sub-questions that answer it.
+
+    Where a sub-question needs the answer of an earlier one, write that one's id as {id}.
+    """
 
 
 class NextSubTask(dspy.Signature):

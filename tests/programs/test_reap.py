@@ -1,0 +1,420 @@
+"""REAP's state machine, by scripted conversations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragbench.programs.reap import REAP
+from ragbench.programs.reap_plan import Known, MalformedPlanError, checked, filled
+from ragbench.signatures.types import SubTask
+from tests.fakes import Asked, Reply, blank, never_parses, plausible
+from tests.programs.shelf import ask, converse, shelf
+
+QUESTION = "In which county was the author of Salt Road born?"
+
+
+def facts(*statements: str, level: str = "direct") -> dict[str, Any]:
+    return {"facts": [{"statement": s, "evidence": [1], "fulfillment": level} for s in statements]}
+
+
+def task(id: str, question: str, *after: str) -> dict[str, Any]:
+    return {"id": id, "question": question, "depends_on": list(after), "status": "open"}
+
+
+def plan(*tasks: dict[str, Any]) -> dict[str, Any]:
+    return {"goal": "the county", "subtasks": list(tasks)}
+
+
+def advance(
+    actions: dict[str, str] | None = None, *tasks: dict[str, Any], **fields: Any
+) -> dict[str, Any]:
+    """A planner's reply; `actions` maps queries to requirement ids, and none means synthesize."""
+    return {
+        "diagnosis": "too little",
+        "strategy": "reword",
+        "next_step": "continue" if actions else "synthesize",
+        "new_plan": list(tasks),
+        "actions": [{"requirement_id": i, "query": q} for q, i in (actions or {}).items()],
+        **fields,
+    }
+
+
+def query(text: str, *, done: bool = False) -> dict[str, Any]:
+    return {"done": done, "query": text}
+
+
+def score(value: float, *missing: str) -> dict[str, Any]:
+    return {"score": value, "missing": list(missing)}
+
+
+# -- seed
+
+
+def test_seed_happy_path_takes_one_call_and_three_per_round() -> None:
+    answer, lm, ledger = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[query("author of Salt Road"), query("county of Harwick")],
+        FactExtract=[facts("Orla Venn wrote it"), facts("Harwick is in Dunmoor")],
+        EvaluateCompleteness=[score(0.4), score(0.8)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
+    assert len(lm.asked) == ledger.path.calls == 1 + 3 * 2
+    assert "Orla Venn wrote it" in lm.asked[-1].prompt
+    assert [s.query for s in answer.searches] == ["author of Salt Road", "county of Harwick"]
+    assert [f["statement"] for f in answer.facts] == ["Orla Venn wrote it", "Harwick is in Dunmoor"]
+    assert answer.facts[0]["pids"] == [answer.searches[0].hits[0][0]]
+
+
+def test_seed_stops_when_the_planner_is_done() -> None:
+    answer, lm, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[query("Salt Road"), query("", done=True)],
+        FactExtract=[facts("x")],
+        EvaluateCompleteness=[score(0.1)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert answer.stop_reason == "answered"
+    assert len(lm.asked) == 1 + 3 + 1
+
+
+def test_seed_ends_after_five_rounds_with_sixteen_calls() -> None:
+    rounds = 5
+    answer, lm, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[query(f"Salt Road {n}") for n in range(rounds)],
+        FactExtract=[facts(f"fact {n}") for n in range(rounds)],
+        EvaluateCompleteness=[score(0.79)] * rounds,
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert answer.stop_reason == "max_steps"
+    assert len(lm.asked) == 16
+
+
+def test_seed_searches_the_question_when_the_planner_is_done_before_it_starts() -> None:
+    answer, _, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[query("", done=True)],
+        FactExtract=[facts("x")],
+        EvaluateCompleteness=[score(1)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert [s.query for s in answer.searches] == [QUESTION]
+
+
+def test_seed_refuses_a_repeated_query_and_takes_what_is_missing_instead() -> None:
+    answer, _, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[
+            query("Salt Road"),
+            query("salt road!"),
+            query("Salt Road"),
+            query("Salt Road"),
+        ],
+        FactExtract=[facts("a"), facts("b"), facts("c")],
+        EvaluateCompleteness=[score(0.2, "the author's birthplace"), score(0), score(0)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    searched = [s.query for s in answer.searches]
+    assert searched == ["Salt Road", "the author's birthplace", QUESTION]
+    assert answer.counts["repeated_query"] == 3
+    assert answer.stop_reason == "no_progress"
+
+
+def test_seed_reads_a_score_in_percent() -> None:
+    answer, _, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[query("Salt Road")],
+        FactExtract=[facts("a")],
+        EvaluateCompleteness=[score(85)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert answer.stop_reason == "answered"
+
+
+# -- paper
+
+DRAFT = plan(
+    task("1", "Who wrote Salt Road?"),
+    task("2", "Where was {1} born?", "1"),
+    task("3", "In which county is {2}?", "2"),
+)
+
+
+def test_paper_happy_path() -> None:
+    answer, lm, ledger = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[
+            advance({"author of Salt Road": "1"}),
+            advance({"Orla Venn birthplace": "2"}),
+            advance({"county of Harwick": "3"}),
+            advance(),
+        ],
+        FactExtract=[facts("Orla Venn"), facts("Harwick"), facts("Dunmoor")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
+    assert len(lm.asked) == ledger.path.calls == 2 + 3 * (1 + 1) + 1
+    assert [t["id"] for t in answer.plan] == ["1", "2", "3"]
+    assert "Salt Road is a novel" not in lm.asked[-1].prompt  # facts only, no passages
+
+
+def test_fork_of_a_step_with_several_answers_runs_at_once() -> None:
+    forked = [task("1", "Who wrote Salt Road?"), task("2a", "born: Orla"), task("2b", "born: Tam")]
+    answer, lm, ledger = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[
+            advance({"authors of Salt Road": "1"}),
+            advance({"Orla Venn born": "2a", "Tam Quill born": "2b"}, *forked),
+            advance(),
+        ],
+        FactExtract=[facts("Orla Venn", "Tam Quill"), facts("Harwick"), facts("Eastmere")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert len(lm.asked) == 8
+    assert ledger.path.calls == 7  # both extractions in one go
+    assert [t["id"] for t in answer.plan] == ["1", "2a", "2b"]
+    assert [s.query for s in answer.searches][1:] == ["Orla Venn born", "Tam Quill born"]
+
+
+def test_placeholder_left_in_a_query_forks_on_the_facts() -> None:
+    answer, _, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[
+            advance({"authors of Salt Road": "1"}),
+            advance({"birthplace of {1}": "2"}),
+            advance(),
+        ],
+        FactExtract=[facts("Orla Venn.", "Tam Quill"), facts("Harwick"), facts("Eastmere")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    searched = [s.query for s in answer.searches]
+    assert searched[1:] == ["birthplace of Orla Venn", "birthplace of Tam Quill"]
+
+
+def test_replanner_follows_a_partial_fact() -> None:
+    answer, lm, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[advance({"author of Salt Road": "1"})],
+        FactExtract=[facts("Orla Venn, perhaps", level="partial")],
+        RepairPlan=[advance(strategy="accept_partial")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert answer.stop_reason == "answered"
+    assert "[1, partial] Orla Venn, perhaps" in lm.asked[-2].prompt
+    assert "(partial) Orla Venn, perhaps" in lm.asked[-1].prompt
+    repair = next(s for s in answer.steps if s.action == "repair")
+    assert (repair.thought, repair.notes["strategy"]) == ("too little", "accept_partial")
+
+
+def test_all_failed_ends_without_facts() -> None:
+    answer, lm, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[advance({"author of Salt Road": "1"})],
+        FactExtract=[{"facts": []}, facts("no such county", level="failed")],
+        RepairPlan=[advance({"Salt Road novel writer": "1"}), advance()],
+        SynthesizeAnswer=[{"answer": "unknown"}],
+    )
+    assert answer.facts == []
+    assert "nothing found for: author of Salt Road" in lm.asked[3].prompt
+    assert lm.asked[-1].inputs["notes"] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("knob", "predictors"),
+    [
+        ("use_replanner", {"draft", "update", "extract", "synthesize"}),
+        ("use_fulfillment", {"draft", "update", "extract", "synthesize"}),
+        ("use_clues", {"draft", "update", "repair", "extract", "synthesize"}),
+    ],
+)
+def test_ablations(knob: str, predictors: set[str]) -> None:
+    program = REAP(shelf(), variant="paper", **{knob: False})
+    assert set(dict(program.named_predictors())) == predictors
+    planner = "RepairPlan" if "repair" in predictors else "UpdatePlan"
+    replies: dict[str, list[Any]] = {
+        "UpdatePlan": [advance({"author of Salt Road": "1"})],
+        "RepairPlan": [],
+    }
+    replies[planner].append(advance())
+    answer, _lm, _ = converse(
+        program,
+        QUESTION,
+        DraftPlan=[DRAFT],
+        FactExtract=[facts("Orla Venn, perhaps", level="partial")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+        **replies,
+    )
+    kept = [f["fulfillment"] for f in answer.facts]
+    assert (
+        kept
+        == {
+            "use_replanner": ["partial"],
+            "use_fulfillment": ["direct"],
+            "use_clues": [],
+        }[knob]
+    )
+
+
+def test_malformed_round_is_rolled_back_and_asked_again() -> None:
+    circle = [task("1", "a", "2"), task("2", "b", "1")]
+    answer, lm, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[
+            advance({"never searched": "1"}, *circle),
+            advance({"author of Salt Road": "1"}),
+            "no JSON at all",
+            advance(),
+        ],
+        FactExtract=[facts("Orla Venn")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert answer.counts["rollback"] == 2
+    assert [t["id"] for t in answer.plan] == ["1", "2", "3"]
+    assert [s.query for s in answer.searches] == ["author of Salt Road"]
+    first, again = (a for a in lm.asked if a.signature == "UpdatePlan" and a.number < 4)
+    assert first.prompt == again.prompt  # nothing of the refused plan is left
+    assert (first.request.config.temperature, again.request.config.temperature) == (0.0, 0.7)
+
+
+def test_second_malformed_reply_falls_back_on_the_plan() -> None:
+    answer, _, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[plan(task("1", "Who wrote Salt Road?"), task("2", "Where is Harwick?"))],
+        UpdatePlan=["?", "?", advance()],
+        FactExtract=[facts("Orla Venn"), facts("Dunmoor")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    searched = [s.query for s in answer.searches]
+    assert searched == ["Who wrote Salt Road?", "Where is Harwick?"]
+    assert answer.counts["rollback"] == answer.counts["parse_fallback"] == 2
+
+
+def test_cyclic_draft_is_tried_three_times_then_replaced_by_the_question() -> None:
+    circle = plan(task("1", "a", "2"), task("2", "b", "1"))
+    answer, _lm, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[circle, circle, "?"],
+        UpdatePlan=[advance({"Salt Road": "1"}), advance()],
+        FactExtract=[facts("Orla Venn")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert [t["question"] for t in answer.plan] == [QUESTION]
+    assert answer.counts["bad_draft"] == 3
+
+
+def test_unknown_requirement_keeps_its_query() -> None:
+    answer, lm, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[advance({"county of Harwick": "R9"}), advance()],
+        FactExtract=[facts("Dunmoor")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    extract = next(a for a in lm.asked if a.signature == "FactExtract")
+    assert extract.inputs["requirement"].startswith("county of Harwick")
+    assert answer.counts["unknown_requirement"] == 1
+
+
+def test_repeated_queries_are_refused_and_end_the_rounds() -> None:
+    one = plan(task("1", "Salt Road?"))
+    answer, _, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[one],
+        UpdatePlan=[advance({"Salt Road": "1"}), advance({"salt  ROAD": "1"})],
+        FactExtract=[facts("Orla Venn")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert answer.stop_reason == "no_progress"
+    assert answer.counts["repeated_query"] == 1
+
+
+def test_synthesize_before_any_search_is_not_taken() -> None:
+    answer, _, _ = converse(
+        REAP(shelf(), variant="paper"),
+        QUESTION,
+        DraftPlan=[DRAFT],
+        UpdatePlan=[advance(), advance()],
+        FactExtract=[facts("Orla Venn")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert [s.query for s in answer.searches] == ["Who wrote Salt Road?"]
+
+
+def test_no_more_than_ten_attempts_and_five_rounds() -> None:
+    def stubborn(asked: Asked) -> Reply:
+        if asked.signature in ("UpdatePlan", "RepairPlan"):
+            return advance({f"query {asked.number}": "1"})
+        return plausible(asked)
+
+    answer, lm, _ = ask(REAP(shelf(), variant="paper"), stubborn)
+    assert answer.stop_reason == "max_steps"
+    assert lm.signatures.count("UpdatePlan") == 5
+    answer, lm, _ = ask(REAP(shelf(), variant="paper"), never_parses)
+    assert lm.signatures.count("UpdatePlan") + lm.signatures.count("RepairPlan") <= 10
+    assert answer.answer == "noanswer"
+
+
+@pytest.mark.parametrize("variant", ["seed", "paper"])
+@pytest.mark.parametrize("script", [plausible, never_parses, blank])
+@pytest.mark.parametrize("calls", [2, 3, 5, 9])
+def test_budget_ends_in_a_forced_answer(variant: str, script: Any, calls: int) -> None:
+    answer, lm, _ = ask(REAP(shelf(), variant=variant, max_calls=calls), script)
+    assert len(lm.asked) <= calls
+    assert answer.answer
+    assert lm.signatures[-1] == "SynthesizeAnswer"
+
+
+@pytest.mark.parametrize("variant", ["seed", "paper"])
+def test_no_search_allowed(variant: str) -> None:
+    answer, lm, _ = ask(REAP(shelf(), variant=variant, max_retrievals=0), plausible)
+    assert (answer.stop_reason, answer.searches) == ("budget", [])
+    assert lm.signatures[-1] == "SynthesizeAnswer"
+
+
+# -- the plan as data
+
+
+def test_plan_checks() -> None:
+    one = SubTask(id="1", question="a", depends_on=["9"])
+    assert checked([one])[0].depends_on == []
+    for bad in (
+        [],
+        [one, one],
+        [SubTask(id="1", question=" ")],
+        [SubTask(id="1", question="a", depends_on=["1"])],
+    ):
+        with pytest.raises(MalformedPlanError):
+            checked(bad)
+
+
+def test_placeholders() -> None:
+    known = [Known("A.", "direct", "1"), Known("B", "direct", "1"), Known("C", "direct", "2")]
+    assert filled("x {1} y {2}", known, most=9) == ["x A y C", "x B y C"]
+    assert filled("x {1}", known, most=1) == ["x A"]
+    assert filled("x {7} y", known, most=9) == ["x y"]
+    assert filled("x { 2 }", known, most=9) == ["x C"]
