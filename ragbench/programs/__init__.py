@@ -1,6 +1,6 @@
 """The architectures, one file each. Importing this package registers them all."""
 
-from ragbench.programs import direct, ircot, multi_query, planner, react, self_rag, vanilla
+from ragbench.programs import direct, ircot, multi_query, planner, react, reap, self_rag, vanilla
 from ragbench.programs.base import PROGRAMS, RAGProgram
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "multi_query",
     "planner",
     "react",
+    "reap",
     "self_rag",
     "vanilla",
 ]
