@@ -3,7 +3,7 @@
 A new data set is one module that registers its loader, and one line here.
 """
 
-from ragbench.data import chunked, custom, multihop, musique
+from ragbench.data import chunked, custom, multihop, musique, synthetic
 from ragbench.data.base import DATASETS, Dataset, DataSpec, for_optimizer, make_example
 from ragbench.data.load import load_dataset, spec_fingerprint
 
@@ -19,4 +19,5 @@ __all__ = [
     "multihop",
     "musique",
     "spec_fingerprint",
+    "synthetic",
 ]

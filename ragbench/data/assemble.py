@@ -55,19 +55,21 @@ def assemble(
     items: Iterable[Item],
     *,
     corpus: Sequence[Passage] | None = None,
+    pool: Iterable[Passage] = (),
     setting: Setting = "distractor",
     card: dict[str, Any] | None = None,
 ) -> Dataset:
     """The data set of `items`, whose gold pids name paragraphs.
 
-    `corpus` is given where the passages come from a file of their own; else they are those of the
-    items, each content once. `setting` is the data set's own, used where the spec names none.
+    `corpus` is given where the passages come from a file of their own; else they are those of
+    `pool` and of the items, each content once. `setting` is the data set's own, used where the spec
+    names none.
 
     Raises:
         ConfigError: a setting and a view that do not go together.
         DataError: no questions, or two with one id.
     """
-    found = _Questions()
+    found = _Questions(pool=Pool(pool))
     for item in items:
         found.add(item)
     if not found.examples:

@@ -1,0 +1,166 @@
+"""The `synthetic` data set: passages in a stream, and questions over them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ragbench.data.assemble import Item, assemble
+from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, question_key
+from ragbench.data.files import Row
+from ragbench.data.synthetic.names import Dice, Namer
+from ragbench.data.synthetic.questions import DECK, Asked, ask
+from ragbench.data.synthetic.relations import Graph
+from ragbench.data.synthetic.render import Rendered, render
+from ragbench.data.synthetic.world import CELL_SIZE, Cell, Entity, build_cell
+from ragbench.errors import ConfigError
+from ragbench.retrievers.base import Passage
+
+MIN_SIZE, MAX_SIZE = 100, 1_000_000
+CONTEXT_SIZE = 10
+MAX_QUESTIONS = 4_000
+_TRIES = 20
+
+
+class Page(NamedTuple):
+    """A cell of the world with its passages, in the order of its entities."""
+
+    cell: Cell
+    rendered: tuple[Rendered, ...]
+
+    @property
+    def passages(self) -> list[Passage]:
+        """The fifty passages."""
+        return [one.passage for one in self.rendered]
+
+    def of(self, entity: Entity) -> Rendered:
+        """The passage of one entity."""
+        return self.rendered[self.cell.entities.index(entity)]
+
+
+def stream_passages(size: int, seed: int) -> Iterator[Passage]:
+    """The first `size` passages of the world of `seed`, one cell at a time.
+
+    A smaller size gives a prefix of a larger one. Memory does not depend on `size`.
+
+    Raises:
+        ConfigError: `size` is outside 100 to 1,000,000.
+    """
+    check_size(size)
+    namer = Namer(seed)
+    for index in range(-(-size // CELL_SIZE)):
+        yield from _page(seed, index, namer).passages[: size - index * CELL_SIZE]
+
+
+def number_of_questions(size: int) -> int:
+    """How many questions a world of `size` passages has: one for four passages, at most 4,000."""
+    return min(size // 4, MAX_QUESTIONS)
+
+
+def check_size(size: int) -> None:
+    """Nothing, where a world can have `size` passages.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not MIN_SIZE <= size <= MAX_SIZE:
+        raise ConfigError(f"size must be from {MIN_SIZE} to {MAX_SIZE:,} passages, not {size:,}")
+
+
+@DATASETS.register("synthetic")
+def load_synthetic(spec: DataSpec) -> Dataset:
+    """A generated fictional world that no model can know; needs no download."""
+    check_size(spec.size)
+    if spec.data_file or spec.corpus_file or spec.chunk_file or spec.hub:
+        raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
+    return assemble(spec, _items(spec.size, spec.seed), pool=stream_passages(spec.size, spec.seed))
+
+
+def _page(seed: int, index: int, namer: Namer) -> Page:
+    cell = build_cell(seed, index, namer)
+    dice = Dice(f"{seed}:{index}:text")
+    return Page(cell, tuple(render(entity, dice) for entity in cell.entities))
+
+
+def _items(size: int, seed: int) -> Iterator[Item]:
+    """The questions, cell by cell; only whole cells are asked about."""
+    namer, cells = Namer(seed), size // CELL_SIZE
+
+    @lru_cache(maxsize=4)
+    def page(index: int) -> Page:
+        return _page(seed, index, namer)
+
+    keys: set[str] = set()
+    for index, kinds in sorted(_plan(size, seed).items()):
+        own, beside = page(index), page((index + 1) % cells)
+        graph, dice = Graph(own.cell), Dice(f"{seed}:{index}:questions")
+        for number, kind in enumerate(kinds):
+            asked = _new_question(own.cell, graph, kind, dice, keys)
+            if asked is not None:
+                yield _item(f"syn-{seed}-{index:05d}-{number:02d}", asked, own, beside)
+
+
+def _plan(size: int, seed: int) -> dict[int, list[str]]:
+    """Which kinds of question are asked over which cell, spread evenly over the world."""
+    total, cells = number_of_questions(size), size // CELL_SIZE
+    kinds = Dice(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])
+    plan: dict[int, list[str]] = defaultdict(list)
+    for i, kind in enumerate(kinds):
+        plan[i % cells if total >= cells else i * cells // total].append(kind)
+    return plan
+
+
+def _new_question(cell: Cell, graph: Graph, kind: str, dice: Dice, keys: set[str]) -> Asked | None:
+    """A question that was not asked before; None where the cell has no more of its kind."""
+    for _ in range(_TRIES):
+        asked = ask(cell, graph, kind, dice)
+        if asked is not None and (key := question_key(asked.question)) not in keys:
+            keys.add(key)
+            return asked
+    return None
+
+
+def _item(qid: str, asked: Asked, own: Page, beside: Page) -> Item:
+    gold = [own.of(entity).passage for entity in asked.gold]
+    support = [(hop.subject.title, own.of(hop.subject).stated[hop.relation]) for hop in asked.hops]
+    example = make_example(
+        qid=qid,
+        question=asked.question,
+        answers=asked.answers,
+        qtype=asked.qtype,
+        hops=len(gold),
+        support=list(dict.fromkeys(support)),
+        gold_pids=[passage.pid for passage in gold],
+        decomposition=[{"question": hop.question, "answer": hop.answer} for hop in asked.hops],
+        logic=asked.logic,
+    )
+    others = [*own.passages, *beside.passages]
+    near = _near(asked.question, gold, others, CONTEXT_SIZE - len(gold))
+    context = Dice(f"{qid}:context").shuffled([*gold, *near])
+    return Item(Row(qid, {"id": qid}), example, tuple(context))
+
+
+def _near(
+    question: str, gold: Sequence[Passage], others: Sequence[Passage], count: int
+) -> list[Passage]:
+    """The passages that share the most, and the rarest, words with the question and its gold."""
+    words = [_words(f"{p.title} {p.text}") for p in others]
+    spread: dict[str, int] = defaultdict(int)
+    for bag in words:
+        for word in bag:
+            spread[word] += 1
+    wanted = _words(" ".join([question, *(p.title for p in gold)]))
+    taken = {p.pid for p in gold}
+    ranked = sorted(
+        (-sum(1 / spread[word] for word in sorted(wanted & bag)), place)
+        for place, bag in enumerate(words)
+        if others[place].pid not in taken
+    )
+    return [others[place] for _, place in ranked[:count]]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
