@@ -1,0 +1,64 @@
+"""A corpus of real sentences' shape, and an embedder that needs no model."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragbench.ledger import Call
+from ragbench.retrievers import Corpus, Passage, dense
+from ragbench.retrievers.base import Progress
+from ragbench.retrievers.embedders.base import Embedded, Embedder, normalized
+from ragbench.retrievers.store import IndexStore
+
+
+class WordEmbedder(Embedder):
+    """Sums a fixed random vector per word; counts what it is asked for."""
+
+    def __init__(self, spec: str = "words", api_base: str = "") -> None:
+        super().__init__(spec)
+        self.embedded: list[str] = []
+
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
+        self.embedded += texts
+        rows = [self._vector(text) for text in texts]
+        call = Call(model=self.spec, kind="embed", prompt_tokens=len(" ".join(texts).split()))
+        return Embedded(normalized(np.array(rows, dtype=np.float32)), (call,))
+
+    @staticmethod
+    def _vector(text: str) -> np.ndarray:
+        vector = np.zeros(32)
+        for word in text.lower().split():
+            rng = np.random.default_rng(zlib.crc32(word.encode("utf-8", "replace")))
+            vector += rng.standard_normal(32)
+        return vector
+
+
+@pytest.fixture(autouse=True)
+def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
+    """What `dense` uses in these tests instead of a model."""
+    made = WordEmbedder()
+    monkeypatch.setattr(dense, "make_embedder", lambda spec, api_base="": made)
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> IndexStore:
+    return IndexStore(tmp_path / "indexes")
+
+
+def make_corpus(texts: Iterable[str], title: Callable[[int], str] = lambda i: f"T{i}") -> Corpus:
+    return Corpus(tuple(Passage(f"p{i}", title(i), text) for i, text in enumerate(texts)))
+
+
+def random_texts(n: int, *, seed: int, vocabulary: int = 60, length: int = 20) -> list[str]:
+    """`n` texts of up to `length` words, a few words much more common than the others."""
+    rng = random.Random(seed)
+    words = [f"w{i}" for i in range(vocabulary)]
+    weights = [1 / (i + 1) for i in range(vocabulary)]
+    return [" ".join(rng.choices(words, weights, k=rng.randint(0, length))) for _ in range(n)]

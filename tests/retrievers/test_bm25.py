@@ -1,0 +1,130 @@
+"""bm25 against the formula, by hand and by rank_bm25, on both engines."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+from rank_bm25 import BM25Okapi
+
+from ragbench.errors import ConfigError, KnobError
+from ragbench.retrievers import make_retriever, topk
+from ragbench.retrievers import text as text_module
+from tests.retrievers.conftest import make_corpus, random_texts
+
+ENGINES = ("numpy", "numba")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scores_are_the_textbook_formula(engine: str) -> None:
+    corpus = make_corpus(["red fox", "red red dog runs", "blue bird"], title=lambda i: "")
+    found = make_retriever("bm25", corpus, engine=engine, k1=1.2, b=0.75).search("red fox", k=5)
+
+    def score(tf: int, length: int, n: int) -> float:
+        idf = math.log(1 + (3 - n + 0.5) / (n + 0.5))
+        return idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / (8 / 3)))
+
+    assert [p.pid for p in found] == ["p0", "p1"]
+    assert found[0].score == pytest.approx(score(1, 2, 2) + score(1, 2, 1), rel=1e-5)
+    assert found[1].score == pytest.approx(score(2, 4, 2), rel=1e-5)
+
+
+@pytest.mark.parametrize("idf", ["lucene", "okapi"])
+def test_equals_rank_bm25_on_generated_corpora(idf: str) -> None:
+    """500 corpora for each idf: the same passages with the same scores, ties by position."""
+    for seed in range(500):
+        rng = random.Random(seed)
+        texts = random_texts(rng.randint(1, 40), seed=seed)
+        corpus = make_corpus(texts, title=lambda i: "")
+        settings = {"k1": rng.uniform(0.2, 2), "b": rng.random(), "idf": idf}
+        query = " ".join(rng.choices([f"w{i}" for i in range(70)], k=rng.randint(1, 6)))
+        engine = ENGINES[seed % 2]
+        fast = make_retriever("bm25", corpus, engine=engine, **settings).search(query, k=50)
+        slow = make_retriever("rank_bm25", corpus, **settings).search(query, k=50)
+        expected = {p.pid: p.score for p in slow}
+        assert {p.pid: p.score for p in fast} == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        # Scores equal but for rounding may stand either way; all others in the same order.
+        order = [expected[p.pid] for p in fast]
+        assert all(a >= b - 1e-4 * abs(a) for a, b in itertools.pairwise(order))
+        for a, b in itertools.pairwise(fast):
+            assert a.score > b.score or int(a.pid[1:]) < int(b.pid[1:])
+
+
+def test_okapi_is_the_packages_own_formula() -> None:
+    texts = random_texts(30, seed=7)
+    found = make_retriever(
+        "bm25", make_corpus(texts, title=lambda i: ""), idf="okapi", k1=1.5, b=0.75
+    ).search("w3 w9 w9", k=30)
+    scores = BM25Okapi([t.split() for t in texts], k1=1.5, b=0.75).get_scores(["w3", "w9", "w9"])
+    expected = {f"p{i}": s for i, s in enumerate(scores) if s > 0}
+    assert {p.pid: p.score for p in found} == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ties_stand_in_corpus_order_even_at_the_cut(engine: str) -> None:
+    corpus = make_corpus(["same words"] * 50 + ["same words same"])
+    found = make_retriever("bm25", corpus, engine=engine).search("same", k=4)
+    assert [p.pid for p in found] == ["p50", "p0", "p1", "p2"]
+
+
+def test_deep_searches_are_sorted_by_the_same_rule() -> None:
+    corpus = make_corpus(random_texts(3000, seed=1, length=8))
+    retriever = make_retriever("bm25", corpus, engine="numba")
+    deep = retriever.search("w0 w5", k=topk._MAX_INSERT + 1)
+    shallow = retriever.search("w0 w5", k=topk._MAX_INSERT)
+    assert [(p.pid, p.score) for p in deep[:-1]] == [(p.pid, p.score) for p in shallow]
+
+
+def test_stop_words_are_left_out_and_zero_scores_dropped() -> None:
+    retriever = make_retriever("bm25", make_corpus(["the cat", "a dog"]))
+    assert retriever.search("the a of", k=2) == []
+    assert [p.pid for p in retriever.search("the cat", k=2)] == ["p0"]
+    kept = make_retriever("bm25", make_corpus(["the cat", "a dog"]), stopwords="none")
+    assert [p.pid for p in kept.search("the", k=2)] == ["p0"]
+
+
+def test_title_counts_as_often_as_it_weighs() -> None:
+    corpus = make_corpus(["rome rome", "x y"], title=lambda i: ["paris", "rome"][i])
+    without = make_retriever("bm25", corpus, title_weight=0)
+    assert [p.pid for p in without.search("rome", k=2)] == ["p0"]
+    heavy = make_retriever("bm25", corpus, title_weight=5, b=0.0)
+    assert [p.pid for p in heavy.search("rome", k=2)] == ["p1", "p0"]
+
+
+def test_search_many_equals_a_loop_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragbench.retrievers.bm25._THREADS_FROM", 10)
+    retriever = make_retriever("bm25", make_corpus(random_texts(200, seed=3)), engine="numba")
+    queries = [*random_texts(30, seed=4, length=5), "", "nothing known"]
+    assert retriever.search_many(queries, k=7) == [retriever.search(q, k=7) for q in queries]
+
+
+def test_engine_is_chosen_by_size_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = make_retriever("bm25", make_corpus(["a b"])).build()
+    assert small.facts() == {"engine": "numpy", "words": 2}
+    monkeypatch.setattr(topk, "has_numba", lambda: False)
+    with pytest.raises(ConfigError, match="needs numba"):
+        make_retriever("bm25", make_corpus(["a b"]), engine="numba")
+    large = make_retriever("bm25", make_corpus(["a b"] * 3000))
+    assert large.facts()["engine"] == "numpy"
+
+
+def test_a_missing_stemmer_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "Stemmer", None)
+    with pytest.raises(ConfigError, match="pip install PyStemmer"):
+        make_retriever("bm25", make_corpus(["runs"]), stemmer="english")
+
+
+def test_stemming_joins_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        text_module, "_stemmer", lambda name: lambda words: [w.rstrip("s") for w in words]
+    )
+    retriever = make_retriever("bm25", make_corpus(["it runs"]), stemmer="english")
+    assert [p.pid for p in retriever.search("run", k=1)] == ["p0"]
+
+
+@pytest.mark.parametrize(("knob", "value"), [("b", 1.5), ("k1", -1), ("tokenizer", "chars")])
+def test_knobs_outside_their_bounds_are_refused(knob: str, value: object) -> None:
+    with pytest.raises(KnobError, match=knob):
+        make_retriever("bm25", make_corpus(["a"]), **{knob: value})
