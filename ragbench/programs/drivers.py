@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ragbench.metrics.text import tokens
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers.base import Passage, PerQuestion, Retriever
+from ragbench.retrievers.dense import Dense
+from ragbench.retrievers.embedders.base import Embedder
+from ragbench.retrievers.hybrid import reciprocal_ranks
 
 Fusion = Literal["rrf", "max_score"]
 
@@ -25,11 +28,12 @@ def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]
     scores: dict[str, float] = {}
     found: dict[str, Passage] = {}
     for passages in lists:
-        for rank, passage in enumerate(passages, start=1):
+        ranks = reciprocal_ranks(passages, rrf_k=RRF_K)
+        for passage in passages:
             pid = passage.pid
             found.setdefault(pid, passage)
             if fusion == "rrf":
-                scores[pid] = scores.get(pid, 0.0) + 1 / (RRF_K + rank)
+                scores[pid] = scores.get(pid, 0.0) + ranks[pid]
             else:
                 scores[pid] = max(scores.get(pid, passage.score), passage.score)
     best = sorted(found.values(), key=lambda p: -scores[p.pid])  # stable
@@ -40,6 +44,21 @@ def jaccard(a: str, b: str) -> float:
     """Shared words of the normalised texts over all their words, in [0, 1]; 1 for two blanks."""
     one, other = set(tokens(a)), set(tokens(b))
     return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def embedder_of(retriever: Retriever) -> Embedder | None:
+    """The embedder that `retriever`, or the first of its parts that has one, searches with."""
+    if isinstance(retriever, PerQuestion):
+        return embedder_of(retriever.whole)
+    if isinstance(retriever, Dense):
+        return retriever.embedder
+    return next(filter(None, map(embedder_of, retriever.parts)), None)
+
+
+def cosine(embedder: Embedder, a: str, b: str) -> float:
+    """Cosine of the vectors of the two texts, in [-1, 1]."""
+    one, other = embedder.embed_queries([a, b])
+    return float(one @ other)
 
 
 def unit(value: Any, *, default: float = 0.0) -> float:

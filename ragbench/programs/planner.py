@@ -26,8 +26,9 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
+from ragbench.errors import KnobError
 from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.drivers import is_answer, jaccard, unit
+from ragbench.programs.drivers import cosine, embedder_of, is_answer, jaccard, unit
 from ragbench.programs.planner_tree import Tree, best_entity, is_poor, notes_of
 from ragbench.programs.trace import BudgetSpentError, StopReason, Trace, render
 from ragbench.retrievers.base import Retriever
@@ -50,6 +51,9 @@ class PlannerKnobs(ProgramKnobs):
     max_steps: int = Field(5, ge=1, le=50, description="actions at the most")
     max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
     max_children: int = Field(2, ge=1, le=10, description="sub-questions of a node")
+    similarity: Literal["jaccard", "embedding"] = Field(
+        "jaccard", description="of sub-questions: by shared words, or by the retriever's embedder"
+    )
     max_similarity: float = Field(
         0.85, gt=0, le=1, description="a sub-question this like another is dropped"
     )
@@ -77,6 +81,11 @@ class PlannerRAG(RAGProgram):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
+        if self.knobs.similarity == "embedding" and embedder_of(retriever) is None:
+            raise KnobError(
+                "planner: similarity='embedding' needs a retriever with an embedder; "
+                "use dense or hybrid, or set similarity to jaccard"
+            )
         self.decide = predict(RetrievalPlan)
         self.direct = predict(DirectAnswer)
         off = {"ROLLOUT": self.knobs.rollout, "BACKTRACK": self.knobs.backtrack}
@@ -95,6 +104,11 @@ class PlannerRAG(RAGProgram):
         self.synthesize = predict(SynthesizeAnswer)
         if self.knobs.refine:
             self.refine = predict(RefineAnswer)
+
+    def alike(self, a: str, b: str) -> float:
+        """How like two sub-questions are, at most 1."""
+        embedder = embedder_of(self.retriever) if self.knobs.similarity == "embedding" else None
+        return cosine(embedder, a, b) if embedder else jaccard(a, b)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Gate, explore, conclude."""
@@ -289,7 +303,7 @@ class _Search:
             node,
             [task.question for task in reply.subtasks],
             most=self.knobs.max_children,
-            alike=lambda a, b: jaccard(a, b) >= self.knobs.max_similarity,
+            alike=lambda a, b: self.program.alike(a, b) >= self.knobs.max_similarity,
         )
         self.trace.step(
             "decompose", input=node.question, observation="\n".join(n.question for n in added)
