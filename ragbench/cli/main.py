@@ -86,11 +86,8 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.Abort:
-        click.echo("stopped", err=True)
-        sys.exit(130)
-    except KeyboardInterrupt:
-        click.echo("stopped; the same command continues", err=True)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped; what is finished is kept, the same command continues", err=True)
         sys.exit(130)
     except click.UsageError as error:
         click.echo(f"error: {one_line(error.format_message())}", err=True)

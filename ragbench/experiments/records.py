@@ -185,8 +185,10 @@ class RecordWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._file:
-            self._file.close()
+        with self._lock:
+            if self._file:
+                self._file.close()
+                self._file = None
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append `record`; it is on disk when this returns.
@@ -196,7 +198,8 @@ class RecordWriter:
         """
         line = encode(record)
         with self._lock:
-            assert self._file is not None, "used outside its with block"
+            if self._file is None:
+                raise RunError(f"{self._path} is closed: the run was stopped")
             start = self._file.seek(0, os.SEEK_END)
             try:
                 self._file.write(line)

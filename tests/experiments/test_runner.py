@@ -1,0 +1,200 @@
+"""The runner: one record per question whatever happens, nothing asked twice, totals that add up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import dspy
+import pytest
+
+from ragbench.data import DataSpec, load_dataset
+from ragbench.errors import RunError
+from ragbench.experiments.config import make_config
+from ragbench.experiments.evaluate import reopen
+from ragbench.experiments.records import RECORDS, read_records
+from ragbench.experiments.runner import run
+from ragbench.experiments.setup import Bench
+from ragbench.experiments.summary import summarize
+from ragbench.lms.adapters import make_adapter
+from ragbench.programs import PROGRAMS
+from ragbench.retrievers.factory import make_retriever
+from tests.fakes import Asked, Reply, ScriptedLM, plausible
+
+MakeBench = Callable[..., Bench]
+
+
+def script(asked: Asked) -> Reply:
+    return {**plausible(asked), "answer": "Oslo"} if "answer" in asked.fields else plausible(asked)
+
+
+@pytest.fixture(scope="module")
+def world() -> object:
+    return load_dataset(DataSpec(size=200))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, world: object) -> MakeBench:
+    def make(
+        reply: Callable[[Asked], Reply] = script, lm: ScriptedLM | None = None, **over: object
+    ) -> Bench:
+        config = make_config(
+            {"program": "vanilla", "limit": 6, "out": str(tmp_path / "run"), **over}
+        )
+        lm = lm or ScriptedLM(reply)
+        retriever = make_retriever("bm25", world.corpus, setting=world.setting)  # type: ignore[attr-defined]
+        program = PROGRAMS.get(config.program)(retriever, **config.knobs())
+        examples = world.splits["test"][: config.limit]  # type: ignore[attr-defined]
+        return Bench(config, world, examples, retriever, program, lm, {}, make_adapter("auto", lm))  # type: ignore[arg-type]
+
+    return make
+
+
+def test_every_question_leaves_one_record_and_a_second_run_asks_nothing(bench: MakeBench) -> None:
+    first = bench()
+    result = run(first)
+    assert [*result.loaded.records] and len(result.loaded.records) == 6
+    again = bench()
+    run(again)
+    assert again.lm.asked == []  # type: ignore[attr-defined]
+    assert len((result.folder.path / RECORDS).read_bytes().splitlines()) == 6
+
+
+def test_larger_limit_continues_the_same_run(bench: MakeBench) -> None:
+    run(bench())
+    more = bench(limit=9)
+    assert len(run(more).loaded.records) == 9
+    assert len(more.lm.asked) == 3  # type: ignore[attr-defined]
+
+
+def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> None:
+    lock, seen = threading.Lock(), []
+
+    def flaky(asked: Asked) -> Reply:
+        with lock:
+            seen.append(asked)
+            broken = len(seen) == 2
+        return RuntimeError("boom") if broken else script(asked)
+
+    result = run(bench(flaky))
+    failed = [r for r in result.loaded.records.values() if r["failure"]]
+    assert len(failed) == 1
+    assert failed[0]["answer"] is None
+    assert failed[0]["scores"] == {"em": 0.0, "f1": 0.0}
+    assert failed[0]["failure"]["boundary"] == "provider"
+    assert summarize(result.loaded.records.values())["failures"] == {"provider": 1}
+    retry = bench()
+    assert all(r["failure"] is None for r in run(retry).loaded.records.values())
+    assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
+
+
+def test_error_of_ours_is_data_too(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bench()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(type(made.program), "solve", broken)
+    records = run(made).loaded.records
+    assert {r["failure"]["error"] for r in records.values()} == {"ZeroDivisionError"}
+    assert {r["failure"]["boundary"] for r in records.values()} == {"program"}
+
+
+def test_more_failures_than_dspy_tolerates_lose_nothing(bench: MakeBench) -> None:
+    result = run(bench(lambda asked: RuntimeError("down"), limit=30))
+    assert len(result.loaded.records) == 30
+
+
+def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
+    first = summarize(run(bench(lm=lm)).loaded.records.values())
+    second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).loaded.records.values())
+    assert first["billed"] == first["as_if"] == second["as_if"]
+    assert first["as_if"]["cost_usd"] > 0
+    assert second["billed"]["calls"] == 0
+    assert second["billed"]["cost_usd"] == 0
+
+
+def test_unknown_price_is_unknown_not_zero(bench: MakeBench) -> None:
+    summary = summarize(run(bench()).loaded.records.values())
+    assert summary["as_if"]["cost_usd"] is None
+
+
+def test_folder_of_another_config_is_refused(bench: MakeBench) -> None:
+    run(bench())
+    with pytest.raises(RunError, match=r"holds a run with .*seed"):
+        run(bench(seed=7))
+
+
+def test_second_process_on_one_folder_is_refused(bench: MakeBench) -> None:
+    inside: list[BaseException] = []
+
+    def reply(asked: Asked) -> Reply:
+        if not inside:
+            try:
+                run(bench())
+            except RunError as error:
+                inside.append(error)
+        return script(asked)
+
+    run(bench(reply, workers=1))
+    assert "in use by another process" in str(inside[0])
+
+
+def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
+    result = run(bench())
+    before = summarize(result.loaded.records.values())
+    assert reopen(result.folder.path).summary == before
+    assert result.folder.summary() == before
+
+
+def test_corrupt_line_is_reported_and_its_question_asked_again(bench: MakeBench) -> None:
+    path = run(bench()).folder.path / RECORDS
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0].replace(b"Oslo", b"Rome"), *lines[1:]]))
+    again = bench()
+    result = run(again)
+    assert result.loaded.corrupt == [1]
+    assert len(again.lm.asked) == 1  # type: ignore[attr-defined]
+    assert len(read_records(path.parent).records) == 6
+
+
+def test_full_disk_stops_the_run_and_keeps_what_was_written(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    synced = []
+
+    def full(fd: int) -> None:
+        synced.append(fd)
+        if len(synced) > 3:
+            raise OSError(28, "No space left on device")
+
+    made = bench(workers=1)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left"):
+        run(made)
+    monkeypatch.undo()
+    kept = read_records(made.config.folder())
+    assert len(kept.records) == 2  # the first sync was the config's
+    assert kept.corrupt == []
+    assert len(made.lm.asked) == 3  # type: ignore[attr-defined] - nothing more is asked
+
+
+def test_records_do_not_depend_on_the_number_of_workers(bench: MakeBench, tmp_path: Path) -> None:
+    def stripped(records: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+        timed = {"latency_s", "ledger", "searches"}
+        return {q: {k: v for k, v in r.items() if k not in timed} for q, r in records.items()}
+
+    one = run(bench(workers=1, program="self_rag")).loaded.records
+    many = run(bench(workers=8, program="self_rag", out=str(tmp_path / "many"))).loaded.records
+    assert stripped(one) == stripped(many)
+
+
+def test_no_setting_of_dspy_leaks_out_of_a_run(bench: MakeBench) -> None:
+    run(bench())
+    assert dspy.settings.lm is None
