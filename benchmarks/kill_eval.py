@@ -14,6 +14,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
+
 from tests.kills import kill_often
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/plain_dspy.py --data-file hotpot_train_v1.1_100.json
 
-Prints EM and F1 of both and their paired difference. The plain script is `dspy.Predict` with a string
-signature and DSPy's default adapter over the same three passages.
+Prints EM and F1 of both and their paired difference. The plain script is `dspy.Predict` with a
+string signature and DSPy's default adapter over the same three passages.
 """
 
 from __future__ import annotations

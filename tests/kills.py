@@ -1,7 +1,7 @@
 """Kills a run again and again with SIGKILL, and checks that it lost and repeated nothing.
 
-Used by a test with a few kills and by `benchmarks/kill_eval.py` with many. The LM is a real HTTP server
-on loopback; the run is the real command in a process of its own.
+Used by a test with a few kills and by `benchmarks/kill_eval.py` with many. The LM is a real HTTP
+server on loopback; the run is the real command in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment loses no finished record and asks no finished question twice."""
+"""A run killed at any moment loses no finished record and asks no finished question twice."""
 
 from pathlib import Path
 

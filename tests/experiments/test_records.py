@@ -1,4 +1,4 @@
-"""Records: what is written is read back, and what is torn or changed is never taken for a record."""
+"""Records: what is written is read back; what is torn or changed is never taken for a record."""
 
 import json
 from pathlib import Path

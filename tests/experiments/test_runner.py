@@ -54,7 +54,7 @@ def bench(tmp_path: Path, world: object) -> MakeBench:
 def test_every_question_leaves_one_record_and_a_second_run_asks_nothing(bench: MakeBench) -> None:
     first = bench()
     result = run(first)
-    assert [*result.loaded.records] and len(result.loaded.records) == 6
+    assert len(result.loaded.records) == 6
     again = bench()
     run(again)
     assert again.lm.asked == []  # type: ignore[attr-defined]
@@ -102,8 +102,8 @@ def test_error_of_ours_is_data_too(bench: MakeBench, monkeypatch: pytest.MonkeyP
 
 
 def test_more_failures_than_dspy_tolerates_lose_nothing(bench: MakeBench) -> None:
-    result = run(bench(lambda asked: RuntimeError("down"), limit=30))
-    assert len(result.loaded.records) == 30
+    result = run(bench(lambda asked: RuntimeError("down"), limit=20))
+    assert len(result.loaded.records) == 20
 
 
 def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
@@ -119,7 +119,8 @@ def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
 
 
 def test_unknown_price_is_unknown_not_zero(bench: MakeBench) -> None:
-    summary = summarize(run(bench()).loaded.records.values())
+    lm = ScriptedLM(script, price=None)
+    summary = summarize(run(bench(lm=lm)).loaded.records.values())
     assert summary["as_if"]["cost_usd"] is None
 
 
