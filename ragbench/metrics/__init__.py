@@ -1,6 +1,6 @@
 """Scores as pure functions of records, their registry, and the statistics of comparing runs."""
 
-from ragbench.metrics import answer, drop, retrieval, support
+from ragbench.metrics import answer, drop, efficiency, grounding, retrieval, support
 from ragbench.metrics.base import METRICS, Metric, get_metric, metric_names
 
 __all__ = [
@@ -8,7 +8,9 @@ __all__ = [
     "Metric",
     "answer",
     "drop",
+    "efficiency",
     "get_metric",
+    "grounding",
     "metric_names",
     "retrieval",
     "support",

@@ -15,7 +15,7 @@ _DATE = re.compile(
     rf"(?:(?:{_MONTHS}) \d{{1,4}}(?:st|nd|rd|th)?(?: \d{{3,4}})?"  # May 12 1990, May 1990
     rf"|\d{{1,2}}(?:st|nd|rd|th)? (?:of )?(?:{_MONTHS})(?: \d{{3,4}})?"  # 12 May 1990
     r"|(?:in |from |circa |c |early |late |mid )*(?:1\d{3}|20\d{2})s?(?: (?:bc|ad|ce|bce))?"
-    r"|(?:from )?(?:1\d{3}|20\d{2}) ?(?:to|until|and|\u2013|\u2014) ?(?:1\d{3}|20\d{2})"  # 1990 to 1995
+    r"|(?:from )?(?:1\d{3}|20\d{2}) ?(?:to|until|and|\u2013|\u2014) ?(?:1\d{3}|20\d{2})"  # 1990-95
     r"|\d{1,4} (?:bc|ad|ce|bce)|(?:1\d{3}|20\d{2})\d{4}"  # 44 BC; 1990-05-12 and 1990-1995
     r"|\d{1,2}(?:st|nd|rd|th) century(?: (?:bc|ad))?)"
 )

@@ -1,0 +1,160 @@
+"""What a run's answers cost: spending per question, score per unit, and score within a budget.
+
+Spending is *as if uncached*: a call answered by the cache counts with the tokens, price and time it
+had when it was first answered, so that a re-run shows the same. A failed question counts with what
+it spent before it failed and scores 0: failing early is cheap, never good.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ragbench.metrics.base import METRICS, Metric, Record, get_metric
+
+RESOURCES = ("calls", "tokens", "cost_usd", "latency_s", "retrievals")
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What one question took; `cost_usd` is None where a price is unknown."""
+
+    calls: int
+    tokens: int
+    cost_usd: float | None
+    latency_s: float
+    retrievals: int
+    critical_path_calls: int
+    critical_path_s: float
+
+
+def spend(record: Record) -> Spend:
+    """The spending of one record; searches answered from memory are not counted as retrievals.
+
+    Calls of a judge are no part of answering and are left out.
+    """
+    calls = [call for call in record["ledger"]["calls"] if call.get("kind", "lm") != "judge"]
+    costs = [call["cost_usd"] for call in calls if call["error"] is None]
+    path = record["ledger"]["path"]
+    return Spend(
+        calls=len(calls),
+        tokens=sum(call["prompt_tokens"] + call["completion_tokens"] for call in calls),
+        cost_usd=None if None in costs else float(sum(costs)),
+        latency_s=float(record["latency_s"]),
+        retrievals=sum(not search["cached"] for search in record["searches"]),
+        critical_path_calls=path["calls"],
+        critical_path_s=float(path["latency_s"]),
+    )
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Total score over total spending; None where nothing was spent or a price is unknown."""
+
+    per_retrieval: float | None
+    per_1000_tokens: float | None
+    per_usd: float | None
+    per_second: float | None
+
+
+def efficiency(records: Sequence[Record], metric: str = "f1") -> Efficiency:
+    """The summed `metric` over the summed spending: a ratio of totals, not a mean of ratios."""
+    score = sum(_scores(records, metric))
+    spent = [spend(record) for record in records]
+
+    def per(resource: str, unit: float = 1.0) -> float | None:
+        amounts = [getattr(one, resource) for one in spent]
+        total = None if None in amounts else sum(amounts)
+        return score / (total / unit) if total else None
+
+    return Efficiency(per("retrievals"), per("tokens", 1000.0), per("cost_usd"), per("latency_s"))
+
+
+@dataclass(frozen=True)
+class BudgetCurve:
+    """Score at a budget: `points` are (budget, mean score of all questions within it).
+
+    `area` is the mean height from 0 to `limit`, in [0, 1]. Compare areas with one limit only.
+    """
+
+    resource: str
+    metric: str
+    limit: float
+    points: tuple[tuple[float, float], ...]
+    area: float
+
+
+def budget_curve(
+    records: Sequence[Record], resource: str, *, metric: str = "em", limit: float | None = None
+) -> BudgetCurve | None:
+    """`metric` when only answers that cost at most the budget count, over all questions.
+
+    `limit` is the end of the axis (default: the dearest question). None without records, where a
+    price is unknown, or where nothing was spent.
+    """
+    amounts = [getattr(spend(record), resource) for record in records]
+    if not amounts or None in amounts or not (limit or max(amounts)):
+        return None
+    end = float(limit or max(amounts))
+    scores = _scores(records, metric)
+    points, total = [], 0.0
+    paid = sorted(zip(amounts, scores, strict=True))
+    for index, (amount, score) in enumerate(paid):
+        if amount > end:
+            break
+        total += score
+        if index + 1 == len(paid) or paid[index + 1][0] != amount:
+            points.append((float(amount), total / len(records)))
+    saved = sum(score * (1 - amount / end) for amount, score in paid if amount <= end)
+    return BudgetCurve(resource, metric, end, tuple(points), saved / len(records))
+
+
+def score_at(curve: BudgetCurve, budget: float) -> float:
+    """The height of `curve` at `budget`."""
+    return max((height for amount, height in curve.points if amount <= budget), default=0.0)
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float]:
+    """Mean, median and 95th percentile; empty without values."""
+    if not values:
+        return {}
+    p50, p95 = np.quantile(values, [0.5, 0.95])
+    return {"mean": float(np.mean(values)), "p50": float(p50), "p95": float(p95)}
+
+
+def spend_summary(records: Sequence[Record]) -> dict[str, Any]:
+    """Quantiles of each resource per question; None where a price is unknown."""
+    rows = [asdict(spend(record)) for record in records]
+    names = rows[0] if rows else {}
+    return {name: _quantiles_or_none([row[name] for row in rows]) for name in names}
+
+
+def _quantiles_or_none(values: Sequence[float | None]) -> Mapping[str, float] | None:
+    known = [value for value in values if value is not None]
+    return quantiles(known) if len(known) == len(values) else None
+
+
+def _scores(records: Sequence[Record], metric: str) -> list[float]:
+    found = get_metric(metric)
+    return [found.score(record) or 0.0 for record in records]
+
+
+def _register(name: str, description: str) -> None:
+    def score(record: Record) -> float | None:
+        value = getattr(spend(record), name)
+        return None if value is None else float(value)
+
+    METRICS.register(name)(Metric(name, score, description, higher_is_better=False))
+
+
+for _name, _description in {
+    "calls": "calls to models",
+    "tokens": "tokens in and out, as if uncached",
+    "cost_usd": "dollars, as if uncached; none where a price is unknown",
+    "latency_s": "seconds, as if uncached",
+    "retrievals": "searches, repeats left out",
+    "critical_path_calls": "longest chain of calls that wait for each other",
+    "critical_path_s": "seconds of that chain",
+}.items():
+    _register(_name, _description)
