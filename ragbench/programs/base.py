@@ -135,11 +135,17 @@ class RAGProgram(dspy.Module):
         try:
             prediction = self.solve(trace)
         except BudgetSpentError:
-            prediction = trace.prediction(self.force(trace), "budget")
+            prediction = trace.prediction(self._forced(trace), "budget")
         if not str(prediction.answer or "").strip():
             trace.count("blank_answer")
             prediction = trace.prediction(NO_ANSWER, prediction.stop_reason)
         return prediction
+
+    def _forced(self, trace: Trace) -> str:
+        try:
+            return self.force(trace)
+        except BudgetSpentError:  # the call kept back is spent as well
+            return ""
 
     @abstractmethod
     def solve(self, trace: Trace) -> dspy.Prediction:

@@ -24,5 +24,5 @@ class DirectRAG(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One call."""
-        answer = trace.answer(self.answer, question=trace.question)
+        answer = trace.answer(self.answer, last=True, question=trace.question)
         return trace.prediction(answer, "answered")

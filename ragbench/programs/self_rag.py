@@ -227,20 +227,21 @@ class SelfRAG(RAGProgram):
 
     def _beam(self, trace: Trace) -> list[Candidate]:
         paths = self_rag_beam.search(self, trace)
-        if self.knobs.select == "best":
-            paths = paths[:1]
+        if self.knobs.select == "vote" and trace.budget.calls_left:
+            return trace.fan_out(lambda path: self._concluded(trace, path), paths)
+        return [self._concluded(trace, path, last=True) for path in paths[:1]]
 
-        def conclude(path: self_rag_beam.Path) -> Candidate:
-            answer = trace.answer(
-                self.conclude,
-                last=True,
-                context=render(path.passages, max_tokens=self.knobs.context_tokens),
-                notes=list(path.segments),
-                question=trace.question,
-            )
-            return Candidate(answer, tuple(p.pid for p in path.passages), path.score)
-
-        return trace.fan_out(conclude, paths, calls_each=0)
+    def _concluded(
+        self, trace: Trace, path: self_rag_beam.Path, *, last: bool = False
+    ) -> Candidate:
+        answer = trace.answer(
+            self.conclude,
+            last=last,
+            context=render(path.passages, max_tokens=self.knobs.context_tokens),
+            notes=list(path.segments),
+            question=trace.question,
+        )
+        return Candidate(answer, tuple(p.pid for p in path.passages), path.score)
 
     def _jointly(self, trace: Trace, passage: Passage) -> Candidate:
         reply = trace.ask(

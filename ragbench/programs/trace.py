@@ -47,13 +47,13 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend_call(self, *, last: bool = False) -> None:
-        """Count one LM call; `last` may use the one kept back.
+        """Count one LM call; only `last` may use the one kept back.
 
         Raises:
             BudgetSpentError: the limit is reached.
         """
         with self._lock:
-            if not last and self.calls + 1 >= max(self.max_calls, 2):
+            if self.calls + (not last) >= self.max_calls:
                 raise BudgetSpentError("LM calls")
             self.calls += 1
 
@@ -71,7 +71,7 @@ class Budget:
     @property
     def calls_left(self) -> int:
         """LM calls left beside the one kept back."""
-        return max(self.max_calls, 2) - 1 - self.calls
+        return self.max_calls - 1 - self.calls
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class VanillaRAG(RAGProgram):
         """One search, one call."""
         passages = trace.search(trace.question, k=self.knobs.k)
         context = render(passages, max_tokens=self.knobs.context_tokens)
-        answer = trace.answer(self.answer, context=context, question=trace.question)
+        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
         return trace.prediction(answer, "answered")
 
     def force(self, trace: Trace) -> str:
