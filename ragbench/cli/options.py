@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
     """`key=value` strings as a mapping; values are read as YAML scalars (6, true, seed)."""
     import yaml
 
@@ -52,7 +52,7 @@ program_options = _stack(
             "--set",
             "set_",
             multiple=True,
-            callback=_pairs,
+            callback=pairs,
             metavar="KNOB=VALUE",
             help="A knob of the program; repeat for more.",
         ),
@@ -79,7 +79,7 @@ lm_options = _stack(
     [
         click.option("--lm", help="local, local:NAME or .gguf, openai/..., ... [default: local]"),
         click.option(
-            "--lm-for", multiple=True, callback=_pairs, metavar="ROLE=LM",
+            "--lm-for", multiple=True, callback=pairs, metavar="ROLE=LM",
             help="Another LM for one role of the program.",
         ),
         click.option("--api-base", help="URL of an OpenAI-compatible server."),
@@ -96,7 +96,7 @@ retriever_options = _stack(
     [
         click.option("--retriever", help="See `ragbench list retrievers`. [default: bm25]"),
         click.option(
-            "--retriever-set", multiple=True, callback=_pairs, metavar="NAME=VALUE",
+            "--retriever-set", multiple=True, callback=pairs, metavar="NAME=VALUE",
             help="A setting of the retriever; repeat for more.",
         ),
     ]
