@@ -1,0 +1,283 @@
+"""What every registered program and variant keeps to, whatever its LM does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, get_args
+
+import dspy
+import pytest
+
+from ragbench.ledger import Ledger, open_ledger
+from ragbench.lms.adapters import make_adapter
+from ragbench.programs import PROGRAMS
+from ragbench.programs.base import RAGProgram, predictors_of
+from ragbench.programs.trace import Step, StopReason
+from ragbench.retrievers.base import Passage
+from tests.fakes import (
+    Asked,
+    Reply,
+    Script,
+    ScriptedLM,
+    blank,
+    never_parses,
+    plausible,
+    rate_limited,
+)
+from tests.programs.shelf import ask, shelf
+
+ALL = [(name, variant) for name, program in PROGRAMS for variant in program.variants]
+QUESTION = "In which county was the author of Salt Road born?"
+
+#: Replies that keep each loop going for as long as it can, field by field.
+_GOING: dict[str, Any] = {
+    "done": False,
+    "next_step": "continue",
+    "strategy": "reword",
+    "score": 0.0,
+    "confidence": 0.1,
+    "mode": "decompose",
+    "retrieve": True,
+    "tool": "search",
+    "next_tool_name": "search",
+    "action": "TRAVERSE",
+    "code": "print(1)",
+    "fulfillment": "partial",
+}
+
+
+def never_stops(asked: Asked) -> Reply:
+    """A script that always has another thought, query or sub-question, and never is done."""
+    n = asked.number
+    fresh = {
+        "thought": f"Thought number {n} is about Harwick.",
+        "segment": f"Sentence number {n} is about Harwick.",
+        "query": f"town {n}",
+        "queries": [f"town {n}", f"county {n}"],
+        "arguments": {"query": f"town {n}", "entity": f"town {n}"},
+        "next_tool_args": {"query": f"town {n}"},
+        "sub_questions": [f"What about town {n}?", f"What about county {n}?"],
+        "subtasks": [{"id": f"t{n}", "question": f"What about town {n}?"}],
+        "new_plan": [{"id": f"t{n}", "question": f"What about town {n}?"}],
+        "actions": [{"requirement_id": f"t{n}", "query": f"town {n}"}],
+        "node_id": "n0",
+    }
+    return _filled(asked, {**_GOING, **fresh})
+
+
+def repeats(asked: Asked) -> Reply:
+    """A script that asks for the same thing each time."""
+    same = {
+        "query": "Salt Road",
+        "thought": "Salt Road is a novel.",
+        "arguments": {"query": "Salt Road", "entity": "Salt Road"},
+        "next_tool_args": {"query": "Salt Road"},
+        "sub_questions": [QUESTION, QUESTION],
+        "subtasks": [{"id": "t1", "question": QUESTION}],
+        "new_plan": [{"id": "t1", "question": QUESTION}],
+        "actions": [{"requirement_id": "t1", "query": "Salt Road"}],
+        "node_id": "n0",
+    }
+    return _filled(asked, {**_GOING, **same})
+
+
+def names_unknown(asked: Asked) -> Reply:
+    """A script that asks for nodes, tools, passages and ids that do not exist."""
+    odd = {
+        "tool": "teleport",
+        "next_tool_name": "teleport",
+        "arguments": {"where": ["?"]},
+        "next_tool_args": {"where": ["?"]},
+        "node_id": "n99",
+        "keep": [99],
+        "citations": [0, 99],
+        "facts": [{"statement": "Nothing.", "evidence": [99], "requirement_id": "r99"}],
+        "subtasks": [{"id": "a", "question": "Who?", "depends_on": ["zz", "a"]}],
+        "new_plan": [{"id": "a", "question": "Who?", "depends_on": ["zz"]}],
+        "actions": [{"requirement_id": "zz", "query": "town"}],
+        "sub_questions": ["What about {7}?"],
+    }
+    return _filled(asked, {**_GOING, **odd})
+
+
+def _filled(asked: Asked, values: dict[str, Any]) -> dict[str, Any]:
+    return {**plausible(asked), **{k: v for k, v in values.items() if k in asked.fields}}
+
+
+SCRIPTS = [plausible, never_stops, never_parses, blank, repeats, names_unknown]
+
+
+def make(name: str, variant: str, **knobs: Any) -> RAGProgram:
+    return PROGRAMS.get(name)(shelf(), variant=variant, **knobs)
+
+
+def run(program: RAGProgram, script: Script) -> tuple[dspy.Prediction, Ledger]:
+    prediction, _, ledger = ask(program, script, QUESTION)
+    return prediction, ledger
+
+
+def fingerprint(prediction: dspy.Prediction, ledger: Ledger) -> str:
+    """All of a run but its times."""
+    return json.dumps(
+        {
+            "answer": prediction.answer,
+            "reason": prediction.stop_reason,
+            "pids": [p.pid for p in prediction.passages],
+            "steps": [asdict(step) for step in prediction.steps],
+            "searches": [[s.query, s.k, s.hits, s.cached] for s in prediction.searches],
+            "counts": dict(prediction.counts),
+            "calls": sorted(c.signature for c in ledger.calls),
+            "path": ledger.path.calls,
+        },
+        default=str,
+        sort_keys=True,
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.__name__)
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_ends_within_its_budget_with_an_answer(name: str, variant: str, script: Script) -> None:
+    program = make(name, variant)
+    prediction, ledger = run(program, script)
+    assert isinstance(prediction.answer, str)
+    assert prediction.answer.strip()
+    assert prediction.stop_reason in get_args(StopReason)
+    assert 1 <= len(ledger.calls) <= program.knobs.max_calls
+    assert 1 <= ledger.path.calls <= len(ledger.calls)
+    made = [search for search in prediction.searches if not search.cached]
+    assert len(made) <= program.knobs.max_retrievals
+
+
+@pytest.mark.parametrize("max_calls", [1, 2, 4])
+@pytest.mark.parametrize("script", [plausible, never_stops, never_parses], ids=lambda s: s.__name__)
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_a_small_budget_is_kept(name: str, variant: str, script: Script, max_calls: int) -> None:
+    prediction, ledger = run(make(name, variant, max_calls=max_calls), script)
+    assert prediction.answer.strip()
+    assert len(ledger.calls) <= max_calls
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_no_search_allowed_still_ends_in_an_answer(name: str, variant: str) -> None:
+    prediction, _ = run(make(name, variant, max_retrievals=0), never_stops)
+    assert prediction.answer.strip()
+    assert [search for search in prediction.searches if not search.cached] == []
+
+
+@pytest.mark.parametrize("script", [plausible, never_stops], ids=lambda s: s.__name__)
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_the_same_replies_give_the_same_run(name: str, variant: str, script: Script) -> None:
+    def steady(asked: Asked) -> Reply:
+        # Calls made at once arrive in any order: number them by what they say instead.
+        number = sum(map(ord, asked.prompt)) % 1000
+        return script(Asked(**{**asked.__dict__, "number": number}))
+
+    first, second = (fingerprint(*run(make(name, variant), steady)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_the_record_is_of_the_common_shape(name: str, variant: str) -> None:
+    prediction, _ = run(make(name, variant), plausible)
+    assert all(isinstance(step, Step) and step.action for step in prediction.steps)
+    assert all(isinstance(passage, Passage) for passage in prediction.passages)
+    assert all(isinstance(pid, str) for step in prediction.steps for pid in step.pids)
+    json.dumps([asdict(step) for step in prediction.steps])
+    seen = {pid for search in prediction.searches for pid, _ in search.hits}
+    assert {passage.pid for passage in prediction.passages} <= seen
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_a_provider_error_leaves_the_program(name: str, variant: str) -> None:
+    def down(asked: Asked) -> Reply:
+        return rate_limited()
+
+    with pytest.raises(dspy.LMError):
+        run(make(name, variant), down)
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_unreadable_replies_are_counted(name: str, variant: str) -> None:
+    prediction, ledger = run(make(name, variant), never_parses)
+    assert prediction.counts["parse_fallback"] == len(ledger.calls)
+    assert prediction.counts["blank_answer"] == 1
+    assert prediction.answer == "noanswer"
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_every_predictor_has_a_name_and_a_role(name: str, variant: str) -> None:
+    program = make(name, variant)
+    rows = predictors_of(program)
+    assert rows
+    assert {row.predictor.removesuffix(".predict") for row in rows} == {
+        found.removesuffix(".predict") for found, _ in program.named_predictors()
+    }
+    assert all(row.role != "sub" for row in rows)
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_saved_state_loads_and_gives_the_same_prompts(
+    name: str, variant: str, tmp_path: Any
+) -> None:
+    program = make(name, variant)
+    for index, (_, predictor) in enumerate(program.named_predictors()):
+        changed = predictor.signature.instructions + f" Rule {index}."
+        predictor.signature = predictor.signature.with_instructions(changed)
+    program.save(tmp_path / "state.json")
+    loaded = make(name, variant)
+    loaded.load(tmp_path / "state.json")
+    prompts = []
+    for each in (program, loaded):
+        lm = ScriptedLM()
+        with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+            each(question=QUESTION)
+        prompts.append(sorted(asked.prompt for asked in lm.asked))
+    assert prompts[0] == prompts[1]
+    assert "Rule 0." in "".join(prompts[0])
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_a_program_can_be_copied_as_optimizers_do(name: str, variant: str) -> None:
+    program = make(name, variant)
+    copied = program.deepcopy()
+    assert copied.retriever is program.retriever
+    assert fingerprint(*run(copied, plausible)) == fingerprint(*run(program, plausible))
+
+
+#: Calls on the happy path with the default knobs: the script answers and never needs a loop.
+HAPPY = {
+    ("direct", "default"): 1,
+    ("vanilla", "default"): 1,
+    ("multi_query", "default"): 2,
+    ("self_rag", "combined"): 7,
+    ("self_rag", "per_passage"): 21,
+    ("self_rag", "scored"): 21,
+}
+
+
+@pytest.mark.parametrize(("name", "variant"), HAPPY)
+def test_calls_on_the_happy_path(name: str, variant: str) -> None:
+    _, ledger = run(make(name, variant), plausible)
+    assert len(ledger.calls) == HAPPY[name, variant]
+
+
+#: The most calls and searches with the default knobs, where no reply ever ends a loop.
+MOST = {
+    ("ircot", "seed"): (6, 5),
+    ("ircot", "paper"): (11, 10),
+    ("react", "seed"): (8, 7),
+    ("react", "page"): (8, 7),
+    ("react", "dspy"): (8, 7),
+    ("planner", "seed"): (13, 5),
+    ("planner", "separate_confidence"): (18, 5),
+    ("self_rag", "beam"): (34, 3),
+}
+
+
+@pytest.mark.parametrize(("name", "variant"), MOST)
+def test_calls_at_the_most(name: str, variant: str) -> None:
+    prediction, ledger = run(make(name, variant), never_stops)
+    calls, searches = MOST[name, variant]
+    assert len(ledger.calls) <= calls
+    assert len([s for s in prediction.searches if not s.cached]) <= searches
