@@ -7,6 +7,7 @@ of workers, is not ended by one bad question, and writes to a log instead of the
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -228,6 +229,10 @@ class Optimizer(ABC):
     def search(self, student: RAGProgram, task: Task) -> Found:
         """The best program found, starting from `student`, and what else was tried."""
 
+    @classmethod  # noqa: B027
+    def attach(cls, program: RAGProgram, folder: Path) -> None:
+        """Give a loaded `program` what the optimizer kept beside its state; by default nothing."""
+
     def check(self, size: Size) -> None:
         """Do nothing if the optimizer can work with data of this size.
 
@@ -303,17 +308,7 @@ def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
 
 def trials_for(n_variables: int, n_candidates: int) -> int:
     """DSPy's number of trials for MIPRO and GEPA: 2 V log2(N), and at least 1.5 N."""
-    return dspy.MIPROv2._set_num_trials_from_num_candidates(
-        None, _Counted(n_variables), True, n_candidates
-    )
-
-
-class _Counted:
-    def __init__(self, n: int) -> None:
-        self._n = n
-
-    def predictors(self) -> range:
-        return range(self._n)
+    return int(max(2 * n_variables * math.log2(n_candidates), 1.5 * n_candidates))
 
 
 def _note(row: Mapping[str, Any]) -> str:

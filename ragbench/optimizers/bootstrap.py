@@ -1,4 +1,4 @@
-"""Demonstrations taken from the program's own right answers (Khattab et al. 2023, arXiv:2310.03714)."""
+"""Demonstrations from the program's own right answers (Khattab et al. 2023, arXiv:2310.03714)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ragbench.programs.trace import estimate_tokens
 _LEAST = 15
 
 
-class _Predict(dspy.Predict):  # type: ignore[misc]
+class _Predict(dspy.Predict):
     """A `dspy.Predict` that shows trimmed demonstrations and notices a dead server."""
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:

@@ -1,6 +1,4 @@
-"""Instructions evolved by reflection on feedback in words (GEPA: Agrawal et al. 2025,
-arXiv:2507.19457).
-"""
+"""Instructions evolved by reflection (GEPA: Agrawal et al. 2025, arXiv:2507.19457)."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class GEPAKnobs(OptimizerKnobs):
     merge: bool = Field(True, description="also join two candidates of a common ancestor")
     resume: Literal["replay", "log"] = Field(
         "replay",
-        description="after a kill: replay from the cache, to the same result, or go on from the log",
+        description="after a kill: replay from the cache to the same result, or go on from the log",
     )
 
 

@@ -82,7 +82,7 @@ class InferRules(Optimizer):
         return Found(best, search.tried)
 
 
-class _InferRules(dspy.InferRules):  # type: ignore[misc]
+class _InferRules(dspy.InferRules):
     """DSPy's writes rules into a signature that all its candidates share, so the last one wins."""
 
     def __init__(self, *, writer: dspy.LM, shown: int, seed: int, **arguments: Any) -> None:

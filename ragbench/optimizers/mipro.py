@@ -123,7 +123,7 @@ class MIPRO(Optimizer):
         return Found(best, candidates_of(best), notes={"lost_proposals": search.lost})
 
 
-class _MIPRO(dspy.MIPROv2):  # type: ignore[misc]
+class _MIPRO(dspy.MIPROv2):
     """DSPy's dies with the first proposal that fails, however late; here that one is left out."""
 
     lost = 0
@@ -131,7 +131,7 @@ class _MIPRO(dspy.MIPROv2):  # type: ignore[misc]
     def _propose_instructions(self, *args: Any, **kwargs: Any) -> Any:
         outer = self
 
-        class Proposer(GroundedProposer):  # type: ignore[misc]
+        class Proposer(GroundedProposer):
             def propose_instruction_for_predictor(self, **given: Any) -> str:
                 try:
                     return str(super().propose_instruction_for_predictor(**given))

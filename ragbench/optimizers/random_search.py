@@ -32,9 +32,7 @@ class RandomSearch(Optimizer):
     """`dspy.BootstrapFewShotWithRandomSearch`: also tries no demonstrations and labelled ones."""
 
     name = "random_search"
-    description = (
-        "several bootstraps, zero-shot and labelled demonstrations; the best on validation"
-    )
+    description = "several bootstraps, zero-shot and labelled demonstrations; the best of them"
     source = "arXiv:2310.03714"
     formula = (
         "(candidates + 3) x V program runs, and (candidates + 1) bootstraps of at most "

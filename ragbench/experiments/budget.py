@@ -1,0 +1,126 @@
+"""What a compile is expected to spend, in lines for a person: runs, calls, tokens, time, cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dspy.lm15 import Message, Response, TextPart, Usage
+
+from ragbench.experiments.rehearsal import Rehearsed
+from ragbench.ledger import Totals
+from ragbench.optimizers.base import Budget, Optimizer, Range, Size
+
+#: Tokens that one demonstration adds beside its passages: question, answer and markers.
+_DEMO_OVERHEAD = 80
+
+
+def whole_budget(optimizer: Optimizer, size: Size) -> Budget:
+    """The optimizer's budget, and the validation set once before it and once after."""
+    budget = optimizer.estimate(size)
+    both = Range.exactly(2 * size.n_val)
+    return Budget(budget.teacher_runs, budget.student_runs + both, budget.prompt_calls)
+
+
+def describe(
+    optimizer: Optimizer,
+    size: Size,
+    rehearsed: Rehearsed | None,
+    *,
+    pricing: Any = None,
+    seconds_per_call: float | None = None,
+) -> list[str]:
+    """The budget before anything is spent; what cannot be known then is called unknown.
+
+    Calls and prompt tokens of a run are those of the rehearsal; the upper bound of tokens has every
+    demonstration that the optimizer may add to each call.
+    """
+    budget = whole_budget(optimizer, size)
+    lines = [
+        f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
+        f"validation questions, {size.n_predictors} predictors",
+        f"  program runs   {budget.runs}: {optimizer.formula}; and 2 x V to score before and after",
+    ]
+    if rehearsed is None:
+        return [*lines, "  LM calls       unknown: the program could not be rehearsed"]
+    calls = budget.lm_calls(*rehearsed.calls)
+    extra = _most_demos(optimizer) * (optimizer.knobs.demo_context_tokens + _DEMO_OVERHEAD)
+    most = rehearsed.prompt_tokens[1] + rehearsed.calls[1] * extra
+    tokens = budget.runs.times(rehearsed.prompt_tokens[0], most)
+    per_run = Range(*rehearsed.calls)
+    writing = "" if budget.prompt_calls == Range() else ", without the prompt model's"
+    lines += [
+        f"  LM calls       {calls} ({per_run} a run; by the prompt model {budget.prompt_calls})",
+        f"  prompt tokens  {tokens}{writing}",
+        f"  time           {_time(calls, seconds_per_call)}",
+        f"  cost           {_cost(pricing, tokens, writing)}",
+    ]
+    return lines
+
+
+def describe_measured(
+    optimizer: Optimizer, size: Size, zero_shot: Totals, *, seconds: float
+) -> list[str]:
+    """The rest of the budget, from what the zero-shot validation took.
+
+    `seconds` is its wall time; teaching runs go one by one, so the upper bound takes the sum of
+    their latencies.
+    """
+    rest, n = optimizer.estimate(size), size.n_val
+    runs = rest.runs + Range.exactly(n)
+    calls, tokens = zero_shot.calls / n, zero_shot.tokens / n
+    alone = max(zero_shot.latency_s, seconds) / n
+    high = rest.teacher_runs.high * alone + (rest.student_runs.high + n) * seconds / n
+    low = runs.low * seconds / n
+    each = zero_shot.cost_usd
+    cost = (
+        "unknown"
+        if each is None
+        else f"{_usd(runs.low * each / n)} to {_usd(runs.high * each / n)}"
+    )
+    return [
+        f"  measured: {calls:.1f} calls, {tokens:,.0f} tokens and {seconds / n:.2f} s a question",
+        f"  still to come: {runs} runs, about {runs.low * calls:,.0f} to {runs.high * calls:,.0f} "
+        f"calls, {_span(low)} to {_span(high)}, cost {cost}; prompt model and demonstrations extra",
+    ]
+
+
+def _most_demos(optimizer: Optimizer) -> int:
+    names = ("bootstrapped", "labeled", "demos", "k")
+    return max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
+
+
+def _time(calls: Range, seconds_per_call: float | None) -> str:
+    if seconds_per_call is None:
+        return "known once the first questions are answered, or give --seconds-per-call"
+    low, high = calls.low * seconds_per_call, calls.high * seconds_per_call
+    return f"{_span(low)} to {_span(high)}, one call after another"
+
+
+def _cost(pricing: Any, tokens: Range, writing: str) -> str:
+    bounds = [_price(pricing, count) for count in (tokens.low, tokens.high)]
+    if None in bounds:
+        return "unknown: no price is known for this LM; give --price"
+    low, high = (float(bound or 0.0) for bound in bounds)
+    if high == 0:
+        return "$0: the model runs here"
+    return f"{_usd(low)} to {_usd(high)} for prompt tokens{writing}; replies cost extra"
+
+
+def _price(pricing: Any, prompt_tokens: int) -> float | None:
+    if pricing is None or not pricing.known:
+        return None
+    usage = Usage(prompt_tokens, 0, prompt_tokens)
+    message = Message.assistant([TextPart(" ")])
+    response = Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
+    cost: float | None = pricing.cost(None, response)
+    return cost
+
+
+def _usd(amount: float) -> str:
+    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
