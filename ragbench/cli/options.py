@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -125,6 +126,10 @@ def to_config(config_file: str | None = None, **options: Any) -> RunConfig:
         name.rstrip("_"): value for name, value in options.items() if value not in (None, {}, ())
     }
     base = load_config(config_file) if config_file else {}
+    if "compiled" in given:
+        from ragbench.experiments.evaluate import compiled_fields
+
+        base = {**base, **compiled_fields(Path(given["compiled"]))}
     if given.get("limit") == 0:
         given.pop("limit")
         base = {**base, "limit": None}

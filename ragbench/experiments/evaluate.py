@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ragbench.experiments.artefact import assert_held_out, load_artefact, read_sidecar
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
-from ragbench.experiments.runner import OnRecord, run
+from ragbench.experiments.runner import OnRecord, OnStart, run
 from ragbench.experiments.setup import build
 from ragbench.experiments.summary import summarize
-
-#: Called once before the first question with the run's title, the questions to ask and those done.
-OnStart = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -39,19 +36,21 @@ def evaluate(
     """
     bench = build(config)
     if config.compiled is not None:
-        from ragbench.experiments.artefact import assert_held_out, load_artefact
-
         sidecar = load_artefact(config.compiled, bench.program)
-        assert_held_out(sidecar, bench.examples)
-    finished = read_records(config.folder()).finished
-    todo = sum(e.qid not in finished for e in bench.examples)
-    if todo:
-        bench.check_lms()
-    if on_start:
-        title = f"{config.program} on {bench.dataset.name} {config.split}, {bench.lm.model}"
-        on_start(title, todo, len(bench.examples) - todo)
-    result = run(bench, on_record=on_record)
+        assert_held_out(sidecar, bench.examples, dataset=bench.dataset.name)
+        bench = replace(bench, compiled=sidecar.program_sha256)
+    result = run(bench, on_start=on_start, on_record=on_record)
     return _finish(result.folder, result.loaded.records, result.loaded.corrupt)
+
+
+def compiled_fields(folder: Path) -> dict[str, Any]:
+    """The config fields that a compiled program decides: its architecture and its knobs.
+
+    Raises:
+        RunError: `folder` is no compiled program.
+    """
+    sidecar = read_sidecar(folder)
+    return {"program": sidecar.program, "set": sidecar.knobs}
 
 
 def reopen(folder: Path) -> Evaluation:

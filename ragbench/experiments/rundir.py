@@ -104,8 +104,9 @@ class RunDir:
                 f"{self.path} holds a run with {key}={old.get(key)!r}, not {new.get(key)!r}{more}; "
                 "give another --out"
             )
-        if theirs.get("data") != mine["data"]:
-            raise RunError(f"{self.path} holds a run over other data; give another --out")
+        for key, what in (("data", "over other data"), ("compiled", "of another compiled program")):
+            if theirs.get(key) != mine[key]:
+                raise RunError(f"{self.path} holds a run {what}; give another --out")
 
 
 def card(bench: Bench) -> dict[str, Any]:
@@ -124,6 +125,7 @@ def card(bench: Bench) -> dict[str, Any]:
             "setting": bench.dataset.setting,
             "digest": bench.dataset.digest,
         },
+        "compiled": bench.compiled,
         "data_card": dict(bench.dataset.card),
         "versions": {
             "ragbench": ragbench.__version__,

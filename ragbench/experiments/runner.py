@@ -28,6 +28,8 @@ from ragbench.ledger import open_ledger
 
 #: Called after each record with the record, the number finished and the number in all.
 OnRecord = Callable[[Record, int, int], None]
+#: Called once before the first question with the run's title, the questions to ask and those done.
+OnStart = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class RunResult:
     loaded: Loaded
 
 
-def run(bench: Bench, *, on_record: OnRecord | None = None) -> RunResult:
+def run(
+    bench: Bench, *, on_start: OnStart | None = None, on_record: OnRecord | None = None
+) -> RunResult:
     """Answer every question of `bench` that has no finished record, and give all records.
 
     Raises:
@@ -50,6 +54,10 @@ def run(bench: Bench, *, on_record: OnRecord | None = None) -> RunResult:
         folder.claim(bench)
         before = read_records(folder.path)
         todo = [e for e in bench.examples if e.qid not in before.finished]
+        if todo:
+            bench.check_lms()
+        if on_start:
+            on_start(bench.title, len(todo), len(bench.examples) - len(todo))
         with RecordWriter(folder.path) as writer, bench.active():
             _evaluate(bench, todo, writer, on_record)
         loaded = read_records(folder.path)

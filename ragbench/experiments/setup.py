@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ import dspy
 
 from ragbench.data import load_dataset
 from ragbench.data.base import Dataset
-from ragbench.errors import ConfigError, KnobError
+from ragbench.errors import ConfigError, KnobError, UnknownNameError
 from ragbench.experiments.config import RunConfig
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.cache import configure_cache
 from ragbench.lms.factory import make_lm
 from ragbench.lms.lm import RagbenchLM
 from ragbench.programs import PROGRAMS
-from ragbench.programs.base import RAGProgram
+from ragbench.programs.base import RAGProgram, predictors_of
 from ragbench.programs.trace import ROLE_LMS_KEY
 from ragbench.retrievers.base import Retriever
 from ragbench.retrievers.factory import make_retriever
@@ -36,6 +36,12 @@ class Bench:
     lm: RagbenchLM
     role_lms: dict[str, RagbenchLM]
     adapter: dspy.Adapter
+    compiled: str = ""  # hash of the compiled state in the program, if any
+
+    @property
+    def title(self) -> str:
+        """What the run asks of what, for people."""
+        return f"{self.config.program} on {self.dataset.name} {self.config.split}, {self.lm.model}"
 
     def check_lms(self) -> None:
         """Do nothing if every LM can be called now; starts the local server if one is used.
@@ -73,6 +79,18 @@ def check(config: RunConfig) -> type[RAGProgram]:
     return program
 
 
+def check_roles(program: RAGProgram, roles: Iterable[str]) -> None:
+    """Do nothing if the program has every one of `roles`.
+
+    Raises:
+        UnknownNameError: it has not.
+    """
+    known = {row.role for row in predictors_of(program)}
+    for role in roles:
+        if role not in known:
+            raise UnknownNameError(f"role of {program.name}", role, known)
+
+
 def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
     """The questions of the config's split, cut to its limit.
 
@@ -104,12 +122,14 @@ def build(config: RunConfig) -> Bench:
     retriever = make_retriever(
         config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
     )
+    built = program(retriever, **config.knobs())
+    check_roles(built, roles)
     return Bench(
         config=config,
         dataset=dataset,
         examples=examples,
         retriever=retriever,
-        program=program(retriever, **config.knobs()),
+        program=built,
         lm=lm,
         role_lms=roles,
         adapter=make_adapter(config.adapter, lm),
