@@ -8,7 +8,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.data.base import Dataset, DataSpec, Setting
+from ragbench.data.base import Dataset, DataSpec, Setting, question_key
 from ragbench.data.chunks import Chunked, align_chunks, cut_chunks
 from ragbench.data.corpora import read_chunks
 from ragbench.data.files import Row, fail
@@ -43,6 +43,8 @@ class _Questions:
         before = self.rows.setdefault(example.qid, item.row)
         if before is not item.row:
             fail(item.row, "id", f"{example.qid!r} is the id of {before.where} too")
+        if not question_key(example.question):
+            fail(item.row, "question", "has no word in it")
         self.examples.append(example)
         if item.row.held_out:
             self.held_out.add(example.qid)

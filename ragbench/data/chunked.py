@@ -77,7 +77,7 @@ def _items(spec: DataSpec) -> Iterator[Item]:
 
 def _as_chunks(spec: DataSpec) -> DataSpec:
     if spec.view == "paragraph":
-        raise ConfigError(f"{spec.dataset} has no paragraphs; leave --view out or use --view chunk")
+        raise ConfigError(f"{spec.dataset} has no paragraphs; use --view chunk")
     if spec.setting == "distractor":
         raise ConfigError(
             f"{spec.dataset} has no passages per question; leave --setting out or use pooled"

@@ -27,6 +27,10 @@ LINE_SUFFIXES = {".jsonl", ".ndjson"}
 def _printable(value: str) -> str:
     if "\x00" in value:
         raise ValueError("holds a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half of a surrogate pair, which is no character") from None
     return value
 
 

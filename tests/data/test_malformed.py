@@ -1,0 +1,225 @@
+"""Whatever is wrong with a file is one line that names the file, the record and the field."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragbench.data import DataSpec, load_dataset
+from ragbench.errors import DataError, RagbenchError
+from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
+
+FILES = {"hotpotqa": "d.json", "2wikimultihopqa": "d.json", "musique": "d.jsonl", "jsonl": "d.json"}
+GOOD: dict[str, list[dict[str, Any]]] = {
+    "hotpotqa": HOTPOT,
+    "2wikimultihopqa": HOTPOT,
+    "musique": MUSIQUE,
+    "jsonl": CUSTOM,
+}
+
+
+def refusal(spec: DataSpec) -> str:
+    with pytest.raises(DataError) as caught:
+        load_dataset(spec)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"  \n ", "is empty"),
+        (b"\xff\xfe[]", "not UTF-8"),
+        (b"[{\x00}]", "NUL"),
+        (b"hello", "not JSON"),
+        (b"[1, 2", "ends in the middle"),
+        (b'[{"question": "a', "ends in the middle"),
+        (b"[]", "empty"),
+        (b'{"data": []}', "list of records"),
+        (b'"text"', "list of records"),
+        (b"[1]", "must be an object, not a number"),
+        (b"[null]", "must be an object, not null"),
+        (b"[[]]", "must be an object, not a list"),
+        (b"[{}]", "is missing"),
+        (b"[" * 100_000, "nested"),
+        (b"[" + b"9" * 5000 + b"]", "not JSON"),
+    ],
+)
+def test_broken_files(tmp_path, name, content, says):
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    message = refusal(DataSpec(name, data_file=path))
+    assert says in message
+    assert "broken.json" in message
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_and_a_folder(tmp_path, name):
+    assert "no such file" in refusal(DataSpec(name, data_file=tmp_path / "none.json"))
+    assert "cannot be read" in refusal(DataSpec(name, data_file=tmp_path))
+
+
+def test_truncated_lines_name_the_line(write, musique):
+    lines = "\n".join(json.dumps(record) for record in musique)
+    path = write(lines[:-40].encode(), "m.jsonl")
+    assert "m.jsonl: line 10: the JSON ends in the middle" in refusal(
+        DataSpec("musique", data_file=path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("question", None, "field 'question': Input should be a valid string, not null"),
+        ("question", 7, "not a number"),
+        ("question", "  ", "field 'question': is empty"),
+        ("question", "a\x00b", "field 'question': holds a NUL"),
+        ("question", "a\ud800b", "field 'question'"),
+        ("question", "?!", "has no word"),
+        ("answer", "", "field 'answer': is empty"),
+        ("answer", ["x"], "field 'answer': Input should be a valid string, not a list"),
+        ("context", "x", "field 'context': Input should be a valid list, not text"),
+        ("context", [["T", "not a list"]], "field 'context.0.1'"),
+        ("context", [["T"]], "field 'context.0"),
+        ("context", [["T", ["a", 5]]], "field 'context.0.1.1'"),
+        ("context", [], "has no passages of its own"),
+        ("supporting_facts", [["T", "0"]], "field 'supporting_facts.0.1'"),
+        ("supporting_facts", [["T", True]], "field 'supporting_facts.0.1'"),
+        ("supporting_facts", {"title": ["T"], "sent_id": []}, "field 'supporting_facts'"),
+        ("_id", "h0", "'h0' is the id of"),
+    ],
+)
+def test_broken_fields_of_hotpotqa(write, hotpot, field, value, says):
+    hotpot[4][field] = value
+    message = refusal(DataSpec("hotpotqa", data_file=write(hotpot)))
+    assert says in message
+    assert "data.json: record 5" in message
+
+
+@pytest.mark.parametrize("field", ["_id", "question", "answer"])
+def test_a_missing_field_is_named(write, hotpot, field):
+    del hotpot[4][field]
+    message = refusal(DataSpec("hotpotqa", data_file=write(hotpot)))
+    assert message.endswith(f"field '{field}': is missing")
+    assert "record 5" in message
+
+
+def test_broken_fields_of_musique(write, musique):
+    musique[2]["paragraphs"][1]["is_supporting"] = "yes"
+    message = refusal(DataSpec("musique", data_file=write(musique, "m.jsonl")))
+    assert "line 3 (id '2hop__2_102'): field 'paragraphs.1.is_supporting'" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"answers": [], "answer": None}, "field 'answers': is missing or empty"),
+        ({"gold": ["nothing"]}, "'nothing' is neither the id nor the title"),
+        ({"context": [{"title": "T"}]}, "field 'text': is missing"),
+        ({"decomposition": [{"question": "x"}]}, "field 'decomposition'"),
+        ({"context": [{"id": "p", "text": "a"}, {"id": "p", "text": "b"}]}, "another passage"),
+    ],
+)
+def test_broken_fields_of_custom_questions(write, custom, change, says):
+    custom[1].update(change)
+    assert says in refusal(DataSpec("jsonl", data_file=write(custom)))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "says"),
+    [
+        (["no index"], "must be 'index:text'"),
+        (["0:"], ""),
+        ([{"id": 0}], "field 'text': is missing"),
+        ([5], "must be an object"),
+        ({"a": 1}, "list of records"),
+    ],
+)
+def test_broken_chunk_files(write, chunks, says):
+    questions = write([{"id": "a", "question": "Who?", "answer": "x"}])
+    spec = DataSpec("arag", data_file=questions, corpus_file=write(chunks, "chunks.json"))
+    if says:
+        assert says in refusal(spec)
+    else:
+        assert load_dataset(spec).corpus[0].text == ""  # an empty chunk is odd, not wrong
+
+
+@pytest.mark.parametrize(
+    ("corpus", "says"),
+    [
+        ([{"title": "T"}], "field 'text': is missing"),
+        ([{"title": 5, "text": "x"}], "field 'title'"),
+        ({"T": 5}, "field 'text'"),
+        ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "the id of another passage"),
+    ],
+)
+def test_broken_corpus_files(write, custom, corpus, says):
+    for record in custom:
+        record.pop("context")
+        record.pop("gold", None)
+    spec = DataSpec("jsonl", data_file=write(custom), corpus_file=write(corpus, "corpus.json"))
+    message = refusal(spec)
+    assert says in message
+    assert "corpus.json: record" in message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(
+        value, list
+    ) else ()  # fmt: skip
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+@pytest.mark.parametrize("name", FILES)
+def test_any_change_of_a_file_loads_or_is_refused_in_one_line(name, data):
+    """One value anywhere in a good file is replaced by any JSON."""
+    records = copy.deepcopy(GOOD[name][:3])
+    place = data.draw(st.sampled_from(places(records)[1:]))
+    target: Any = records
+    for key in place[:-1]:
+        target = target[key]
+    target[place[-1]] = data.draw(JSON)
+    _loads_or_refuses(name, json.dumps(records).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+@pytest.mark.parametrize("name", FILES)
+def test_any_bytes_load_or_are_refused_in_one_line(name, content):
+    _loads_or_refuses(name, content)
+
+
+def _loads_or_refuses(name: str, content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "any.json"
+        path.write_bytes(content)
+        with contextlib.suppress(RagbenchError):
+            loaded = load_dataset(DataSpec(name, data_file=path))
+            assert loaded.digest
+            assert all(e.answers for part in loaded.splits.values() for e in part)
+            return
+        message = refusal(DataSpec(name, data_file=path))
+        assert "any.json" in message
