@@ -246,7 +246,7 @@ class PerQuestion(Retriever):
                 f"no passages are filed under the question {question[:80]!r}; "
                 "use --setting pooled to search the whole corpus"
             )
-        built = self.whole.restrict(self.corpus.contexts[question])
+        built = self.whole.restrict(self.corpus.contexts[question]).build()
         with self._lock:
             while len(self._built) >= self._KEPT:
                 del self._built[next(iter(self._built))]

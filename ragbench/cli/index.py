@@ -1,0 +1,129 @@
+"""`ragbench index`: build, list, look at and drop search indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragbench.cli.options import data_options, retriever_options, to_config
+
+if TYPE_CHECKING:
+    from ragbench.retrievers.base import Progress
+
+
+@contextmanager
+def index_progress(title: str) -> Iterator[Progress]:
+    """A bar with the time left, on stderr; silent where that is a file."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = not console.is_terminal
+    with Bar(*columns, TimeRemainingColumn(), console=console, disable=hidden) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@click.group("index")
+def index_group() -> None:
+    """Build, list and drop search indexes; every run keeps and reuses them."""
+
+
+@index_group.command("build")
+@data_options
+@retriever_options
+def build_command(**options: Any) -> None:
+    """Make the index of a retriever over a data set, if it is not there."""
+    from ragbench.data import load_dataset
+    from ragbench.retrievers.factory import make_retriever
+    from ragbench.retrievers.store import IndexStore
+
+    config = to_config(**options)
+    dataset = load_dataset(config.data_spec())
+    retriever = make_retriever(
+        config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
+    )
+    store = IndexStore()
+    before = {entry.key for entry in store.entries()}
+    with index_progress(f"indexing {dataset.name}") as progress:
+        retriever.build(store, progress)
+    made = [entry for entry in store.entries() if entry.key not in before]
+    for entry in made:
+        click.echo(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
+    if not made:
+        where = f"{config.retriever} over {len(dataset.corpus)} passages ({dataset.setting})"
+        click.echo(f"nothing to build: the index of {where} is there, or it keeps none")
+
+
+@index_group.command("list")
+def list_command() -> None:
+    """Print the stored indexes, newest first."""
+    from ragbench.experiments.report import console, plain
+    from ragbench.retrievers.store import IndexStore
+
+    store = IndexStore()
+    out = console()
+    entries = store.entries()
+    if entries:
+        out.print(_table(entries))
+    out.print(plain(f"{len(entries)} indexes in {store.root}"), soft_wrap=True)
+
+
+@index_group.command("info")
+@click.argument("key")
+def info_command(key: str) -> None:
+    """Print what is known of the index KEY (or the start of it), and whether it is whole."""
+    import json
+    from dataclasses import asdict
+
+    from ragbench.retrievers.store import IndexStore
+
+    store = IndexStore()
+    entry = store.find(key)
+    shown = {name: value for name, value in asdict(entry).items() if name != "files"}
+    shown |= {"bytes": entry.size, "folder": str(store.root / entry.key)}
+    shown["state"] = store.damage(entry.key) or "whole"
+    click.echo(json.dumps(shown, indent=2))
+
+
+@index_group.command("drop")
+@click.argument("keys", nargs=-1)
+@click.option("--all", "all_", is_flag=True, help="Drop every index.")
+def drop_command(keys: tuple[str, ...], all_: bool) -> None:
+    """Delete the indexes KEYS (or the starts of them)."""
+    from ragbench.errors import ConfigError
+    from ragbench.retrievers.store import IndexStore
+
+    if all_ == bool(keys):
+        raise ConfigError("name the indexes to drop (see `ragbench index list`), or give --all")
+    store = IndexStore()
+    entries = store.entries() if all_ else [store.find(key) for key in keys]
+    for entry in entries:
+        store.drop(entry.key)
+        click.echo(f"dropped {entry.key}  {_size(entry.size)}")
+
+
+def _table(entries: Any) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    from ragbench.experiments.report import plain
+
+    table = Table(box=box.MARKDOWN)
+    for name, side in (("index", "left"), ("passages", "right"), ("size", "right")):
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("built in", justify="right", no_wrap=True)
+    table.add_column("created", no_wrap=True)
+    for entry in entries:
+        row = (entry.key, f"{entry.passages:,}", _size(entry.size), f"{entry.build_s:.1f} s")
+        table.add_row(*map(plain, (*row, entry.created)))
+    return table
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e6:.1f} MB"

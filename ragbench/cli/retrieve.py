@@ -1,0 +1,137 @@
+"""`ragbench retrieve`: measure retrievers by themselves, without any LM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragbench.cli.options import data_options, retriever_options, to_config
+
+if TYPE_CHECKING:
+    from ragbench.experiments.retrieval import Measured
+
+
+def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+    try:
+        depths = sorted({int(part) for part in value.split(",")})
+    except ValueError:
+        depths = []
+    if not depths or depths[0] < 1:
+        raise click.BadParameter(f"{value!r} is no list of depths; give one such as 2,5,10")
+    return depths
+
+
+@click.command("retrieve")
+@data_options
+@retriever_options
+@click.option("--k", "ks", default="2,5,10", callback=_depths, help="Depths, such as 2,5,10.")
+@click.option("--out", type=click.Path(path_type=Path), help="JSON file for scores and rankings.")
+def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
+    """Search once per question with each retriever and print recall, MRR, nDCG and latency.
+
+    --retriever takes several, such as 'bm25,dense,hybrid(fusion=minmax)'; --split takes `all`;
+    without --limit all questions of the split are asked.
+    """
+    from ragbench.cli.index import index_progress
+    from ragbench.data import load_dataset
+    from ragbench.experiments.retrieval import gold_of, measure, save
+    from ragbench.experiments.setup import choose, quiet
+    from ragbench.retrievers.factory import parse_spec, split_specs
+    from ragbench.retrievers.store import IndexStore
+
+    quiet()
+    options["limit"] = options["limit"] or 0  # 0: all
+    whole = options["split"] == "all"
+    config = to_config(**{**options, "split": None if whole else options["split"]})
+    specs = split_specs(config.retriever)
+    for spec in specs:
+        _check(parse_spec(spec), config.retriever_set)
+    dataset = load_dataset(config.data_spec())
+    if whole:
+        rows = [example for split in dataset.splits.values() for example in split]
+        examples: Sequence[Any] = rows[: config.limit]
+    else:
+        examples = choose(dataset, config)
+    gold = gold_of(examples)
+    asked = [example for example in examples if example.qid in gold]
+    measured = []
+    for spec in specs:
+        with index_progress(f"{spec}: indexing") as progress:
+            measured.append(
+                measure(
+                    spec,
+                    dataset,
+                    asked,
+                    k=ks[-1],
+                    settings=config.retriever_set,
+                    store=IndexStore(),
+                    progress=progress,
+                )
+            )
+    split = "all" if whole else config.split
+    about = {
+        "dataset": dataset.name,
+        "setting": dataset.setting,
+        "split": split,
+        "passages": len(dataset.corpus),
+        "corpus": dataset.corpus.digest,
+        "questions": len(examples),
+        "questions_with_gold": len(gold),
+        "ks": ks,
+    }
+    path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
+    save(path, measured, gold, ks, about)
+    _print(measured, gold, ks, about, path)
+
+
+def _check(spec: tuple[str, dict[str, str]], settings: Mapping[str, Any]) -> None:
+    """Refuse an unknown name or setting before any data is read or index made."""
+    from ragbench.retrievers import Corpus, make_retriever
+    from ragbench.retrievers.factory import make_spec
+
+    make_retriever(make_spec(*spec), Corpus(()), **settings)
+
+
+def _print(
+    measured: Sequence[Measured],
+    gold: Mapping[str, Sequence[str]],
+    ks: Sequence[int],
+    about: Mapping[str, Any],
+    path: Path,
+) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from ragbench.experiments.report import console, plain
+
+    table = Table(box=box.MARKDOWN)
+    scores = [row.scores(gold, ks) for row in measured]
+    shown = {f"R@{k}": f"recall@{k}" for k in ks} | {f"all@{k}": f"all_recall@{k}" for k in ks}
+    shown |= {"MRR": f"mrr@{ks[-1]}", "nDCG": f"ndcg@{ks[-1]}"}
+    table.add_column("retriever", overflow="fold")
+    for name in (*shown, "p50 ms", "p95 ms", "index s", "MB"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row, values in zip(measured, scores, strict=True):
+        size = "-" if row.index_bytes is None else f"{row.index_bytes / 1e6:.1f}"
+        cells = [row.spec, *(f"{values[name]:.3f}" for name in shown.values())]
+        cells += [f"{row.percentile_ms(q):.2f}" for q in (50, 95)]
+        table.add_row(*map(plain, [*cells, f"{row.index_s:.2f}", size]))
+    out = console()
+    known, asked = about["questions_with_gold"], about["questions"]
+    without = f" ({asked - known} more have no known gold passages)" if asked > known else ""
+    title = f"{about['dataset']} {about['split']} ({about['setting']}): "
+    title += f"{known} questions{without}, {about['passages']} passages"
+    out.print(plain(title), soft_wrap=True)
+    out.print(table)
+    out.print(plain(f"R: recall; all: questions with every gold passage found; MRR, nDCG at {ks[-1]}"))
+    out.print(plain(f"rankings, scores and index cards: {path}"), soft_wrap=True))
+
+
+for _option in retrieve_command.params:
+    if _option.name == "limit" and isinstance(_option, click.Option):
+        _option.help = "First questions; 0 for all. [default: all]"
+    if _option.name == "split" and isinstance(_option, click.Option):
+        _option.help = "train, validation, test or all. [default: test]"
