@@ -32,10 +32,10 @@ _NEGATIONS = frozenset({"not", "no", "never", "neither", "nor", "without", "none
 _STOP = frozenset(
     re.findall(
         r"\w+",
-        "a an the of in on at to for from by with as and or but that this these those it its he she "
-        "his her him they their them is are was were be been being has have had do does did which "
-        "who whom whose what when where there here also so thus therefore then than into about "
-        "after before would could can will may one answer question passage passages",
+        "a an the of in on at to for from by with as and or but that this these those it its he "
+        "she his her him they their them is are was were be been being has have had do does did "
+        "which who whom whose what when where there here also so thus therefore then than into "
+        "about after before would could can will may one answer question passage passages",
     )
 )
 _NUMBERS = {

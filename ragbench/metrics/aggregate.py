@@ -1,0 +1,164 @@
+"""What a run is worth: means over all its records, how they break down, and what failures change.
+
+A pure function of records, JSON-ready. A mean is over every record that the metric can score;
+failed records have the metric's worst score. A metric that no answered record has (nothing was
+cited, no price is known) is left out, so that failures alone never make a score.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ragbench.metrics.base import Metric, Record, failed, get_metric
+from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spend_summary
+from ragbench.metrics.errors import cause_of
+from ragbench.metrics.kinds import answer_kind
+from ragbench.metrics.support import support_kind
+
+#: What a summary shows unless told otherwise.
+DEFAULT_METRICS = (
+    *("em", "f1", "contain", "answer_length", "sp_em", "sp_f1", "joint_em", "joint_f1"),
+    *("support_f1", "recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
+    *("redundancy", "hops_to_gold", "retrieved_tokens", "chain_fidelity", "hallucination_rate"),
+)
+#: What every breakdown shows.
+BREAKDOWN_METRICS = ("em", "f1")
+BUDGETS = ("calls", "tokens", "cost_usd", "latency_s")
+
+#: A record -> the group it belongs to, or None for none.
+Grouping = Callable[[Record], Hashable | None]
+
+GROUPINGS: Mapping[str, Grouping] = {
+    "qtype": lambda record: record["qtype"] or None,
+    "hops": lambda record: record["hops"],
+    "answer_kind": lambda record: answer_kind(record["answers"][0]),
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """The mean of a metric over `n` scored records.
+
+    Where some of them failed: `failures_as_worst` is the mean itself, `failures_excluded` that of
+    the answered ones, which flatters a program that fails on hard questions; a reader who accepts
+    neither takes the score as not available.
+    """
+
+    mean: float
+    n: int
+    n_failed: int = 0
+    failures_excluded: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; the three treatments stand there only where something failed."""
+        shown: dict[str, Any] = {"mean": self.mean, "n": self.n}
+        if self.n_failed:
+            shown["failures"] = {
+                "n": self.n_failed,
+                "as_worst": self.mean,
+                "excluded": self.failures_excluded,
+                "not_available": None,
+            }
+        return shown
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The summary of a run; see `to_dict`."""
+
+    n: int
+    n_failed: int
+    failures: Mapping[str, int]
+    scores: Mapping[str, Score]
+    breakdowns: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    support_kinds: Mapping[str, int]
+    causes: Mapping[str, int]
+    efficiency: Mapping[str, float | None]
+    budgets: Mapping[str, Mapping[str, Any]]
+    spend: Mapping[str, Any]
+    latency_s: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        shown = asdict(self)
+        shown["scores"] = {name: score.to_dict() for name, score in self.scores.items()}
+        return shown
+
+
+def summarize(
+    records: Sequence[Record],
+    *,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    groupings: Mapping[str, Grouping] = GROUPINGS,
+) -> Summary:
+    """The summary of `records`, in whatever order they come.
+
+    `groupings` are the breakdowns; add one to break down by what another run knows, such as whether
+    a question is solved without retrieval.
+
+    Raises:
+        UnknownNameError: a metric that does not exist.
+    """
+    records = sorted(records, key=lambda record: str(record["qid"]))
+    scores = {name: _score(get_metric(name), records) for name in metrics}
+    curves = {name: budget_curve(records, name) for name in BUDGETS}
+    return Summary(
+        n=len(records),
+        n_failed=sum(map(failed, records)),
+        failures=_counts([_failure_class(record) for record in records]),
+        scores={name: score for name, score in scores.items() if score},
+        breakdowns={name: _breakdown(records, group) for name, group in groupings.items()},
+        support_kinds=_counts([support_kind(record) for record in records]),
+        causes=_counts([cause.name if (cause := cause_of(r)) else None for r in records]),
+        efficiency=asdict(efficiency(records)),
+        budgets={
+            name: {"area": curve.area, "limit": curve.limit, "points": list(curve.points)}
+            for name, curve in curves.items()
+            if curve
+        },
+        spend=spend_summary(records),
+        latency_s=quantiles([record["latency_s"] for record in records]),
+    )
+
+
+def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
+    pairs = [(metric.score(record), failed(record)) for record in records]
+    answered = [value for value, lost in pairs if value is not None and not lost]
+    scored = [value for value, _ in pairs if value is not None]
+    if not scored or (not answered and any(not failed(record) for record in records)):
+        return None
+    return Score(
+        mean=sum(scored) / len(scored),
+        n=len(scored),
+        n_failed=len(scored) - len(answered),
+        failures_excluded=sum(answered) / len(answered) if answered else None,
+    )
+
+
+def _breakdown(records: Sequence[Record], group: Grouping) -> dict[str, dict[str, Any]]:
+    members: dict[Hashable, list[Record]] = {}
+    for record in records:
+        key = group(record)
+        if key is not None:
+            members.setdefault(key, []).append(record)
+    return {
+        str(key): {"n": len(some), "n_failed": sum(map(failed, some)), **_means(some)}
+        for key, some in sorted(members.items(), key=lambda item: str(item[0]))
+    }
+
+
+def _means(records: Sequence[Record]) -> dict[str, float]:
+    scores = {name: _score(get_metric(name), records) for name in BREAKDOWN_METRICS}
+    return {name: score.mean for name, score in scores.items() if score}
+
+
+def _failure_class(record: Record) -> str | None:
+    if not failed(record):
+        return None
+    failure = record.get("failure") or {}
+    return f"{failure.get('boundary', 'program')}/{failure.get('error', 'no answer')}"
+
+
+def _counts(names: Sequence[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(name for name in names if name).items()))

@@ -1,0 +1,243 @@
+"""Why an answer is wrong: one cause each, from the record alone.
+
+The first rule that holds decides, in this order:
+
+control/...              an error ended the question
+reading/wrong_form       right in substance, but not the string that was asked for
+data/metrics_disagree    a judge called it right and the strings differ
+control/parse, budget    no parsable answer; the budget was spent
+control/no_search        nothing was ever searched
+control/loop             gold is missing, and the searches repeated themselves
+retrieval/...            gold is missing otherwise: never in reach, or in reach and not retrieved
+control/gave_up          all gold was there and no answer was given
+data/answer_not_in_gold  no word of the gold answer stands in the gold passages
+reading/...              all gold was there: a part of the answer, another thing of the same type,
+                         or a thing of another type
+
+Gold is *in reach* when the missing passage is named, by its title or by the answer that leads to
+it, in the question, in a query, or in text already retrieved. The hop is the number of gold
+passages found, plus one: how far the chain got.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ragbench.metrics.answer import best, exact_match, token_f1
+from ragbench.metrics.base import Record, failed
+from ragbench.metrics.kinds import answer_kind
+from ragbench.metrics.retrieval import union
+from ragbench.metrics.text import normalise_answer
+
+Level = Literal["retrieval", "reading", "control", "data"]
+
+#: Words by which a reply may exceed the gold answer that it holds and still be that answer.
+SPARE_WORDS = 12
+
+_GAVE_UP = re.compile(  # of a normalised answer
+    r"noanswer|no answer|none|na|null|unknown|unclear|unanswerable|insufficient"
+    r"|(?:not (?:enough|given|found|mentioned|specified|provided|stated|available|known|sure)"
+    r"|insufficient information|cannot (?:be|determine|answer)|could not (?:be|find)|unable to"
+    r"|i (?:do not|dont|cannot|cant) |no (?:information|mention)\b"
+    r"|(?:\w+ )?(?:passages?|context|text|documents?|information) (?:provided )?"
+    r"(?:do|does|is|are) not"
+    r").*"
+)
+_BOUNDARIES = {"provider": "provider", "parse": "parse", "limit": "budget"}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why an answer is wrong: a level, a kind within it, and what shows it.
+
+    `hop` (from 1) is set where gold is missing. `by` tells a rule from a model's opinion.
+    """
+
+    level: Level
+    kind: str
+    detail: str = ""
+    hop: int | None = None
+    by: Literal["rule", "model"] = "rule"
+
+    @property
+    def name(self) -> str:
+        """Level and kind, as `reading/partial`."""
+        return f"{self.level}/{self.kind}"
+
+
+def cause_of(record: Record) -> Cause | None:
+    """The cause of a wrong answer; None where the answer is right (exact match)."""
+    if failed(record):
+        return _failure(record)
+    if best(exact_match, record["answer"], record["answers"]):
+        return None
+    return (
+        _wrong_form(record)
+        or _judged_right(record)
+        or _stopped(record)
+        or _missing(record)
+        or _gave_up(record)
+        or _bad_gold(record)
+        or _reading(record)
+    )
+
+
+def _failure(record: Record) -> Cause:
+    failure: Mapping[str, str] = record.get("failure") or {}
+    boundary = failure.get("boundary", "program")
+    return Cause("control", _BOUNDARIES.get(boundary, boundary), failure.get("error", "no answer"))
+
+
+def _wrong_form(record: Record) -> Cause | None:
+    pred = loose_words(record["answer"])
+    for gold in record["answers"]:
+        wanted = loose_words(gold)
+        if not wanted:
+            continue
+        if sorted(pred) == sorted(wanted):
+            return Cause("reading", "wrong_form", "the same words in another order or spelling")
+        if answer_kind(gold) == "yes_no":
+            if pred[:1] == wanted and len(pred) > 1:
+                return Cause("reading", "wrong_form", f"{gold}, with an explanation")
+        elif _holds(pred, wanted) and len(pred) - len(wanted) <= SPARE_WORDS:
+            rest = set(pred) - set(wanted)
+            if not rest & {"or", "not", "either", "nor", "neither"}:
+                return Cause("reading", "wrong_form", f"{gold!r} among more words")
+    return None
+
+
+def _judged_right(record: Record) -> Cause | None:
+    if ((record.get("scores") or {}).get("judge") or 0) >= 1:
+        return Cause("data", "metrics_disagree", "the judge accepts it")
+    return None
+
+
+def _stopped(record: Record) -> Cause | None:
+    counts = record.get("counts") or {}
+    reason = record.get("stop_reason")
+    unparsed = counts.get("parse_fallback", 0) or counts.get("blank_answer", 0)
+    if reason == "parse_fallback" or (unparsed and _is_no_answer(record["answer"])):
+        return Cause("control", "parse", "a reply that could not be read")
+    if reason == "budget":
+        return Cause("control", "budget", "calls or searches were spent")
+    if not record["searches"] and not record["passages"]:
+        return Cause("control", "no_search", "answered without searching")
+    return None
+
+
+def _missing(record: Record) -> Cause | None:
+    """The cause where a gold passage, or without gold pids the gold answer, was not retrieved."""
+    seen = set(union(record)) | {passage["pid"] for passage in record["passages"]}
+    gold = record["gold_pids"]
+    if not gold:
+        if answer_kind(record["answers"][0]) == "yes_no" or _answer_seen(record):
+            return None
+        return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
+    found = sum(pid in seen for pid in gold)
+    if found == len(gold):
+        return None
+    hop = found + 1
+    detail = f"{found} of {len(gold)} gold passages"
+    if _looped(record):
+        return Cause("control", "loop", f"{detail}; the same searches again", hop)
+    names = _missing_names(record, hop)
+    reached = [name for name in names if _is_named(name, record)]
+    if names and not reached:
+        return Cause("retrieval", "never_in_reach", f"{detail}; nothing named {names[0]!r}", hop)
+    named = f"; {reached[0]!r} was named" if reached else ""
+    return Cause("retrieval", "not_retrieved", detail + named, hop)
+
+
+def _looped(record: Record) -> bool:
+    searches = record["searches"]
+    repeats = sum(search["cached"] for search in searches)
+    return record.get("stop_reason") == "no_progress" or (
+        repeats >= 2 and 2 * repeats >= len(searches)
+    )
+
+
+def _missing_names(record: Record, hop: int) -> list[str]:
+    """What the missing passages are called: their titles, or the answer that leads to them."""
+    seen = {passage["title"] for passage in record["passages"]}
+    titles = dict.fromkeys(title for title, _ in record["support"])
+    if titles:
+        return [title for title in titles if title not in seen]
+    parts = record.get("decomposition") or []
+    return [str(parts[hop - 2]["answer"])] if 2 <= hop <= len(parts) else []
+
+
+def _is_named(name: str, record: Record) -> bool:
+    wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
+    texts = [record["question"], *(search["query"] for search in record["searches"])]
+    texts += [f"{passage['title']} {passage['text']}" for passage in record["passages"]]
+    return any(_holds(loose_words(text), wanted) for text in texts)
+
+
+def _gave_up(record: Record) -> Cause | None:
+    if _is_no_answer(record["answer"]):
+        return Cause("control", "gave_up", "no answer, though all gold passages were there")
+    return None
+
+
+def _bad_gold(record: Record) -> Cause | None:
+    gold = [p for p in record["passages"] if p["pid"] in set(record["gold_pids"])]
+    if len(gold) < len(record["gold_pids"]) or not gold:
+        return None
+    words = {w for p in gold for w in loose_words(f"{p['title']} {p['text']}")}
+    if any(answer_kind(answer) == "yes_no" for answer in record["answers"]):
+        return None
+    if any(words & set(loose_words(answer)) for answer in record["answers"]):
+        return None
+    return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
+
+
+def _reading(record: Record) -> Cause:
+    pred = set(loose_words(record["answer"]))
+    for gold in record["answers"]:
+        wanted = set(loose_words(gold))
+        if answer_kind(gold) != "yes_no" and pred & wanted and (pred <= wanted or wanted <= pred):
+            return Cause("reading", "partial", f"part of {gold!r}, or more than it")
+    if best(token_f1, record["answer"], record["answers"]) > 0.5:
+        return Cause("reading", "partial", "most words agree")
+    kind, wanted_kind = answer_kind(record["answer"]), answer_kind(record["answers"][0])
+    if kind == wanted_kind:
+        return Cause("reading", "same_type", f"another {kind.replace('_', ' or ')}")
+    return Cause("reading", "other_type", f"{kind} for {wanted_kind}".replace("_", " or "))
+
+
+def _answer_seen(record: Record) -> bool:
+    texts = [loose_words(f"{p['title']} {p['text']}") for p in record["passages"]]
+    return any(_holds(text, loose_words(answer)) for answer in record["answers"] for text in texts)
+
+
+def _is_no_answer(answer: str) -> bool:
+    text = normalise_answer(answer)
+    return not text or _GAVE_UP.fullmatch(text) is not None
+
+
+def loose_words(text: str) -> list[str]:
+    """The words of `text` without accents, case, any punctuation, articles and number endings."""
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(c for c in plain if not unicodedata.combining(c))
+    plain = re.sub(r"(?<=\d),(?=\d{3})|['\u2019]s?\b", "", plain)
+    words = re.findall(r"[^\W_]+", plain)
+    words = [re.sub(r"^(\d+)(?:st|nd|rd|th)$", r"\1", word) for word in words]
+    return [_DIGITS.get(word, word) for word in words if word not in ("a", "an", "the")]
+
+
+_DIGITS = {
+    word: str(number)
+    for number, word in enumerate(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    )
+}
+
+
+def _holds(words: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether `wanted` (not empty) is a run of `words`."""
+    size = len(wanted)
+    return size > 0 and any(
+        list(words[i : i + size]) == list(wanted) for i in range(len(words) - size + 1)
+    )
