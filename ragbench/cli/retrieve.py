@@ -126,8 +126,8 @@ def _print(
     title += f"{known} questions{without}, {about['passages']} passages"
     out.print(plain(title), soft_wrap=True)
     out.print(table)
-    out.print(plain(f"R: recall; all: questions with every gold passage found; MRR, nDCG at {ks[-1]}"))
-    out.print(plain(f"rankings, scores and index cards: {path}"), soft_wrap=True))
+    key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
+    out.print(plain(f"{key} {ks[-1]}; rankings and index cards: {path}"), soft_wrap=True)
 
 
 for _option in retrieve_command.params:
