@@ -6,11 +6,13 @@ import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
-from collections.abc import Iterator  # noqa: E402
-from pathlib import Path  # noqa: E402
+from collections.abc import Iterator
+from pathlib import Path
 
-import dspy  # noqa: E402
-import pytest  # noqa: E402
+import dspy
+import pytest
+
+from ragbench.lms import RagbenchLM, make_lm
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +22,15 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the folder of real questions beside the checkout (../shared/data)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def local_lm() -> Iterator[RagbenchLM]:
+    """The default local model, fetched at first use; nothing it says is cached."""
+    lm = make_lm("local", cache=False)
+    lm.check()
+    yield lm
+    lm.close()
 
 
 @pytest.fixture(autouse=True)

@@ -127,6 +127,9 @@ class _ScriptedWire:
     def check(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def complete(self, request: Request) -> Response:
         with self._lock:
             asked = _asked(request, len(self.asked) + 1)

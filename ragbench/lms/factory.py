@@ -16,9 +16,8 @@ from ragbench.lms.catalogue import find
 from ragbench.lms.engine import Capabilities, MeteredEngine, Retries
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
-from ragbench.lms.server import ServerSettings, shared_server
-from ragbench.lms.specs import HostedSpec, LocalSpec, load_dotenv, parse_spec
-from ragbench.lms.store import paths
+from ragbench.lms.server import settings_for, shared_server
+from ragbench.lms.specs import SELF_HOSTED, HostedSpec, LocalSpec, load_dotenv, parse_spec
 from ragbench.lms.wire import HostedWire, LocalWire
 
 LOCAL_MAX_TOKENS = 512
@@ -71,7 +70,7 @@ def make_lm(
     again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
     given = parse_price(price) if price else None
     if isinstance(parsed, LocalSpec):
-        settings = _server_settings(parsed, slots, context)
+        settings = settings_for(parsed, slots=slots, context=context)
         engine = MeteredEngine(
             LocalWire(shared_server(settings), timeout=timeout),
             _local_identity(parsed),
@@ -93,19 +92,6 @@ def make_lm(
     )
     limits = _sampling(parsed, temperature, max_tokens, seed, engine)
     return RagbenchLM(engine, cache=cache, **limits)
-
-
-def _server_settings(spec: LocalSpec, slots: int | None, context: int | None) -> ServerSettings:
-    chosen: dict[str, Any] = {}
-    for name, value in (("slots", slots), ("context", context)):
-        if value is not None:
-            if value < 1:
-                raise LMSetupError(f"{name}={value} must be at least 1")
-            chosen[name] = value
-    gguf = spec.gguf or paths(spec.name)["gguf"]
-    return ServerSettings(
-        gguf=gguf, alias=spec.name, model=None if spec.gguf else spec.name, **chosen
-    )
 
 
 def _local_identity(spec: LocalSpec) -> str:
@@ -133,8 +119,8 @@ def _map_price(spec: HostedSpec, provider: str) -> Pricing:
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
     plain = dspy.LM(f"{spec.provider}/{spec.model}", engine="lm15")
     enforced = plain.supports_response_schema
-    if spec.provider in ("hosted_vllm", "ollama", "ollama_chat"):
-        enforced = True  # they constrain decoding for every model they serve
+    if spec.provider in SELF_HOSTED:
+        enforced = True
     elif spec.api_base:
         enforced = False  # an unknown server may ignore what it is sent
     enforced = enforced if schema is None else schema

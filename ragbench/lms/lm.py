@@ -56,6 +56,10 @@ class RagbenchLM(dspy.LM):
         """
         self.metered.wire.check()
 
+    def close(self) -> None:
+        """Let go of connections and of a local server; all copies of this LM share them."""
+        self.metered.wire.close()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
         return super().__call__(*args, **self._seeded(kwargs))

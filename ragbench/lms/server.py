@@ -14,14 +14,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO
 
 from ragbench.errors import LMSetupError
 from ragbench.lms.serve_local import KEY_VARIABLE
-from ragbench.lms.store import ensure
+from ragbench.lms.specs import LocalSpec
+from ragbench.lms.store import ensure, paths
 
 START_TIMEOUT_S = 120.0
 #: A server that dies this often is not started again.
@@ -42,12 +43,32 @@ class ServerSettings:
     port: int = 0  # 0: a free one
 
 
+def settings_for(
+    spec: LocalSpec, *, slots: int | None = None, context: int | None = None, port: int = 0
+) -> ServerSettings:
+    """The settings of a server for `spec`; `slots` and `context` default to ServerSettings'.
+
+    Raises:
+        LMSetupError: fewer than one slot, or a context too small for any prompt.
+    """
+    settings = ServerSettings(
+        gguf=spec.gguf or paths(spec.name)["gguf"],
+        alias=spec.name,
+        model=None if spec.gguf else spec.name,
+        port=port,
+    )
+    slots, context = slots or settings.slots, context or settings.context
+    if slots < 1 or context < 256:
+        raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
+    return replace(settings, slots=slots, context=context)
+
+
 class LocalServer:
     """A llama.cpp server that starts at first use and again if it dies."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, *, key: str | None = None) -> None:
         self.settings = settings
-        self.key = secrets.token_urlsafe(24)
+        self.key = key or secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._log: IO[bytes] | None = None
@@ -75,6 +96,9 @@ class LocalServer:
         """End the server and wait until it is gone; it starts again at the next `url`."""
         with self._lock:
             self._end()
+            if self._log is not None and os.getpid() == self._owner:
+                self._log.close()
+                self._log = None
 
     def _start(self) -> None:
         self._end()

@@ -17,20 +17,22 @@ from urllib.parse import urlsplit
 from ragbench.errors import LMSetupError
 from ragbench.lms.catalogue import CATALOGUE, DEFAULT_LM
 
-#: Provider -> the environment variables that may hold its key; none for servers that need no key.
+#: Provider -> the environment variables that may hold its key.
 PROVIDERS: dict[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "deepseek": ("DEEPSEEK_API_KEY",),
     "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "groq": ("GROQ_API_KEY",),
-    "hosted_vllm": (),
+    "hosted_vllm": ("HOSTED_VLLM_API_KEY",),
     "moonshot": ("MOONSHOT_API_KEY",),
-    "ollama": (),
-    "ollama_chat": (),
+    "ollama": ("OLLAMA_API_KEY",),
+    "ollama_chat": ("OLLAMA_API_KEY",),
     "openai": ("OPENAI_API_KEY",),
     "openrouter": ("OPENROUTER_API_KEY",),
     "xai": ("XAI_API_KEY",),
 }
+#: Servers that a person runs, most often without a key; they constrain decoding by a schema.
+SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
 
 

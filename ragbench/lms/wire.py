@@ -29,7 +29,7 @@ from dspy.lm15 import (
 
 from ragbench.errors import LMSetupError
 from ragbench.lms.server import LocalServer
-from ragbench.lms.specs import HostedSpec
+from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 
 CHECK_TIMEOUT_S = 5.0
 # llama.cpp, vLLM and others say it in words, with the code of any other bad request.
@@ -59,6 +59,9 @@ class Wire(Protocol):
             LMSetupError: they cannot; the message has the cure.
         """
 
+    def close(self) -> None:
+        """Let go of connections and of processes that only this process uses."""
+
 
 class HostedWire:
     """A model behind a server that somebody else runs."""
@@ -81,13 +84,18 @@ class HostedWire:
     def check(self) -> None:
         """See `Wire`; asks a server given by address for its models, others only for their key."""
         spec = self.spec
-        if spec.api_base is None and spec.key_variables and not spec.key():
+        own = spec.api_base is not None or spec.provider in SELF_HOSTED
+        if not own and not spec.key():
             names = " or ".join(spec.key_variables)
             raise LMSetupError(
                 f"{spec.provider} needs a key: set {names} in the environment or in a .env file"
             )
-        if spec.api_base or not spec.key_variables:
+        if own:
             self._ask_for_models()
+
+    def close(self) -> None:
+        """Close the connections; no call may follow."""
+        self._engine.close()
 
     def _ask_for_models(self) -> None:
         adapter, _ = self._engine._target(Request(self._model, (lm15.Message.user("x"),)))
@@ -130,6 +138,14 @@ class LocalWire:
     def check(self) -> None:
         """See `Wire`; starts the server."""
         self.prepare()
+
+    def close(self) -> None:
+        """Close the connections and stop the server; the next call starts it again."""
+        with self._lock:
+            if self._engine is not None:
+                self._engine.close()
+            self._engine = None
+            self.server.stop()
 
     def _connected(self, request: Request) -> Response:
         with self._lock:

@@ -1,0 +1,221 @@
+"""The real local model, by the store, the server and the metered LM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError
+
+import dspy
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.ledger import open_ledger
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms.server import LocalServer, ServerSettings
+from ragbench.lms.store import ensure
+from ragbench.lms.wire import LocalWire
+
+ROOT = Path(__file__).parents[2]
+
+
+class Judge(dspy.Signature):
+    """Decide whether the passage answers the question."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    relevance: Literal["relevant", "irrelevant"] = dspy.OutputField()
+    confidence: float = dspy.OutputField(desc="0 to 1")
+
+
+def server_of(lm: RagbenchLM) -> LocalServer:
+    wire = lm.metered.wire
+    assert isinstance(wire, LocalWire)
+    return wire.server
+
+
+def gone(pid: int, within_s: float = 10.0) -> bool:
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "Z":  # ended; its new parent has not asked yet
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_it_answers_a_question_and_the_call_is_measured(local_lm: RagbenchLM) -> None:
+    with dspy.context(lm=local_lm, adapter=make_adapter("auto", local_lm)), open_ledger() as ledger:
+        answer = dspy.Predict("question -> answer")(question="What is the capital of France?")
+    assert "Paris" in answer.answer
+    call = ledger.calls[0]
+    assert call.model.startswith("llamacpp/qwen2.5-coder-0.5b-instruct-q4_k_m@")
+    assert call.prompt_tokens > 50
+    assert 0 < call.completion_tokens < 512
+    assert call.cost_usd == 0.0
+    assert call.latency_s > 0
+
+
+def test_decoding_is_held_to_the_schema(local_lm: RagbenchLM) -> None:
+    with dspy.context(lm=local_lm, adapter=make_adapter("auto", local_lm)), open_ledger() as ledger:
+        for passage in ("Paris is the capital of France.", "Bananas are yellow.", "", "!!!"):
+            out = dspy.Predict(Judge)(question="What is the capital of France?", passage=passage)
+            assert out.relevance in ("relevant", "irrelevant")
+            assert isinstance(out.confidence, float)
+    assert [call.fallback for call in ledger.calls] == [False] * 4
+
+
+def test_an_overlong_prompt_is_a_context_window_error(local_lm: RagbenchLM) -> None:
+    with (
+        dspy.context(lm=local_lm),
+        open_ledger() as ledger,
+        pytest.raises(dspy.ContextWindowExceededError),
+    ):
+        dspy.Predict("question -> answer")(question="hello there " * 9000)
+    assert ledger.calls[0].error == "ContextWindowExceededError"
+    assert ledger.calls[0].attempts == 1
+
+
+def test_a_cached_answer_needs_no_server(local_lm: RagbenchLM, tmp_path: Path) -> None:
+    configure_cache(tmp_path)
+    predict = dspy.Predict("question -> answer")
+    with dspy.context(lm=make_lm("local"), adapter=make_adapter("json")):
+        first = predict(question="Name a colour.")
+        with open_ledger() as ledger, dspy.context(lm=make_lm("local")):
+            assert predict(question="Name a colour.").answer == first.answer
+    assert ledger.calls[0].cached
+    assert ledger.billed.calls == 0
+
+
+def test_equal_specs_share_one_server_and_another_context_does_not(local_lm: RagbenchLM) -> None:
+    assert server_of(make_lm("local")) is server_of(local_lm)
+    assert server_of(make_lm("local", context=1024)) is not server_of(local_lm)
+
+
+def test_the_server_listens_on_loopback_only_with_a_key_that_is_in_no_argument(
+    local_lm: RagbenchLM,
+) -> None:
+    server = server_of(local_lm)
+    url = server.url()
+    assert url.startswith("http://127.0.0.1:")
+    with pytest.raises(HTTPError) as refused:
+        urllib.request.urlopen(f"{url}/v1/models", timeout=5)
+    refused.value.close()
+    assert refused.value.code == 401
+    assert server.key not in Path(f"/proc/{server.pid}/cmdline").read_text()
+    port = int(url.rpartition(":")[2])
+    sockets = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    listening = [row.split()[1] for row in sockets.splitlines() if row.split()[3:4] == ["0A"]]
+    assert [address for address in listening if address.endswith(f":{port:04X}")] == [
+        f"0100007F:{port:04X}"
+    ]
+
+
+def test_a_server_that_was_killed_is_started_again(local_lm: RagbenchLM) -> None:
+    server = server_of(local_lm)
+    server.url()
+    assert server.pid is not None
+    old = server.pid
+    os.kill(old, signal.SIGKILL)
+    assert gone(old)
+    with dspy.context(lm=local_lm), open_ledger() as ledger:
+        dspy.Predict("question -> answer")(question="What is the capital of France?")
+    assert server.pid not in (None, old)
+    assert ledger.calls[0].error is None
+
+
+def test_a_file_that_is_no_model_is_a_setup_error(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF" + b"\0" * 100)
+    with pytest.raises(LMSetupError, match="cannot serve") as caught:
+        make_lm(f"local:{path}").check()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gguf_of_ones_own_is_told_apart_by_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(b"one")
+    first = make_lm(f"local:{path}").model
+    path.write_bytes(b"other")
+    assert first.startswith("llamacpp/mine-")
+    assert make_lm(f"local:{path}").model != first
+
+
+PARENT = """
+import os, sys, time
+from pathlib import Path
+from ragbench.lms.server import LocalServer, ServerSettings, shared_server
+server = shared_server(ServerSettings(Path(sys.argv[1]), "m", slots=1, context=512))
+url = server.url()
+if sys.argv[2] == "fork":
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+print(server.pid, flush=True)
+if sys.argv[2] == "exit":
+    sys.exit()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "sent"),
+    [
+        ("exit", None),
+        ("wait", signal.SIGKILL),
+        ("wait", signal.SIGTERM),
+        ("wait", signal.SIGINT),
+        ("fork", signal.SIGKILL),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_server_ends_with_its_parent(mode: str, sent: signal.Signals | None) -> None:
+    gguf = ensure("qwen2.5-coder-0.5b")["gguf"]
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(gguf), mode],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert Path(f"/proc/{pid}").exists() or mode == "exit"
+        if sent == signal.SIGINT:
+            os.killpg(parent.pid, sent)  # as the terminal does
+        elif sent is not None:
+            parent.send_signal(sent)
+        try:
+            assert gone(pid)
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL) if mode == "fork" else parent.kill()
+
+
+def test_a_server_says_why_it_does_not_start_again_and_again(tmp_path: Path) -> None:
+    server = LocalServer(ServerSettings(tmp_path / "none.gguf", "none", slots=1, context=512))
+    for _ in range(6):
+        with pytest.raises(LMSetupError):
+            server.url()
+    assert server.pid is None
+    server.stop()
+
+
+def test_the_wire_waits_for_a_free_slot(local_lm: RagbenchLM) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    slots = server_of(local_lm).settings.slots
+    lm = local_lm.copy(max_tokens=8)
+    with ThreadPoolExecutor(3 * slots) as pool:
+        replies = list(pool.map(lambda n: lm(f"Count to {n}."), range(3 * slots)))
+    assert len(replies) == 3 * slots
+    assert json.dumps(replies)
