@@ -1,6 +1,16 @@
 """The architectures, one file each. Importing this package registers them all."""
 
-from ragbench.programs import direct, ircot, multi_query, planner, react, reap, self_rag, vanilla
+from ragbench.programs import (
+    direct,
+    ircot,
+    multi_query,
+    planner,
+    react,
+    reap,
+    rlm,
+    self_rag,
+    vanilla,
+)
 from ragbench.programs.base import PROGRAMS, RAGProgram
 
 __all__ = [
@@ -12,6 +22,7 @@ __all__ = [
     "planner",
     "react",
     "reap",
+    "rlm",
     "self_rag",
     "vanilla",
 ]

@@ -24,9 +24,10 @@ TEXTS = {
 }
 
 
-def shelf() -> Retriever:
-    """BM25 over `TEXTS`; the pid of a passage is its title."""
-    return make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in TEXTS.items()]))
+def shelf(*, padding: int = 0) -> Retriever:
+    """BM25 over `TEXTS`, and `padding` more passages; the pid of a passage is its title."""
+    texts = {**TEXTS, **{f"Stone {n}": f"Stone {n} lies on a beach." for n in range(padding)}}
+    return make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in texts.items()]))
 
 
 class Conversation:

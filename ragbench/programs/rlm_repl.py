@@ -1,0 +1,238 @@
+"""A `dspy.RLM` whose every call goes through the question's trace.
+
+Zhang, Kraska and Khattab 2025 (arXiv:2512.24601): the model does not see the passages but a
+variable that holds them, and writes code to look at it. `dspy.RLM` runs the loop; this subclass
+lets the trace count and limit its turns and `llm_query` calls, runs the code in `Sandbox`, offers
+no sub-agents (which could not be limited), and ends a model that repeats itself.
+
+It overrides methods that DSPy does not document; `dspy` is pinned for that reason too, and
+tests/programs/test_rlm.py fails if one is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import dspy
+from dspy.predict.rlm import SUB_AGENT_INSTRUCTIONS, _strip_code_fences
+from dspy.primitives.repl_types import REPLHistory
+from dspy.utils.exceptions import ContextWindowExceededError
+
+from ragbench.ledger import calling
+from ragbench.programs.sandbox import Limits, SandboxFactory
+from ragbench.programs.trace import ROLE_LMS_KEY, BudgetSpentError, StopReason, Trace
+from ragbench.signatures.answering import AnswerFromContext
+
+#: Turns in a row without new code, after which the loop is given up.
+_PATIENCE = 3
+_SNIPPET_CHARS = 200
+
+
+class EndedError(Exception):
+    """The loop is over without a submitted answer."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass
+class _Session:
+    """What one question's loop has spent beside its trace."""
+
+    trace: Trace
+    sub_calls: int = 0
+    idle: int = 0
+    last_code: str = ""
+    provider_error: dspy.LMError | None = None
+    snippets: dict[str, str] = field(default_factory=dict)
+
+
+_SESSION: ContextVar[_Session] = ContextVar("rb_repl")
+
+
+@contextmanager
+def session(trace: Trace) -> Iterator[None]:
+    """The block's REPL and its tools belong to `trace`."""
+    token = _SESSION.set(_Session(trace))
+    try:
+        yield
+    finally:
+        _SESSION.reset(token)
+
+
+def search(query: str, k: int = 5) -> list[dict[str, str]]:
+    """Find passages; gives dicts with pid, title and the beginning of the text."""
+    trace = _SESSION.get().trace
+    try:
+        found = trace.search(str(query), k=min(max(int(k), 1), 20))
+    except BudgetSpentError:
+        raise RuntimeError("no search is left") from None
+    trace.step("search", input=str(query), pids=tuple(p.pid for p in found))
+    return [{"pid": p.pid, "title": p.title, "text": p.text[:_SNIPPET_CHARS]} for p in found]
+
+
+def read(pid: str) -> str:
+    """Give the full text of a passage that a search found."""
+    trace = _SESSION.get().trace
+    passage = next((p for p in trace.passages if p.pid == str(pid)), None)
+    trace.step("read", input=str(pid), pids=(passage.pid,) if passage else ())
+    if passage is None:
+        raise ValueError(f"no passage {str(pid)[:80]!r} was found yet")
+    return str(passage)
+
+
+class TracedRLM(dspy.RLM):
+    """Explore the passages with code, then submit the answer."""
+
+    def __init__(
+        self,
+        *,
+        tools: Sequence[Callable[..., Any]] = (),
+        limits: Limits,
+        max_turns: int,
+        max_sub_calls: int,
+        prompt_chars: int,
+    ) -> None:
+        self._prompt_chars = prompt_chars
+        super().__init__(
+            AnswerFromContext,
+            max_iters=max_turns,
+            max_llm_calls=max_sub_calls,
+            max_output_chars=limits.output_chars,
+            tools=list(tools),
+            interpreter_factory=SandboxFactory(limits),
+        )
+        self.generate_action.rb_signature, self.generate_action.rb_role = "RLMAction", "reason"
+        self.extract.rb_signature, self.extract.rb_role = "RLMExtract", "answer"
+
+    def forced(self, trace: Trace, context: Sequence[str]) -> str:
+        """The answer extracted from the turns noted in `trace`: one last call."""
+        turns = [step for step in trace.steps if step.action == "code"]
+        if trace.counts["context_overflow"]:
+            turns = turns[-2:]
+        history = REPLHistory(max_output_chars=self.max_output_chars)
+        for turn in turns:
+            history = history.append(
+                reasoning=turn.thought, code=turn.input, output=turn.observation
+            )
+        variables = self._build_variables(context=list(context), question=trace.question)
+        return trace.answer(
+            self.extract,
+            last=True,
+            variables_info=[variable.format() for variable in variables],
+            repl_history=history,
+        )
+
+    def _build_signatures(self) -> tuple[Any, Any]:
+        action, extract = super()._build_signatures()
+        said = action.instructions.replace(
+            "(~500K char capacity)", f"(at most {self._prompt_chars:,} characters)"
+        )
+        return action.with_instructions(said), extract
+
+    @staticmethod
+    def _format_interpreter_rules(execution_instructions: str, sub_agent_rules: str) -> str:
+        return f"\nExecution environment:\n{execution_instructions}\n"
+
+    def _setup_facade(self, repl: Any, budget: Any, interpreter_factory: Any) -> str:
+        return str(SUB_AGENT_INSTRUCTIONS)  # what construction assumed; the rules above leave it out
+
+    def _make_llm_tools(self, budget: Any = None, max_workers: int = 8) -> dict[str, Any]:
+        plain = super()._make_llm_tools(budget, max_workers)["llm_query"]
+
+        def llm_query(prompt: str) -> str:
+            """Query the LLM with a prompt string."""
+            reply: str = self._sub_call(plain, prompt)
+            return reply
+
+        def llm_query_batched(prompts: list[str]) -> list[str]:
+            """Query the LLM with several prompts at once."""
+            trace = _SESSION.get().trace
+            try:
+                replies = trace.fan_out(lambda prompt: self._sub_call(plain, prompt), list(prompts))
+            except BudgetSpentError:
+                raise RuntimeError("no LLM call is left") from None
+            return replies + ["[ERROR] no LLM call is left"] * (len(prompts) - len(replies))
+
+        return {"llm_query": llm_query, "llm_query_batched": llm_query_batched}
+
+    def _sub_call(self, plain: Callable[[str], str], prompt: str) -> str:
+        now = _SESSION.get()
+        if len(prompt) > self._prompt_chars:
+            raise ValueError(f"a prompt has at most {self._prompt_chars} characters")
+        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get("sub")
+        settings = {} if lm is None else {"lm": lm}
+        try:
+            now.trace.budget.spend_call()
+            with dspy.context(**settings), calling("llm_query", "sub"):
+                reply = plain(prompt)
+        except BudgetSpentError:
+            raise RuntimeError("no LLM call is left") from None
+        except ContextWindowExceededError:
+            raise ValueError("the prompt is too long for the model") from None
+        except dspy.LMError as error:  # raised again as soon as the sandbox hands back
+            now.provider_error = error
+            raise RuntimeError("the model cannot be reached") from None
+        now.trace.step("sub", input=prompt, observation=reply)
+        return reply
+
+    def _execute_iteration(
+        self,
+        repl: Any,
+        variables: list[Any],
+        history: Any,
+        iteration: int,
+        input_args: dict[str, Any],
+        output_field_names: list[str],
+        interpreter_factory: Any,
+        sub_agent_rules: str,
+    ) -> Any:
+        action = self._act(variables, history, iteration, interpreter_factory, sub_agent_rules)
+        try:
+            code = _strip_code_fences(action.code)
+            result = self._run(repl, code, input_args) if code else "[Error] no code was given"
+        except SyntaxError as error:
+            code, result = action.code, f"[Error] {error}"
+        after = self._process_execution_result(action, code, result, history, output_field_names)
+        entry = after.trajectory[-1] if isinstance(after, dspy.Prediction) else after.entries[-1]
+        output = entry["output"] if isinstance(entry, dict) else entry.output
+        _SESSION.get().trace.step("code", input=code, thought=action.reasoning, observation=output)
+        return after
+
+    def _act(
+        self, variables: list[Any], history: Any, iteration: int, factory: Any, rules: str
+    ) -> Any:
+        now = _SESSION.get()
+        try:
+            action = now.trace.ask(
+                self.generate_action,
+                otherwise={"reasoning": "", "code": ""},
+                signature=self._action_signature_for_current_factory(factory, rules),
+                variables_info=[variable.format() for variable in variables],
+                repl_history=history,
+                iteration=f"{iteration + 1}/{self.max_iters}",
+            )
+        except ContextWindowExceededError:
+            now.trace.count("context_overflow")
+            raise EndedError("budget") from None
+        fresh = action.code.strip() not in ("", now.last_code)
+        now.idle = 0 if fresh else now.idle + 1
+        now.last_code = action.code.strip()
+        if now.idle == _PATIENCE:
+            raise EndedError("parse_fallback" if action.get("parse_fallback") else "no_progress")
+        return action
+
+    def _run(self, repl: Any, code: str, input_args: dict[str, Any]) -> Any:
+        result = self._execute_code(repl, code, input_args)
+        error = _SESSION.get().provider_error
+        if error is not None:
+            raise error
+        return result
+
+    def _extract_fallback(self, *_: Any) -> Any:
+        raise EndedError("max_steps")
