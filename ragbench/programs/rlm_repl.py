@@ -140,7 +140,7 @@ class TracedRLM(dspy.RLM):
         return f"\nExecution environment:\n{execution_instructions}\n"
 
     def _setup_facade(self, repl: Any, budget: Any, interpreter_factory: Any) -> str:
-        return str(SUB_AGENT_INSTRUCTIONS)  # what construction assumed; the rules above leave it out
+        return str(SUB_AGENT_INSTRUCTIONS)  # as construction assumed; the rules leave it out
 
     def _make_llm_tools(self, budget: Any = None, max_workers: int = 8) -> dict[str, Any]:
         plain = super()._make_llm_tools(budget, max_workers)["llm_query"]
