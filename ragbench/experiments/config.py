@@ -94,10 +94,18 @@ class RunConfig(Knobs):
 def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = None) -> RunConfig:
     """The config of `given` over `base`; mappings such as `set` are merged key by key.
 
+    Data given by file or name take the place of the hub's, and another retriever comes without
+    the settings of the one it replaces.
+
     Raises:
         KnobError: an unknown field (with the near name), a wrong type or a value out of bounds.
     """
-    return resolve(RunConfig, "config", _merge(dict(base or {}), given))
+    under = dict(base or {})
+    if given.get("data_file") or given.get("dataset", under.get("dataset")) != under.get("dataset"):
+        under.pop("hub", None)
+    if given.get("retriever", under.get("retriever")) != under.get("retriever"):
+        under.pop("retriever_set", None)
+    return resolve(RunConfig, "config", _merge(under, given))
 
 
 def load_config(name: str | Path) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Shipped configs: every one loads, and says what the specification says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragbench.data.base import DATASETS
+from ragbench.errors import KnobError
+from ragbench.experiments.config import RunConfig, load_config, make_config, shipped_configs
+from ragbench.knobs import resolve
+from ragbench.programs import PROGRAMS
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage
+from ragbench.retrievers.factory import make_retriever
+
+
+def load(name: str) -> RunConfig:
+    return make_config({}, base=load_config(name))
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_every_name_and_setting_exists(name: str) -> None:
+    config = load(name)
+    program = PROGRAMS.get(config.program)
+    program.resolve_knobs(config.knobs())
+    resolve(RETRIEVERS.get(config.retriever).Settings, config.retriever, config.retriever_set)
+    assert config.dataset in DATASETS.names()
+    if name.removesuffix("_full") != "base":
+        assert config.program == name.removesuffix("_full")
+        corpus = Corpus([Passage("1", "t", "x")])
+        program(make_retriever("bm25", corpus), **config.knobs())
+
+
+def test_every_program_has_a_config_and_a_full_one() -> None:
+    names = set(shipped_configs())
+    assert {*PROGRAMS.names(), "base"} <= names
+    assert {n for n in names if not n.endswith("_full")} == {
+        n.removesuffix("_full") for n in names if n.endswith("_full")
+    }
+
+
+def test_base_is_the_specification() -> None:
+    config = load("base")
+    wanted = {
+        "dataset": "hotpotqa",
+        "setting": "distractor",
+        "split": "validation",
+        "limit": 500,
+        "lm": "openai/gpt-4o-mini",
+        "temperature": 0.0,
+        "max_tokens": 1024,
+        "retriever": "hybrid",
+        "k": 5,
+        "workers": 5,
+        "seed": 42,
+        "cache": True,
+    }
+    assert {key: getattr(config, key) for key in wanted} == wanted
+    assert config.retriever_set["dense_weight"] == 0.5
+    assert "openai/text-embedding-3-small" in config.retriever_set["dense"]
+
+
+@pytest.mark.parametrize("name", [n for n in shipped_configs() if n.endswith("_full")])
+def test_full_differs_in_the_limit_alone(name: str) -> None:
+    whole, part = load(name), load(name.removesuffix("_full"))
+    assert whole.limit is None
+    assert whole.model_copy(update={"limit": part.limit}) == part
+
+
+def test_override_takes_the_place_of_a_copy() -> None:
+    base = load_config("ircot")
+    config = make_config({"retriever": "bm25", "k": 7}, base=base)
+    assert (config.retriever, config.knobs()["k"], config.limit) == ("bm25", 7, 500)
+    assert config.retriever_set == {}
+    assert make_config({"limit": 3}, base=base).retriever_set["fusion"] == "rrf"
+
+
+def test_data_of_ones_own_take_the_place_of_the_hub() -> None:
+    base = load_config("ircot")
+    assert make_config({"limit": 3}, base=base).hub
+    assert not make_config({"data_file": "mine.json"}, base=base).hub
+    assert not make_config({"dataset": "synthetic"}, base=base).hub
+    assert make_config({"dataset": "musique", "hub": True}, base=base).hub
+
+
+@pytest.mark.parametrize(
+    ("line", "near"), [("retreiver: bm25", "retriever"), ("max_token: 5", "max_tokens")]
+)
+def test_misspelt_key_is_refused_with_the_near_name(tmp_path: Path, line: str, near: str) -> None:
+    (tmp_path / "mine.yaml").write_text(f"inherits: ircot\n{line}\n")
+    with pytest.raises(KnobError, match=f"did you mean {near}") as error:
+        make_config({}, base=load_config(tmp_path / "mine.yaml"))
+    assert "\n" not in str(error.value)
+
+
+def test_misspelt_knob_is_refused_with_the_near_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("inherits: ircot\nset: {max_step: 6}\n")
+    config = make_config({}, base=load_config(tmp_path / "mine.yaml"))
+    with pytest.raises(KnobError, match="did you mean max_steps"):
+        PROGRAMS.get(config.program).resolve_knobs(config.knobs())
