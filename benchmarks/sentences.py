@@ -1,8 +1,8 @@
 """How far sentence splitters agree with HotpotQA's own sentence lists, and how fast they are.
 
-`python benchmarks/sentences.py hotpot_train_v1.1.json` compares ragbench's splitter with a cut after
-every full stop, and with those of pysbd, syntok, segtok, blingfire and sentence-splitter that are
-installed. `paragraphs` is the share whose boundaries all agree; precision and recall are of the
+`python benchmarks/sentences.py hotpot_train_v1.1.json` compares ragbench's splitter with a cut
+after every full stop, and with those of pysbd, syntok, segtok, blingfire and sentence-splitter that
+are installed. `paragraphs` is the share whose boundaries all agree; precision and recall are of the
 boundaries inside paragraphs; `time` is a ratio to ragbench's.
 """
 
@@ -22,7 +22,7 @@ Splitter = Callable[[str], Iterable[str]]
 
 
 def splitters() -> dict[str, Splitter]:
-    """ragbench's splitter first, then the alternatives that can be imported."""
+    """The splitter of ragbench first, then the alternatives that can be imported."""
     found: dict[str, Splitter] = {
         "ragbench": split_sentences,
         "full stops": lambda text: re.split(r"(?<=[.!?])\s+", text),

@@ -117,8 +117,8 @@ def _new_question(cell: Cell, graph: Graph, kind: str, dice: Dice, keys: set[str
     """A question that was not asked before; None where the cell has no more of its kind."""
     for _ in range(_TRIES):
         asked = ask(cell, graph, kind, dice)
-        if asked is not None and (key := question_key(asked.question)) not in keys:
-            keys.add(key)
+        if asked is not None and not {asked.key, question_key(asked.question)} & keys:
+            keys |= {asked.key, question_key(asked.question)}
             return asked
     return None
 

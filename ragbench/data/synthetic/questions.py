@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,12 @@ class Asked:
     qtype: str
     hops: tuple[Hop, ...]
     logic: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What two questions about the same facts share: which is first, A or B; newer, B or A."""
+        start = self.logic.get("start") or sorted(self.logic["items"])
+        return json.dumps([start, self.logic["path"]])
 
     @property
     def gold(self) -> list[Entity]:
@@ -252,12 +259,11 @@ def _two(
     cell: Cell, graph: Graph, kind: str, path: Sequence[str], dice: Dice
 ) -> tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]] | None:
     """Two entities of a kind, told apart by name alone, with disjoint ways to the path's ends."""
-    those = cell.of_kind(kind)
+    # A mention with a year would give the answer away.
+    those = [e for e in cell.of_kind(kind) if not re.search(r"\d", e.mention)]
     a, b = dice.pick(those), dice.pick(those)
     if a is b or a.name == b.name:
         return None
-    if any(re.search(r"\d", entity.mention) for entity in (a, b)):
-        return None  # the mention would give a year away
     left, right = _walk(graph, a, path), _walk(graph, b, path)
     if left is None or right is None:
         return None

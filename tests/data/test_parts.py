@@ -1,0 +1,168 @@
+"""Splits, sentences, pids and chunks: properties."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragbench.data.base import make_example, question_key
+from ragbench.data.chunks import align_chunks, cut_chunks, make_chunk
+from ragbench.data.passages import content_pid, from_sentences, from_text
+from ragbench.data.sentences import split_sentences
+from ragbench.data.splits import split_examples
+from ragbench.errors import DataError
+from ragbench.programs.trace import estimate_tokens
+
+THIRDS = (0.5, 0.25, 0.25)
+
+
+def asked(*questions: str):
+    return [make_example(qid=f"q{i}", question=q, answers=["x"]) for i, q in enumerate(questions)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    questions=st.lists(st.sampled_from("abcdefghijklmnop") | st.text("aB ?!", min_size=1)),
+    seed=st.integers(0, 3),
+    held=st.sets(st.integers(0, 20)),
+)
+def test_splits_share_neither_id_nor_question(questions, seed, held):
+    examples = asked(*(f"{q}w" for q in questions))
+    held_out = {f"q{i}" for i in held}
+    splits, dropped = split_examples(examples, seed=seed, fractions=THIRDS, held_out=held_out)
+    parts = [[e.qid for e in splits[name]] for name in ("train", "validation", "test")]
+    flat = [qid for part in parts for qid in part]
+    keys = [question_key(e.question) for part in splits.values() for e in part]
+    assert len(set(flat)) == len(flat) == len(examples) - dropped
+    assert len(set(keys)) == len(keys)
+    assert set(keys) == {question_key(e.question) for e in examples}
+    if held_out & {e.qid for e in examples}:
+        assert set(parts[2]) <= held_out
+        assert not held_out & {*parts[0], *parts[1]}
+
+
+def test_split_sizes_and_order():
+    examples = asked(*(f"question {i}" for i in range(20)))
+    splits, dropped = split_examples(examples, seed=7, fractions=THIRDS)
+    assert dropped == 0
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [10, 5, 5]
+    again, _ = split_examples(examples, seed=7, fractions=THIRDS)
+    assert splits == again
+    other, _ = split_examples(examples, seed=8, fractions=THIRDS)
+    assert splits != other
+    assert [e.qid for e in splits["train"]] != sorted(e.qid for e in splits["train"])
+    everything, _ = split_examples(examples, seed=7, fractions=(0.0, 0.0, 1.0))
+    assert len(everything["test"]) == 20
+
+
+def test_two_examples_with_one_id_are_refused():
+    examples = [make_example(qid="a", question=q, answers=["x"]) for q in ("one", "two")]
+    with pytest.raises(DataError, match="id 'a'"):
+        split_examples(examples, seed=1, fractions=THIRDS)
+
+
+def test_order_does_not_hang_on_the_hash_seed():
+    code = "from ragbench.data import *; d = load_dataset(DataSpec(size=200)); print(d.digest)"
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("He met J. R. R. Tolkien in St. Louis. They talked.", 2),
+        ("The U.S. Army left at 5 p.m. on Jan. 3. It rained.", 2),
+        ("Dr. Smith et al. wrote it. No. 5 was best.", 2),
+        ("One.\n\nTwo.\tThree.", 3),
+        ("", 0),
+        ("no full stop", 1),
+    ],
+)
+def test_abbreviations_and_initials_end_no_sentence(text, count):
+    assert len(split_sentences(text)) == count
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=300) | st.text("aA.!? \n\"'()é中", max_size=300))
+def test_no_character_is_lost_by_splitting(text):
+    sentences = split_sentences(text)
+    assert "".join(" ".join(sentences).split()) == "".join(text.split())
+    assert all(s == s.strip() != "" for s in sentences)
+
+
+def test_a_run_on_is_cut():
+    # An opening quotation mark that is never closed hides the boundaries behind it.
+    text = '"' + " ".join(f"Sentence {i} says nothing." for i in range(200))
+    assert max(map(len, split_sentences(text))) <= 1000
+
+
+def test_pids_tell_content_and_nothing_else():
+    assert content_pid("Zoë's Café!", "x").startswith("zoe-s-cafe-")
+    assert content_pid("中文", "x") == content_pid("中文", "x") != content_pid("中", "文x")
+    assert content_pid("A", "x") != content_pid("A", "y")
+    assert from_text("T", "One. Two.") == from_sentences(" T ", [" One.", "Two. "])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    lengths=st.lists(st.lists(st.integers(0, 120), max_size=6), max_size=8),
+    limit=st.integers(10, 60),
+)
+def test_chunks_hold_every_sentence_once_and_in_order(lengths, limit):
+    paragraphs = [
+        from_sentences(f"T{i}", ["x" * n for n in sizes], pid=f"p{i}")
+        for i, sizes in enumerate(lengths)
+    ]
+    chunked = cut_chunks(paragraphs, max_tokens=limit)
+    pairs = [pair for c in chunked.passages for pair in chunked.alignment[c.pid]]
+    assert pairs == [(p.title, i) for p in paragraphs for i in range(len(p.sentences))]
+    for chunk in chunked.passages:
+        assert estimate_tokens(chunk.text) <= limit or len(chunk.sentences) == 1
+    for paragraph in paragraphs:
+        for index, pid in enumerate(chunked.holders[paragraph.pid]):
+            assert (paragraph.title, index) in chunked.alignment[pid]
+
+
+def test_a_paragraph_that_fits_is_kept_whole():
+    paragraphs = [from_sentences(f"T{i}", ["a" * 50, "b" * 50]) for i in range(5)]
+    chunked = cut_chunks(paragraphs, max_tokens=60)  # two paragraphs of 26 tokens, not three
+    assert [len(c.sentences) for c in chunked.passages] == [4, 4, 2]
+
+
+def test_alignment_survives_case_accents_and_a_tokeniser():
+    paragraphs = [
+        from_sentences("R", ["Roger Richebé (3 December 1897) was French.", "He directed films."]),
+        from_sentences("S", ["A sentence that is in no chunk at all, anywhere."]),
+        from_sentences("T", ["The end of this one is cut off by a chunk."]),
+    ]
+    chunks = [
+        make_chunk(0, "roger richebe ( 3 december 1897 ) was french. he dir"),
+        make_chunk(1, "##ected films. the end of this one is cut"),
+        make_chunk(2, "off by a chunk."),
+    ]
+    chunked = align_chunks(paragraphs, chunks)
+    pids = [c.pid for c in chunks]
+    assert chunked.alignment == {
+        pids[0]: (("R", 0),),
+        pids[1]: (("R", 1), ("T", 0)),
+        pids[2]: (),
+    }
+    assert chunked.holders[paragraphs[1].pid] == (None,)
+    assert chunked.coverage == 0.75
+    assert chunked.gold(paragraphs[0], [("R", 1)]) == {pids[1]}
+    assert chunked.gold(paragraphs[0], []) == {pids[0], pids[1]}
+    assert chunked.gold(paragraphs[1], []) == {None}

@@ -1,0 +1,289 @@
+"""The fictional world: every question has one answer, re-derived here from the facts."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ragbench.data import Dataset, DataSpec, load_dataset
+from ragbench.data.synthetic import names as naming
+from ragbench.data.synthetic import number_of_questions, stream_passages
+from ragbench.data.synthetic.names import PER_CELL, Dice, Namer, cells_possible
+from ragbench.data.synthetic.render import render
+from ragbench.data.synthetic.world import CELL_SIZE, Entity, build_cell
+from ragbench.errors import ConfigError
+
+SEED = 42
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return load_dataset(DataSpec())
+
+
+@pytest.fixture(scope="module")
+def world() -> list[Entity]:
+    namer = Namer(SEED)
+    return [e for i in range(40) for e in build_cell(SEED, i, namer).entities]
+
+
+def all_examples(data: Dataset) -> list[Any]:
+    return [e for part in data.splits.values() for e in part]
+
+
+def written(value: Entity | str) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+def number(text: str) -> int:
+    return int(re.sub(r"\D", "", text.split(" ")[-1]))
+
+
+class Oracle:
+    """Answers a question's logic from a flat list of all facts of the whole world."""
+
+    def __init__(self, world: list[Entity]) -> None:
+        self.by_title = {e.title: e for e in world}
+        self.facts = [(e, r, v) for e in world for r, v in e.facts.items()]
+        self.forward: dict[Any, list[Any]] = {}
+        self.backward: dict[Any, list[Entity]] = {}
+        for entity, relation, value in self.facts:
+            self.forward.setdefault((id(entity), relation), []).append(value)
+            if isinstance(value, Entity):
+                self.backward.setdefault((id(value), relation), []).append(entity)
+
+    def follow(self, title: str, path: list[str]) -> list[Any]:
+        """All ends of a path: one, if the question is sound."""
+        at: list[Any] = [self.by_title[title]]
+        for step in path:
+            if step.startswith("~"):
+                relation, kind, *sex = step[1:].split(":")
+                at = [
+                    e
+                    for here in at
+                    for e in self.backward.get((id(here), relation), [])
+                    if e.kind == kind and (not sex or e.details["sex"] == sex[0])
+                ]
+            else:
+                at = [v for here in at for v in self.forward.get((id(here), step), [])]
+        return at
+
+    def answers(self, logic: dict[str, Any]) -> list[str]:
+        if logic["form"] == "chain":
+            return [written(end) for end in self.follow(logic["start"], logic["path"])]
+        ends = [self.follow(title, logic["path"]) for title in logic["items"]]
+        assert [len(end) for end in ends] == [1, 1]
+        (first,), (second,) = ends
+        if logic["form"] == "same":
+            return ["yes" if first is second else "no"]
+        values = [number(first), number(second)]
+        assert values[0] != values[1]
+        best = min(values) if logic["pick"] == "min" else max(values)
+        return [self.by_title[logic["items"][values.index(best)]].name]
+
+
+def test_every_question_has_exactly_the_answer_that_the_facts_give(data, world):
+    oracle = Oracle(world)
+    for example in all_examples(data):
+        assert oracle.answers(example.logic) == [example.answers[0]], example.question
+
+
+def test_no_alias_names_anything_else(world):
+    owners: dict[str, set[str]] = {}
+    for entity in world:
+        for name in {entity.name, entity.title, *entity.aliases}:
+            owners.setdefault(name, set()).add(entity.name)
+    assert all(len(named) == 1 for named in owners.values())
+
+
+def test_names_and_titles_are_unique_in_the_whole_world():
+    titles = [p.title for p in stream_passages(20_000, SEED)]
+    assert len(set(titles)) == len(titles)
+    pids = {p.pid for p in stream_passages(20_000, SEED)}
+    assert len(pids) == 20_000
+
+
+def test_no_name_is_given_twice_in_a_world_of_the_largest_size():
+    namer = Namer(3)
+    seen: set[str] = set()
+    cells = 1_000_000 // CELL_SIZE
+    assert cells <= cells_possible()
+    for kind, count in PER_CELL.items():
+        names = {namer.name(kind, n) for n in range(cells * count)}
+        assert len(names) == cells * count
+        assert not names & seen
+        seen |= names
+
+
+def test_decomposition_ends_in_the_answer_or_leads_to_it(data):
+    for example in all_examples(data):
+        parts = example.decomposition
+        assert len(parts) >= 2
+        if example.logic["form"] == "chain":
+            assert parts[-1]["answer"] == example.answers[0]
+            for before, after in itertools.pairwise(parts):
+                assert before["answer"] in after["question"]
+
+
+def test_support_states_each_answer_of_the_decomposition(data):
+    by_pid = {p.pid: p for p in data.corpus}
+    for example in all_examples(data):
+        titles = {by_pid[pid].title: by_pid[pid] for pid in example.gold_pids}
+        assert {title for title, _ in example.support} == set(titles)
+        told = " ".join(titles[title].sentences[i] for title, i in example.support)
+        for part in example.decomposition:
+            # A step back is told by the passage of what it finds, whose title is the answer.
+            assert part["answer"] in told or any(part["answer"] in t for t in titles)
+
+
+def test_every_fact_of_the_world_is_stated_in_the_sentence_it_is_said_to_be(world):
+    for entity in world:
+        passage, stated = render(entity, Dice("any"))
+        assert stated.keys() == entity.facts.keys()
+        for relation, value in entity.facts.items():
+            mention = value.mention if isinstance(value, Entity) else value
+            assert mention.lower() in passage.sentences[stated[relation]].lower()
+
+
+def test_passages_are_short_and_their_sentences_known(data):
+    for passage in data.corpus:
+        assert 3 <= len(passage.sentences) <= 6
+        assert passage.text == " ".join(passage.sentences)
+        assert all(re.fullmatch(r"[A-Z].*\.", s) for s in passage.sentences)
+
+
+def test_distractor_contexts_hold_the_gold_and_near_passages(data):
+    assert data.setting == "distractor"
+    place_of_gold = Counter()
+    for example in all_examples(data):
+        context = [data.corpus[i] for i in data.corpus.contexts[example.question]]
+        assert len(context) == len({p.pid for p in context}) == 10
+        pids = [p.pid for p in context]
+        assert set(example.gold_pids) <= set(pids)
+        place_of_gold[pids.index(example.gold_pids[0])] += 1
+        assert example.hops == len(example.gold_pids)
+    assert len(place_of_gold) == 10  # gold has no favourite place
+    assert max(place_of_gold.values()) < 100
+
+
+def test_distractors_share_names_with_the_gold(data):
+    shared = 0
+    for example in all_examples(data):
+        words = set(re.findall(r"\w+", example.question.lower()))
+        others = [
+            data.corpus[i]
+            for i in data.corpus.contexts[example.question]
+            if data.corpus[i].pid not in example.gold_pids
+        ]
+        capitals = {w.lower() for w in re.findall(r"[A-Z]\w+", example.question)} & words
+        shared += any(capitals & set(re.findall(r"\w+", str(p).lower())) for p in others)
+    assert shared / len(all_examples(data)) > 0.9
+
+
+def test_mix_of_questions(data):
+    assert {name: len(part) for name, part in data.splits.items()} == {
+        "train": 200,
+        "validation": 100,
+        "test": 200,
+    }
+    found = all_examples(data)
+    kinds = Counter(e.qtype for e in found)
+    assert kinds.keys() == {
+        "bridge",
+        "comparison",
+        "bridge_comparison",
+        "compositional",
+        "inference",
+    }
+    assert min(kinds.values()) >= 40
+    assert set(Counter(e.hops for e in found)) == {2, 3, 4}
+    answers = Counter(e.answers[0] for e in found)
+    assert answers["yes"] == answers["no"] == 25
+    assert all(c <= 6 for a, c in answers.items() if a not in ("yes", "no"))
+
+
+def test_no_question_says_its_own_answer(data):
+    for example in all_examples(data):
+        if example.logic["form"] == "chain":
+            assert example.answers[0] not in example.question
+
+
+def test_no_two_questions_ask_about_the_same_facts(data):
+    seen = Counter(
+        (str(logic.get("start") or sorted(logic["items"])), *logic["path"])
+        for logic in (e.logic for e in all_examples(data))
+    )
+    assert set(seen.values()) == {1}
+
+
+def test_first_and_second_choice_of_comparisons_win_alike(data):
+    wins = Counter(
+        example.logic["items"][0].startswith(example.answers[0])
+        for example in all_examples(data)
+        if example.logic["form"] == "contest"
+    )
+    assert 0.3 < wins[True] / wins.total() < 0.7
+
+
+def test_same_seed_same_bytes(data):
+    assert data.corpus.digest == CORPUS
+    assert data.digest == DIGEST
+    assert load_dataset(DataSpec(seed=43)).corpus.digest != CORPUS
+
+
+def test_a_smaller_world_is_a_prefix_of_a_larger():
+    large = list(stream_passages(1000, 5))
+    assert list(stream_passages(137, 5)) == large[:137]
+    assert load_dataset(DataSpec(size=137, seed=5)).corpus.passages == tuple(large[:137])
+
+
+@pytest.mark.parametrize("size", [100, 137, 1000])
+def test_other_sizes(size):
+    small = load_dataset(DataSpec(size=size))
+    assert len(small.corpus) == size
+    assert small.card["questions"] == number_of_questions(size)
+    pooled = load_dataset(DataSpec(size=size, setting="pooled"))
+    assert pooled.corpus.contexts == {}
+    assert pooled.corpus.digest == small.corpus.digest
+
+
+def test_chunk_view_of_the_world():
+    chunks = load_dataset(DataSpec(size=300, view="chunk"))
+    assert chunks.card["questions_with_gold"] == number_of_questions(300)
+    assert 300 * 200 / 4_000 <= len(chunks.corpus) <= 300 * 260 / 3_500 + 1
+
+
+def test_the_stream_holds_one_cell_at_a_time(monkeypatch):
+    from ragbench.data.synthetic import loader
+
+    built = []
+    monkeypatch.setattr(
+        loader, "build_cell", lambda seed, i, namer: built.append(i) or build_cell(seed, i, namer)
+    )
+    stream = stream_passages(1_000_000, SEED)
+    for _ in range(CELL_SIZE + 1):
+        next(stream)
+    assert built == [0, 1]
+
+
+def test_sizes_out_of_bounds():
+    for size in (0, 99, 1_000_001):
+        with pytest.raises(ConfigError, match="size must be from 100 to 1,000,000"):
+            next(stream_passages(size, 1))
+
+
+def test_dice_are_fair_and_cover_their_range():
+    dice = Dice("x")
+    assert Counter(dice.below(3) for _ in range(300)).keys() == {0, 1, 2}
+    assert {dice.between(2, 4) for _ in range(100)} == {2, 3, 4}
+    assert sorted(dice.shuffled(range(10))) == list(range(10))
+    assert naming.GIVEN["m"] != naming.GIVEN["f"]
+
+
+#: Of the default world; they change only when the generator does, and then on purpose.
+CORPUS = "bb953455eefb3598d47a017bfd42e5e3c090e2b8fc76e696c29958d0e9576dd7"
+DIGEST = "791f0767fcf920aa67f96a24f9ea618968eddd0221fe535f34d0028484ec3725"
