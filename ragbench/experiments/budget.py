@@ -38,7 +38,8 @@ def describe(
     lines = [
         f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
         f"validation questions, {size.n_predictors} predictors",
-        f"  program runs   {budget.runs}: {optimizer.formula}; and 2 x V to score before and after",
+        f"  program runs   {budget.runs}",
+        f"    that is      {optimizer.formula}; and 2 x V to score before and after",
     ]
     if rehearsed is None:
         return [*lines, "  LM calls       unknown: the program could not be rehearsed"]

@@ -246,7 +246,9 @@ def _save(made: Plan, outcome: Outcome, journal: CallJournal) -> None:
 
 def _scores(made: Plan, outcome: Outcome) -> dict[str, Any]:
     before, after = outcome.before.scores, outcome.after.scores
-    interval = paired_bootstrap(after, before, seed=made.how.optimizer_seed)
+    interval = None
+    if len(before) > 1:
+        interval = asdict(paired_bootstrap(before, after, seed=made.how.optimizer_seed))
     return {
         "metric": made.how.metric,
         "split": "validation",
@@ -254,7 +256,7 @@ def _scores(made: Plan, outcome: Outcome) -> dict[str, Any]:
         "zero_shot": {"mean": outcome.before.mean, "failed": outcome.before.failed},
         "compiled": {"mean": outcome.after.mean, "failed": outcome.after.failed},
         "difference": outcome.after.mean - outcome.before.mean,
-        "interval": asdict(interval),
+        "interval": interval,
         # The optimizer chose by these very questions: only a held-out run tells what it gained.
         "selected_on_these_questions": True,
     }

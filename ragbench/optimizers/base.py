@@ -301,7 +301,7 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
 def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
     """What DSPy hung on the best program as `candidate_programs`; scores are out of `scale`."""
     return [
-        Candidate(cast(RAGProgram, row["program"]), float(row["score"]) / scale, _note(row))
+        Candidate(cast(RAGProgram, row["program"]), round(row["score"] / scale, 6), _note(row))
         for row in getattr(program, "candidate_programs", ())
     ]
 

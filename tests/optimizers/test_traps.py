@@ -1,0 +1,472 @@
+"""DSPy's optimizers mislead in known ways; each has a test that it does not happen here."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dspy
+import dspy.evaluate.evaluate as dspy_evaluate
+import pytest
+
+from ragbench.data.base import for_optimizer
+from ragbench.errors import ConfigError, KnobError, RunError, UnknownNameError
+from ragbench.ledger import open_ledger
+from ragbench.optimizers import OPTIMIZERS
+from ragbench.optimizers.base import NEVER, SIDE_KEY, measure
+from ragbench.optimizers.demos import fit_demos
+from ragbench.optimizers.outage import LIMIT
+from ragbench.optimizers.scoring import (
+    feedback,
+    feedback_metric,
+    is_exact,
+    make_scorer,
+    search_metric,
+)
+from ragbench.optimizers.taming import tamed
+from ragbench.programs.base import NO_ANSWER
+from ragbench.programs.trace import ROLE_LMS_KEY, estimate_tokens
+from ragbench.retrievers.base import Passage
+from ragbench.signatures.answering import AnswerFromContext
+from tests.fakes import Asked, ScriptedLM, plausible
+from tests.optimizers.world import (
+    EXAMPLES,
+    SMALL,
+    TRAIN,
+    VAL,
+    corpus,
+    even_towns,
+    program,
+    scripted,
+    task,
+    town,
+)
+
+GOLD = dspy.Example(question="q", answers=["Ann Smith", "A. Smith"])
+
+
+def said(answer: Any, **fields: Any) -> dspy.Prediction:
+    return dspy.Prediction(answer=answer, **fields)
+
+
+def demos_of(compiled: dspy.Module) -> list[dict[str, Any]]:
+    return [dict(demo) for predictor in compiled.predictors() for demo in predictor.demos]
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+def test_float_metric_makes_no_demo_of_a_near_miss() -> None:
+    metric = search_metric(make_scorer("f1"))
+    near = said("Ann")
+    assert 0 < metric(GOLD, near) < 1
+    assert metric(GOLD, near, []) is False
+    assert metric(GOLD, said("the Ann Smith."), []) is True
+
+
+def test_truthy_metric_object_is_never_given_to_bootstrap() -> None:
+    assert bool(dspy.Prediction(score=0.0)) is True  # the trap
+    metric = search_metric(make_scorer("f1"))
+    assert type(metric(GOLD, said("no"), [])) is bool
+    assert type(metric(GOLD, said("no"))) is float
+
+
+@pytest.mark.parametrize("bad", [None, "", "  ", NO_ANSWER, 3, ["Ann Smith"]])
+def test_a_missing_answer_scores_0_and_is_no_demo(bad: Any) -> None:
+    metric = search_metric(make_scorer("em"))
+    assert metric(GOLD, said(bad)) == 0.0
+    assert metric(GOLD, said(bad), []) is False
+    assert metric(GOLD, None) == 0.0
+    assert metric(GOLD, dspy.Prediction()) == 0.0
+
+
+def test_noanswer_matches_no_gold() -> None:
+    assert not is_exact(dspy.Example(answers=[NO_ANSWER]), said(NO_ANSWER))
+
+
+def test_unknown_metric_names_the_choices() -> None:
+    with pytest.raises(UnknownNameError, match="em"):
+        make_scorer("exact")
+
+
+def test_failures_become_no_demos(tmp_path: Path) -> None:
+    found = OPTIMIZERS.get("bootstrap")(bootstrapped=10, labeled=0).compile(
+        program(), task(tmp_path)
+    )
+    shown = demos_of(found.program)
+    assert [int(demo["answer"].split()[1]) % 2 for demo in shown] == [0] * 5
+    assert all(demo["answer"] in demo["context"][0] for demo in shown)
+
+
+def test_provider_failures_become_no_demos(tmp_path: Path) -> None:
+    def script(asked: Asked) -> Any:
+        return ValueError("broken") if town(asked) == 2 else even_towns(asked)
+
+    found = OPTIMIZERS.get("bootstrap")(bootstrapped=10, labeled=0).compile(
+        program(), task(tmp_path, scripted(script))
+    )
+    assert sorted(int(d["answer"].split()[1]) for d in demos_of(found.program)) == [0, 4, 6, 8]
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIMIZERS.names()) - {"labeled"}))
+def test_max_errors_never_aborts(name: str, tmp_path: Path) -> None:
+    """DSPy gives up at the tenth error; here 60 % of the questions fail."""
+
+    def script(asked: Asked) -> Any:
+        return ValueError("broken") if town(asked) % 5 in (1, 2, 3) else even_towns(asked)
+
+    with dspy.context(max_errors=1):
+        found = OPTIMIZERS.get(name)(**SMALL[name]).compile(
+            program(), task(tmp_path, scripted(script))
+        )
+    assert found.program.predictors()
+
+
+def test_a_dead_lm_stops_the_compile_in_one_line(tmp_path: Path) -> None:
+    """Otherwise every candidate would score 0 and the first would win."""
+    calls = []
+
+    def script(asked: Asked) -> Any:
+        calls.append(asked.number)
+        return even_towns(asked) if len(calls) < 15 else ConnectionError("gone")
+
+    with pytest.raises(RunError, match="same command again") as caught:
+        OPTIMIZERS.get("random_search")().compile(program(), task(tmp_path, scripted(script)))
+    assert "\n" not in str(caught.value)
+    assert len(calls) <= 15 + LIMIT + 2
+
+
+def test_a_few_refused_calls_do_not_stop_it(tmp_path: Path) -> None:
+    def script(asked: Asked) -> Any:
+        return ConnectionError("gone") if asked.number % 3 else even_towns(asked)
+
+    found = OPTIMIZERS.get("random_search")(candidates=2).compile(
+        program(), task(tmp_path, scripted(script))
+    )
+    assert found.candidates
+
+
+def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: Path) -> None:
+    writer = scripted(lambda asked: "I would rather not say.", name="writer")
+    found = OPTIMIZERS.get("mipro")(**SMALL["mipro"]).compile(
+        program(), task(tmp_path, prompt_lm=writer)
+    )
+    assert found.notes["lost_proposals"] == SMALL["mipro"]["instructions"]
+    rules = OPTIMIZERS.get("infer_rules")(**SMALL["infer_rules"]).compile(
+        program(), task(tmp_path, prompt_lm=writer)
+    )
+    base = program().predictors()[0].signature.instructions
+    assert rules.program.predictors()[0].signature.instructions == base
+
+
+def test_an_unusable_reply_is_one_line_with_the_cure(tmp_path: Path) -> None:
+    writer = scripted(lambda asked: "I would rather not say.", name="writer")
+    with pytest.raises(RunError, match="--prompt-lm") as caught:
+        OPTIMIZERS.get("copro")(**SMALL["copro"]).compile(
+            program(), task(tmp_path, prompt_lm=writer)
+        )
+    assert "\n" not in str(caught.value)
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def test_trainset_holds_no_gold_passage() -> None:
+    assert [sorted(example.keys()) for example in for_optimizer(EXAMPLES)] == [
+        ["answer", "answers", "question"]
+    ] * len(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_gold_passages_never_reach_a_prompt(name: str, tmp_path: Path) -> None:
+    """The examples carry a field `context` named as an input, which DSPy would show."""
+    lm = scripted()
+    found = OPTIMIZERS.get(name)(**SMALL[name]).compile(program(), task(tmp_path, lm))
+    measure(found.program, VAL, task(tmp_path, lm))
+    assert not [asked for asked in lm.asked if "gold passage" in asked.prompt]
+    assert "gold passage" not in json.dumps([found.program.dump_state(), found.files])
+
+
+@pytest.mark.parametrize("name", sorted(set(OPTIMIZERS.names()) - {"labeled", "knn", "gepa"}))
+def test_the_valset_is_used_and_never_shown(name: str, tmp_path: Path) -> None:
+    """DSPy's random search and Optuna fall back to the training set without a word."""
+    lm = scripted()
+    found = OPTIMIZERS.get(name)(**SMALL[name]).compile(program(), task(tmp_path, lm))
+    texts = [example.question for example in VAL]
+    if name != "bootstrap":
+        assert all(any(text in asked.prompt for asked in lm.asked) for text in texts)
+    shown = json.dumps([found.program.dump_state()])
+    assert not [text for text in texts if text in shown]
+
+
+def test_the_teacher_is_not_shown_the_answer_it_is_asked_for(tmp_path: Path) -> None:
+    """A labelled demonstration of the question being bootstrapped would give it away."""
+    lm = scripted()
+    OPTIMIZERS.get("bootstrap")(bootstrapped=10, labeled=10).compile(program(), task(tmp_path, lm))
+    for asked in lm.asked:
+        own = f"Who is the mayor of Town {town(asked)}?"
+        assert asked.prompt.count(own) == 1, "the question is among its own demonstrations"
+
+
+def test_too_few_questions_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="minibatch=10"):
+        OPTIMIZERS.get("simba")(minibatch=11).compile(program(), task(tmp_path))
+    with pytest.raises(ConfigError, match="validation"):
+        OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path, val=[]))
+    with pytest.raises(ConfigError, match="training"):
+        OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path, train=[]))
+
+
+def test_wrong_knobs_and_presets_are_one_line() -> None:
+    with pytest.raises(KnobError, match="bootstrapped"):
+        OPTIMIZERS.get("bootstrap")(bootstraped=3)
+    with pytest.raises(KnobError, match=">= 1"):
+        OPTIMIZERS.get("bootstrap")(bootstrapped=0)
+    with pytest.raises(UnknownNameError, match="light"):
+        OPTIMIZERS.get("bootstrap")("lite")
+
+
+# -- demonstrations --------------------------------------------------------------------------------
+
+
+def test_demos_are_trimmed_to_the_budget_and_keep_their_proof(tmp_path: Path) -> None:
+    found = OPTIMIZERS.get("bootstrap")(demo_context_tokens=60).compile(
+        program(), task(tmp_path, scripted())
+    )
+    shown = [demo for demo in demos_of(found.program) if "context" in demo]
+    assert shown
+    for demo in shown:
+        assert sum(estimate_tokens(text) for text in demo["context"]) <= 60
+        assert any(demo["answer"] in text for text in demo["context"])
+
+
+def test_what_is_searched_is_what_ships(tmp_path: Path) -> None:
+    """A demonstration cut only after the search would ship a program that nobody scored."""
+    lm = scripted()
+    found = OPTIMIZERS.get("random_search")(candidates=2, demo_context_tokens=60).compile(
+        program(), task(tmp_path, lm)
+    )
+    searched = {asked.prompt for asked in lm.asked}
+    for candidate in found.candidates:
+        before = len(lm.asked)
+        measure(candidate.program, VAL, task(tmp_path, lm))
+        assert {asked.prompt for asked in lm.asked[before:]} <= searched
+
+
+def test_trimming_keeps_order_numbers_and_the_proof() -> None:
+    context = [f"[{i}] Place {i} | {'words ' * 60}" for i in range(1, 5)]
+    context[2] = "[3] Town | Its mayor is Ann. " + "more " * 60
+    demo = {"context": context, "question": "Who?", "answer": "Ann", "answers": ["Ann"], "x": 1}
+    [cut] = fit_demos([demo], AnswerFromContext, max_tokens=130)
+    assert [text[:3] for text in cut["context"]] == ["[1]", "[3]"]
+    assert "Ann" in cut["context"][1]
+    assert sum(estimate_tokens(text) for text in cut["context"]) <= 130
+    assert set(cut) == {"context", "question", "answer"}
+    assert demo["context"] == context, "the original was changed"
+
+
+def test_demos_without_every_output_are_not_shown() -> None:
+    """DSPy would show "Not supplied for this particular example", which small models repeat."""
+    raw = for_optimizer(EXAMPLES)[0]
+    assert fit_demos([raw], dspy.Signature("question -> reasoning, answer"), max_tokens=99) == []
+    assert fit_demos([raw], dspy.Signature("passage -> answer"), max_tokens=99) == []
+    assert len(fit_demos([raw], AnswerFromContext, max_tokens=99)) == 1
+
+
+def test_demos_are_json(tmp_path: Path) -> None:
+    class Odd(dspy.Signature):
+        """Odd."""
+
+        items: set[str] = dspy.InputField()
+        when: Any = dspy.InputField()
+        answer: str = dspy.OutputField()
+
+    [demo] = fit_demos(
+        [{"items": {"b", "a"}, "when": Path("x"), "answer": "y"}], Odd, max_tokens=99
+    )
+    assert json.loads(json.dumps(demo)) == {"items": ["a", "b"], "when": "x", "answer": "y"}
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mipro", "simba", "gepa", "random_search"])
+def test_the_retriever_is_never_copied(name: str, tmp_path: Path) -> None:
+    start = program()
+    found = OPTIMIZERS.get(name)(**SMALL[name]).compile(start, task(tmp_path))
+    assert found.program.retriever is start.retriever
+    assert all(c.program.retriever is start.retriever for c in found.candidates)
+    assert copy.deepcopy(start).retriever is start.retriever
+
+
+def test_rules_stay_with_their_candidate(tmp_path: Path) -> None:
+    """DSPy writes them into a class that all candidates, and all other programs, share."""
+    before = AnswerFromContext.instructions
+    found = OPTIMIZERS.get("infer_rules")(candidates=3).compile(program(), task(tmp_path))
+    assert AnswerFromContext.instructions == before
+    texts = {c.program.predictors()[0].signature.instructions for c in found.candidates}
+    assert len(texts) == 3
+    assert all(text.startswith(before) for text in texts)
+
+
+@pytest.mark.parametrize(
+    "name", ["random_search", "optuna", "mipro", "copro", "simba", "gepa", "infer_rules"]
+)
+def test_candidate_programs_are_kept_and_not_inside_each_other(name: str, tmp_path: Path) -> None:
+    found = OPTIMIZERS.get(name)(**SMALL[name]).compile(program(), task(tmp_path))
+    assert found.candidates
+    scores = [candidate.score for candidate in found.candidates]
+    assert all(score is not None and 0 <= score <= 1 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+    for each in (found.program, *(c.program for c in found.candidates)):
+        assert "candidate_programs" not in each.__dict__
+        assert "detailed_results" not in each.__dict__
+
+
+def test_a_compiled_program_can_be_compiled_again(tmp_path: Path) -> None:
+    """DSPy marks it and refuses; a mark that JSON state does not keep anyway."""
+    found = OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path))
+    again = OPTIMIZERS.get("random_search")(candidates=1).compile(found.program, task(tmp_path))
+    assert again.candidates
+
+
+def test_no_lm_is_left_in_the_program(tmp_path: Path) -> None:
+    found = OPTIMIZERS.get("simba")(**SMALL["simba"]).compile(program(), task(tmp_path))
+    assert all(predictor.lm is None for predictor in found.program.predictors())
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_workers_are_passed(tmp_path: Path) -> None:
+    """DSPy's default is 8 threads, or 1 for bootstrapping, whatever was asked for."""
+    seen: list[int] = []
+    lock, now = threading.Lock(), [0]
+
+    def script(asked: Asked) -> Any:
+        with lock:
+            now[0] += 1
+            seen.append(now[0])
+        time.sleep(0.005)
+        with lock:
+            now[0] -= 1
+        return even_towns(asked)
+
+    for workers in (1, 3):
+        seen.clear()
+        OPTIMIZERS.get("random_search")(candidates=1).compile(
+            program(), task(tmp_path, scripted(script), workers=workers)
+        )
+        assert max(seen) == workers
+
+
+def test_stragglers_are_not_asked_twice(tmp_path: Path) -> None:
+    original = dspy_evaluate.ParallelExecutor
+    with tamed(tmp_path / "log"):
+        assert dspy_evaluate.ParallelExecutor(num_threads=2).timeout == 0
+        assert dspy.predict.parallel.ParallelExecutor(timeout=7).timeout == 0
+    assert dspy_evaluate.ParallelExecutor is original
+
+
+def test_the_teacher_answers_training_questions_for_every_role(tmp_path: Path) -> None:
+    teacher, student = scripted(name="teacher"), scripted(name="student")
+    role = scripted(name="role")
+    with dspy.context(**{ROLE_LMS_KEY: {"answer": role}}), open_ledger() as ledger:
+        OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path, student, teacher=teacher))
+    assert {call.model for call in ledger.calls} == {teacher.model}
+    assert not role.asked
+    assert not student.asked
+
+
+def test_the_prompt_model_alone_writes_instructions(tmp_path: Path) -> None:
+    writer, student = scripted(name="writer"), scripted(name="student")
+    for name in ("mipro", "copro", "gepa", "infer_rules"):
+        OPTIMIZERS.get(name)(**SMALL[name]).compile(
+            program(), task(tmp_path, student, prompt_lm=writer)
+        )
+    assert writer.asked
+    assert not [asked for asked in writer.asked if asked.signature == "AnswerFromContext"]
+    assert {asked.signature for asked in student.asked} == {"AnswerFromContext"}
+
+
+def test_settings_of_the_caller_are_restored(tmp_path: Path) -> None:
+    before = dict(dspy.settings.config)
+    OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path))
+    assert dict(dspy.settings.config) == before
+    assert dspy.settings.get(SIDE_KEY) is None
+    assert NEVER > 10**8
+
+
+# -- GEPA's feedback -------------------------------------------------------------------------------
+
+
+def passages(*titles: str) -> list[Passage]:
+    return [Passage(title, title, f"{title} is a place.") for title in titles]
+
+
+@pytest.mark.parametrize(
+    ("answer", "titles", "words"),
+    [
+        ("Ann 3", ["Town 3"], "Right"),
+        ("", ["Town 3"], "No answer was given"),
+        ("The mayor is Ann 3 of Town 3", ["Town 3", "River 3"], "Wrong form"),
+        ("Ann", ["Town 3"], "Nearly right"),
+        ("Bob", ["Town 3"], "Missed hop: no search found the passage 'River 3'"),
+        ("Bob", ["Town 3"], "What is Town 3?"),
+        ("Bob", ["Town 3", "River 3"], "Unsupported claim: 'Bob'"),
+        ("place", ["Town 3", "River 3"], "they were misread"),
+    ],
+)
+def test_feedback_names_what_went_wrong(answer: str, titles: list[str], words: str) -> None:
+    prediction = said(answer, passages=passages(*titles))
+    score = make_scorer("f1")(EXAMPLES[3], prediction)
+    assert words in feedback(EXAMPLES[3], prediction, score)
+
+
+def test_feedback_on_yes_or_no_and_on_unreadable_replies() -> None:
+    example = dspy.Example(question="Is it?", answers=["yes"])
+    assert "yes-or-no question" in feedback(example, said("It is so"), 0.0)
+    assert "yes-or-no" not in feedback(example, said("no"), 0.0)
+    assert "2 replies could not be read" in feedback(
+        example, said("no", counts={"parse_fallback": 2}), 0.0
+    )
+
+
+def test_gepa_metric_takes_five_arguments_and_keeps_the_score() -> None:
+    metric = feedback_metric(make_scorer("f1"), TRAIN)
+    [example] = for_optimizer(EXAMPLES[3:4])
+    prediction = said("Bob", passages=passages("Town 3"))
+    whole = metric(example, prediction, [], "answer", [])
+    assert whole.score == metric(example, prediction).score == 0.0
+    assert "River 3" in whole.feedback
+
+
+def test_gepa_feedback_reaches_the_prompt_model(tmp_path: Path) -> None:
+    writer = scripted(name="writer")
+    OPTIMIZERS.get("gepa")(runs=25).compile(program(), task(tmp_path, prompt_lm=writer))
+    assert any("Missed hop" in asked.prompt for asked in writer.asked)
+
+
+def test_a_better_instruction_is_found(tmp_path: Path) -> None:
+    """The LM answers odd towns only when it is told to be careful."""
+
+    def script(asked: Asked) -> dict[str, Any]:
+        reply = plausible(asked)
+        known = town(asked) % 2 == 0 or "Be careful" in asked.prompt
+        if "answer" in reply:
+            reply["answer"] = f"Ann {town(asked)}" if known else "somebody else"
+        return {k: "Be careful." if "instruction" in k else v for k, v in reply.items()}
+
+    for name in ("mipro", "copro", "gepa"):
+        lm = ScriptedLM(script)
+        found = OPTIMIZERS.get(name)(**SMALL[name]).compile(program(), task(tmp_path, lm))
+        assert "Be careful" in found.program.predictors()[0].signature.instructions, name
+        assert measure(found.program, VAL, task(tmp_path, lm)).mean == 1.0
+    assert len(corpus()) == len(EXAMPLES)

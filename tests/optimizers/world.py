@@ -1,0 +1,118 @@
+"""A small world to compile in: towns with mayors, and a scripted LM that knows some of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench.data.base import make_example
+from ragbench.optimizers.base import Task
+from ragbench.optimizers.scoring import make_scorer
+from ragbench.programs import PROGRAMS
+from ragbench.programs.base import RAGProgram
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.bm25 import BM25
+from tests.fakes import Asked, ScriptedLM, plausible
+
+N = 16
+
+EXAMPLES = [
+    make_example(
+        qid=f"q{i}",
+        question=f"Who is the mayor of Town {i}?",
+        answers=[f"Ann {i}"],
+        support=[(f"Town {i}", 1), (f"River {i}", 0)],
+        decomposition=[{"question": f"What is Town {i}?", "answer": "a town"}],
+        qtype="bridge",
+        context=[f"gold passage {i}"],
+    )
+    for i in range(N)
+]
+TRAIN, VAL = EXAMPLES[:10], EXAMPLES[10:]
+
+
+def corpus() -> Corpus:
+    filler = "Nothing else is known about the place. " * 20
+    return Corpus(
+        tuple(
+            Passage(
+                f"p{i}", f"Town {i}", f"Town {i} lies on River {i}. Its mayor is Ann {i}. {filler}"
+            )
+            for i in range(N)
+        )
+    )
+
+
+def program(name: str = "vanilla", **knobs: Any) -> RAGProgram:
+    return PROGRAMS.get(name)(BM25(corpus()), **knobs)
+
+
+def town(asked: Asked) -> int:
+    found = re.findall(r"mayor of Town (\d+)", asked.inputs.get("question", "") or asked.prompt)
+    return int(found[-1]) if found else -1
+
+
+def even_towns(asked: Asked) -> dict[str, Any]:
+    """Right for towns of even number; every instruction asked for is a new one."""
+    reply = plausible(asked)
+    number = town(asked)
+    if "answer" in reply:
+        reply["answer"] = f"Ann {number}" if number % 2 == 0 else "somebody else"
+    for name in reply:
+        if "instruction" in name or "rules" in name:
+            reply[name] = f"Answer in style {asked.number}."
+    return reply
+
+
+def scripted(script: Any = even_towns, **settings: Any) -> ScriptedLM:
+    return ScriptedLM(script, **settings)
+
+
+def task(folder: Path, lm: dspy.LM | None = None, **fields: Any) -> Task:
+    given: dict[str, Any] = {
+        "train": TRAIN,
+        "val": VAL,
+        "scorer": make_scorer("f1"),
+        "lm": lm or scripted(),
+        "log_folder": folder,
+        "workers": 2,
+    }
+    return Task(**{**given, **fields})
+
+
+@contextmanager
+def counted_runs(cls: type[RAGProgram]) -> Iterator[Counter[str]]:
+    """Counts the runs of a program class inside the block."""
+    runs: Counter[str] = Counter()
+    original = cls.forward
+
+    def forward(self: RAGProgram, question: str) -> dspy.Prediction:
+        runs["all"] += 1
+        return original(self, question)
+
+    cls.forward = forward  # type: ignore[method-assign]
+    try:
+        yield runs
+    finally:
+        cls.forward = original  # type: ignore[method-assign]
+
+
+#: Small settings of each optimizer, so that a test takes seconds.
+SMALL: dict[str, dict[str, Any]] = {
+    "bootstrap": {},
+    "copro": {"breadth": 2, "depth": 2},
+    "gepa": {"runs": 25},
+    "infer_rules": {"candidates": 2},
+    "knn": {},
+    "labeled": {},
+    "mipro": {"candidates": 4, "instructions": 2, "trials": 4},
+    "optuna": {"trials": 3},
+    "random_search": {"candidates": 2},
+    "simba": {"minibatch": 4, "candidates": 2, "steps": 2},
+}
