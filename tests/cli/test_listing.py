@@ -1,0 +1,56 @@
+"""`list`, `show` and `--help` work for everything there is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.cli.test_mistakes import run
+
+from ragbench.cli.main import COMMANDS
+from ragbench.programs import PROGRAMS
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize(
+    "kind", ["programs", "retrievers", "optimizers", "metrics", "datasets", "configs"]
+)
+def test_list_has_one_line_each(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    code, out, _ = run(capsys, "list", kind)
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) >= 2
+    assert all(len(line.split("  ", 1)) == 2 for line in lines)
+
+
+@pytest.mark.parametrize("name", PROGRAMS.names())
+def test_show_program_tells_knobs_variants_roles(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, _ = run(capsys, "show", "program", name)
+    assert code == 0
+    assert "LM calls per question" in out
+    for knob in PROGRAMS.get(name).Knobs.model_fields:
+        assert knob in out
+    for variant in PROGRAMS.get(name).variants:
+        assert f"variant {variant}" in out
+    assert "role " in out
+
+
+def test_help_imports_neither_dspy_nor_numpy() -> None:
+    code = (
+        "import sys; sys.argv = ['ragbench', '--help']\n"
+        "from ragbench.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'dspy', 'numpy', 'pydantic', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,107 @@
+"""A user's mistake is one line that names the value and the cure, and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragbench.cli.main import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `ragbench ARGS`, in this process."""
+    before, sys.argv = sys.argv, ["ragbench", *args]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main()
+    finally:
+        sys.argv = before
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GROQ_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("eval --program ircott", "did you mean ircot"),
+        ("eval --set max_stepz=3", "did you mean max_steps"),
+        ("eval --set max_steps=0", "max_steps=0 is not allowed; give int >= 1 and <= 50"),
+        ("eval --set max_steps=abc", "max_steps='abc'"),
+        ("eval --set variant=sed", "did you mean seed"),
+        ("eval --set oops", "not of the form name=value"),
+        ("eval --k 0", "k=0"),
+        ("eval --dataset hotpot", "did you mean hotpotqa"),
+        ("eval --dataset hotpotqa", "--data-file"),
+        ("eval --dataset hotpotqa --data-file nope.json", "no such file"),
+        ("eval --split dev", "train | validation | test"),
+        ("eval --limt 3", "--limit"),
+        ("eval --retriever bm26", "did you mean bm25"),
+        ("eval --retriever-set k1=-1", "k1=-1"),
+        ("eval --adapter yaml", "auto | json | chat | xml"),
+        ("eval --lm nonsense", "malformed LM spec"),
+        ("eval --lm local:qwen9", "qwen2.5-coder-0.5b"),
+        ("eval --lm local:/nope.gguf", "no GGUF file"),
+        ("eval --lm openai/gpt-4o-mini", "OPENAI_API_KEY"),
+        ("eval --lm anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+        ("eval --lm openai/x --api-base http://127.0.0.1:9", "cannot reach"),
+        ("eval --lm-for plan=local --program vanilla", "no role of vanilla named 'plan'"),
+        ("eval --compiled nowhere", "sidecar.json"),
+        ("eval --config nowhere", "no config 'nowhere'"),
+        ("evl", "did you mean eval"),
+        ("list things", "programs"),
+        ("show program ircott", "did you mean ircot"),
+        ("summarize nowhere", "not a run folder"),
+        ("compare nowhere elsewhere", "not a run folder"),
+    ],
+)
+def test_mistake_is_one_line_with_the_cure(
+    capsys: pytest.CaptureFixture[str], args: str, expected: str
+) -> None:
+    code, out, err = run(capsys, *args.split())
+    lines = [line for line in err.splitlines() if line]
+    assert code == 2
+    assert out == ""
+    assert len(lines) == 1, err
+    assert lines[0].startswith("error: ")
+    assert expected in lines[0]
+
+
+def test_malformed_data_names_record_and_field(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    good = {
+        "_id": "a", "question": "Who?", "answer": "Me", "type": "bridge", "level": "easy",
+        "supporting_facts": [["T", 0]], "context": [["T", ["One.", "Two."]]],
+    }  # fmt: skip
+    bad = {**good, "_id": "b", "answer": 7}
+    (tmp_path / "bad.json").write_text(json.dumps([good, bad]))
+    code, _, err = run(capsys, "eval", "--dataset", "hotpotqa", "--data-file", "bad.json")
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert "bad.json" in err
+    assert "answer" in err
+    assert "b" in err
+
+
+def test_mistake_leaves_no_run_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(capsys, "eval", "--set", "max_steps=0")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_control_characters_of_a_value_do_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = run(capsys, "eval", "--program", "x\x1b[31m\ny")
+    assert code == 2
+    assert "\x1b" not in err
+    assert len(err.splitlines()) == 1
