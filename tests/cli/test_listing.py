@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.test_mistakes import run
 
 from ragbench.cli.main import COMMANDS
 from ragbench.programs import PROGRAMS
+from tests.cli.test_mistakes import run
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
