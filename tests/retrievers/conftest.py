@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +34,13 @@ class WordEmbedder(Embedder):
 
     @staticmethod
     def _vector(text: str) -> np.ndarray:
-        vector = np.zeros(32)
-        for word in text.lower().split():
-            rng = np.random.default_rng(zlib.crc32(word.encode("utf-8", "replace")))
-            vector += rng.standard_normal(32)
-        return vector
+        words = Counter(text.lower().split())
+        return sum((n * _word_vector(word) for word, n in words.items()), np.zeros(32))
+
+
+@cache
+def _word_vector(word: str) -> np.ndarray:
+    return np.random.default_rng(zlib.crc32(word.encode("utf-8", "replace"))).standard_normal(32)
 
 
 @pytest.fixture(autouse=True)

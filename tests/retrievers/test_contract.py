@@ -1,0 +1,107 @@
+"""What every registered retriever owes: hostile corpora, threads, copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ragbench.retrievers import RETRIEVERS, Corpus, Retriever, make_retriever
+from ragbench.retrievers.base import Passage
+from ragbench.retrievers.store import IndexStore
+from tests.retrievers.conftest import make_corpus, random_texts
+
+#: maxsim needs a model's token vectors; the reranker has tests of its own.
+SPECS = [f"{name}(reranker=none)" if name == "rerank" else name for name in RETRIEVERS.names()]
+
+HOSTILE: dict[str, list[str]] = {
+    "empty": [],
+    "one passage": ["the only words here"],
+    "all identical": ["the same words"] * 40,
+    "empty texts": ["", "", "words", ""],
+    "nothing but empty texts": ["", "", ""],
+    "one megabyte": ["words " * 180_000, "other words"],
+    "no letters": ["!!! ... ???", "--- 💥 ---", "\n\t "],
+    "stop words alone": ["the of and", "to be or not"],
+    "mixed scripts": ["words Ελλάδα 東京 القاهرة Москва", "İstanbul ß ﬁ", "e\u0301 é"],
+    "lone surrogate": ["words \ud800 here", "fine"],
+}
+QUERIES = ["words", "東京", "", "   ", "the", "zzzz unknown", "!!!", "\ud800", "words " * 5000]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("texts", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "stored"])
+def test_hostile_corpora(spec: str, texts: list[str], stored: bool, store: IndexStore) -> None:
+    corpus = make_corpus(texts, title=lambda i: "")
+    for k in (0, 1, 3, len(texts) + 5):
+        retriever = make_retriever(spec, corpus).build(store if stored else None)
+        many = retriever.search_many(QUERIES, k=k)
+        for query, hits in zip(QUERIES, many, strict=True):
+            _check(hits, corpus, k)
+            assert hits == retriever.search(query, k=k)
+            if not query.strip():
+                assert hits == []
+
+
+def _check(hits: list[Passage], corpus: Corpus, k: int) -> None:
+    assert len(hits) <= min(k, len(corpus))
+    assert len({hit.pid for hit in hits}) == len(hits)
+    positions = [corpus.positions[hit.pid] for hit in hits]
+    ranked = [(-hit.score, position) for hit, position in zip(hits, positions, strict=True)]
+    assert ranked == sorted(ranked)
+    assert all(corpus[i].text == hit.text for i, hit in zip(positions, hits, strict=True))
+
+
+@pytest.mark.parametrize("spec", ["bm25", "rank_bm25"])
+def test_sparse_search_never_pads(spec: str) -> None:
+    retriever = make_retriever(spec, make_corpus(["cat", "dog", ""], title=lambda i: ""))
+    assert [hit.pid for hit in retriever.search("cat", k=3)] == ["p0"]
+    assert retriever.search("unknown", k=3) == []
+
+
+def test_many_passages_with_the_same_title() -> None:
+    corpus = make_corpus((f"n{i}" for i in range(100_000)), title=lambda i: "Same")
+    retriever = make_retriever("bm25", corpus)
+    assert [hit.pid for hit in retriever.search("same", k=3)] == ["p0", "p1", "p2"]
+    assert [hit.pid for hit in retriever.search("same n77777", k=2)] == ["p77777", "p0"]
+
+
+@pytest.mark.parametrize("spec", [*SPECS, "bm25(engine=numba)", "hybrid(fusion=minmax)"])
+def test_sixteen_threads_find_what_one_does(spec: str) -> None:
+    corpus = make_corpus(random_texts(200, seed=21))
+    queries = random_texts(60, seed=22, length=5)
+    alone = [make_retriever(spec, corpus).search(query, k=8) for query in queries]
+    shared = make_retriever(spec, corpus)  # not built: the threads race for that too
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(lambda query: shared.search(query, k=8), queries * 3))
+    assert together == alone * 3
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_copies_are_the_same_object(spec: str) -> None:
+    retriever = make_retriever(spec, make_corpus(["a"]))
+    assert copy.deepcopy(retriever) is retriever
+    assert copy.deepcopy({"r": [retriever]})["r"][0] is retriever
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_restricting_searches_those_passages_alone(spec: str) -> None:
+    corpus = make_corpus(random_texts(60, seed=31))
+    whole: Retriever = make_retriever(spec, corpus)
+    small = whole.restrict([5, 9, 2])
+    hits = small.search("w0 w1 w2 w3", k=10)
+    assert {hit.pid for hit in hits} <= {"p5", "p9", "p2"}
+    direct = make_retriever(spec, corpus.subset([5, 9, 2])).search("w0 w1 w2 w3", k=10)
+    assert [(h.pid, h.score) for h in hits] == [
+        (h.pid, pytest.approx(h.score, abs=1e-6)) for h in direct
+    ]
+
+
+def test_passages_are_frozen_and_pickle() -> None:
+    passage = Passage("p", "T", "x", ("x",), 1.0)
+    assert pickle.loads(pickle.dumps(passage)) == passage
+    assert passage.scored(2.0) == Passage("p", "T", "x", ("x",), 2.0)
+    assert (str(passage), str(Passage("p", "", "x"))) == ("T | x", "x")
