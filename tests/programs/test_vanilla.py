@@ -1,0 +1,47 @@
+"""The two baselines of one call."""
+
+from __future__ import annotations
+
+from ragbench.programs.direct import DirectRAG
+from ragbench.programs.vanilla import VanillaRAG
+from tests.programs.shelf import converse, shelf
+
+QUESTION = "Who wrote Salt Road?"
+
+
+def test_vanilla_searches_with_the_question_and_reads_numbered_passages() -> None:
+    prediction, lm, ledger = converse(
+        VanillaRAG(shelf(), k=2), QUESTION, AnswerFromContext=[{"answer": " Orla Venn "}]
+    )
+    assert prediction.answer == "Orla Venn"
+    assert prediction.stop_reason == "answered"
+    assert [(s.query, s.k) for s in prediction.searches] == [(QUESTION, 2)]
+    assert len(prediction.passages) == 2
+    assert "[2] Salt Road | Salt Road is a novel" in lm.asked[0].inputs["context"]
+    assert ledger.path.calls == 1
+
+
+def test_vanilla_with_reader_cot_reasons_first() -> None:
+    prediction, lm, _ = converse(
+        VanillaRAG(shelf(), reader="cot"), QUESTION, AnswerFromContext=[{"answer": "Orla Venn"}]
+    )
+    assert list(lm.asked[0].fields) == ["reasoning", "answer"]
+    assert prediction.steps[0].thought == "because"
+
+
+def test_vanilla_shows_no_more_passages_than_fit() -> None:
+    _, lm, _ = converse(
+        VanillaRAG(shelf(), context_tokens=100, k=5),
+        "Salt Road Harwick Eastmere town",
+        AnswerFromContext=[{"answer": "x"}],
+    )
+    assert len(lm.asked[0].inputs["context"]) <= 4 * 100 + 60
+
+
+def test_direct_never_searches() -> None:
+    prediction, lm, _ = converse(
+        DirectRAG(shelf()), QUESTION, DirectAnswer=[{"answer": "Orla Venn"}]
+    )
+    assert prediction.answer == "Orla Venn"
+    assert prediction.searches == []
+    assert "context" not in lm.asked[0].inputs
