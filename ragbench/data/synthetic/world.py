@@ -207,7 +207,7 @@ class _Builder:
         person = Entity("person", f"{given} {surname}")
         middle = self.dice.pick(GIVEN[sex])
         person.aliases = [f"{given} {middle} {surname}"]
-        person.details = {"sex": sex, "given": given, "trade": trade}
+        person.details = {"sex": sex, "trade": trade}
         person.details["people"] = self.country.details["people"]
         person.facts["birthdate"] = self._date(born)
         person.facts["birthplace"] = self.dice.pick(self.towns)
