@@ -1,0 +1,66 @@
+"""The local sentence model, where its bytes are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragbench.errors import ConfigError, ModelError
+from ragbench.ledger import open_ledger
+from ragbench.lms.store import is_installed, paths
+from ragbench.retrievers.embedders import make_embedder
+from ragbench.retrievers.embedders.local import LocalEmbedder
+
+needs_model = pytest.mark.skipif(
+    not is_installed("minilm-int8"), reason="needs `ragbench models pull minilm-int8`"
+)
+
+
+@needs_model
+def test_vectors_do_not_depend_on_neighbours_or_order() -> None:
+    embedder = make_embedder("local")
+    texts = ["short", "a much longer text about Bergen and rain " * 5, "", "x \ud800", "東京"]
+    together = embedder.embed(texts)
+    assert together.shape == (5, 384)
+    assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(5), abs=1e-5)
+    alone = np.concatenate([embedder.embed([text]) for text in texts])
+    assert together == pytest.approx(alone, abs=1e-5)
+    assert embedder.embed(texts[::-1])[::-1] == pytest.approx(together, abs=1e-5)
+
+
+@needs_model
+def test_known_cosines() -> None:
+    """The order of similarity that the model is known for."""
+    a, b, c = make_embedder("local").embed(
+        ["A man is eating food.", "A man eats a piece of bread.", "A plane is taking off."]
+    )
+    assert a @ b > 0.6 > 0.2 > a @ c
+
+
+@needs_model
+def test_long_texts_are_cut_at_256_tokens() -> None:
+    embedder = make_embedder("local")
+    with open_ledger() as ledger:
+        embedder.embed(["word " * 100_000])
+    assert ledger.calls[0].prompt_tokens == 256
+    assert ledger.calls[0].cost_usd == 0.0
+
+
+@needs_model
+def test_a_folder_holds_a_model_of_ones_own(tmp_path: Path) -> None:
+    for name in ("model.onnx", "tokenizer.json"):
+        (tmp_path / name).symlink_to(paths("minilm-int8")["model"].parent / name)
+    own = LocalEmbedder(str(tmp_path))
+    assert np.array_equal(own.embed(["x"]), make_embedder("local").embed(["x"]))
+
+
+def test_specs_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="give local"):
+        make_embedder("minilm")
+    with pytest.raises(ModelError, match=r"must hold model\.onnx"):
+        make_embedder(f"local:{tmp_path}/none")
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
+    with pytest.raises(ConfigError, match="pip install sentence-transformers"):
+        make_embedder("st:some/model")

@@ -1,0 +1,189 @@
+"""The OpenAI-compatible embedder over a real client and a server on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.ledger import open_ledger
+from ragbench.retrievers.embedders import make_embedder
+from ragbench.retrievers.embedders import openai as module
+from ragbench.retrievers.embedders.cache import Kept, VectorCache
+from ragbench.retrievers.embedders.openai import OpenAIEmbedder
+from tests.retrievers.wire import Wire, serving
+
+
+def vector(text: str) -> list[float]:
+    return [float(len(text)), 1.0, float(text.count("a"))]
+
+
+def embeddings(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    assert path == "/v1/embeddings"
+    rows = [{"index": i, "embedding": vector(t)} for i, t in enumerate(body["input"])]
+    usage = {"prompt_tokens": sum(len(t) for t in body["input"]), "total_tokens": 0}
+    return 200, {"data": rows[::-1], "model": body["model"], "usage": usage}
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with serving(embeddings) as found:
+        yield found
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[VectorCache]:
+    found = VectorCache(tmp_path / "vectors.sqlite")
+    yield found
+    found.close()
+
+
+def make(wire: Wire, cache: VectorCache, model: str = "small") -> OpenAIEmbedder:
+    return OpenAIEmbedder(model, api_base=wire.address, cache=cache)
+
+
+def test_vectors_are_the_servers_in_order_and_of_unit_length(
+    wire: Wire, cache: VectorCache
+) -> None:
+    texts = ["banana", "x", "aa"]
+    got = make(wire, cache).embed(texts)
+    expected = np.array([vector(t) for t in texts])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert got == pytest.approx(expected, abs=1e-6)
+    assert got.dtype == np.float32
+
+
+def test_texts_are_batched_and_repeats_sent_once(
+    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BATCH_TEXTS", 4)
+    told: list[tuple[int, int]] = []
+    texts = [f"text {i}" for i in range(10)] + ["text 3"]
+    make(wire, cache).embed(texts, lambda done, total: told.append((done, total)))
+    assert [len(body["input"]) for body in wire.requests] == [4, 4, 2]
+    assert told[-1] == (11, 11)
+
+
+def test_long_texts_are_cut_and_batches_bounded(
+    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TEXT_CHARACTERS", 10)
+    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 25)
+    make(wire, cache).embed(["b" * 99, "c" * 99, "d" * 99, ""])
+    assert [body["input"] for body in wire.requests] == [["b" * 10, "c" * 10], ["d" * 10, " "]]
+
+
+def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: VectorCache) -> None:
+    with open_ledger() as first:
+        vectors = make(wire, cache).embed(["one", "three"])
+    with open_ledger() as again:
+        assert np.array_equal(make(wire, cache).embed(["one", "three"]), vectors)
+    assert len(wire.requests) == 1
+    assert first.as_if.prompt_tokens == again.as_if.prompt_tokens == 8
+    assert (first.as_if.calls, first.as_if.cost_usd) == (again.as_if.calls, again.as_if.cost_usd)
+    assert again.as_if.latency_s == pytest.approx(first.as_if.latency_s)
+    assert (first.billed.calls, again.billed.calls) == (1, 0)
+
+
+def test_the_cache_knows_models_and_servers_apart(wire: Wire, cache: VectorCache) -> None:
+    make(wire, cache, "small").embed(["one"])
+    make(wire, cache, "large").embed(["one"])
+    assert len(wire.requests) == 2
+    assert "127.0.0.1" in make(wire, cache).identity
+
+
+def test_price_by_the_map_unknown_elsewhere(
+    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", wire.address)
+    embedder = OpenAIEmbedder("text-embedding-3-small", cache=cache)
+    with open_ledger() as ledger:
+        embedder.embed(["a" * 1000])
+    assert ledger.as_if.cost_usd == pytest.approx(1000 * 0.02 / 1e6)
+    with open_ledger() as ledger:
+        make(wire, cache).embed(["new"])
+    assert ledger.as_if.cost_usd is None
+
+
+def test_openais_key_is_not_sent_to_another_server(
+    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    make(wire, cache).embed(["x"])
+    monkeypatch.setenv(module.KEY_VARIABLE, "theirs")
+    make(wire, cache).embed(["y"])
+    assert wire.keys == ["Bearer none", "Bearer theirs"]
+
+
+def test_a_busy_server_is_asked_again(cache: VectorCache) -> None:
+    answers = [429, 503, 200]
+
+    def busy(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        status = answers.pop(0)
+        return embeddings(path, body) if status == 200 else (status, {"error": {"message": "no"}})
+
+    with serving(busy) as wire, open_ledger() as ledger:
+        make(wire, cache).embed(["x"])
+    assert [call.attempts for call in ledger.calls] == [3]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(401, "refused the key"), (404, "no embedding model 'small'")]
+)
+def test_what_the_user_can_mend_is_one_line(status: int, message: str, cache: VectorCache) -> None:
+    def refuse(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return status, {"error": {"message": "no"}}
+
+    with (
+        serving(refuse) as wire,
+        open_ledger() as ledger,
+        pytest.raises(LMSetupError, match=message),
+    ):
+        make(wire, cache).embed(["x"])
+    assert ledger.calls[0].error is not None
+    assert ledger.as_if.failed == 1
+
+
+def test_a_server_that_miscounts_is_refused(cache: VectorCache) -> None:
+    def short(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        status, reply = embeddings(path, body)
+        return status, {**reply, "data": reply["data"][:1]}
+
+    with serving(short) as wire, pytest.raises(LMSetupError, match="1 vectors for 2 texts"):
+        make(wire, cache).embed(["x", "y"])
+
+
+def test_a_missing_key_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(LMSetupError, match=r"OPENAI_API_KEY.*embedder=local"):
+        make_embedder("openai/text-embedding-3-small")
+
+
+def test_requests_are_held_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    slept: list[float] = []
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    gate = module._Gate(120)
+    for _ in range(3):
+        gate.wait()
+    assert slept == pytest.approx([0, 0.5, 1.0])
+
+
+def test_the_cache_keeps_bytes_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    row = np.array([0.1, -2.5, 3e-8], dtype=np.float32)
+    first = VectorCache(path)
+    first.put("m", {f"t{i}": Kept(row * i, i, 0.5, 0.1) for i in range(1200)})
+    first.close()
+    second = VectorCache(path)
+    found = second.get("m", [f"t{i}" for i in range(1300)])
+    second.close()
+    assert len(found) == 1200
+    assert np.array_equal(found["t7"].vector, row * 7)
+    assert found["t7"][1:] == (7, 0.5, 0.1)

@@ -1,0 +1,136 @@
+"""Reranking by each kind of reranker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.errors import ConfigError, LMSetupError, ModelError
+from ragbench.ledger import open_ledger
+from ragbench.lms.store import is_installed
+from ragbench.retrievers import make_retriever
+from ragbench.retrievers.rerankers import make_reranker
+from ragbench.retrievers.rerankers import maxsim as maxsim_module
+from ragbench.retrievers.rerankers.http import HTTPReranker
+from tests.fakes import Asked, Reply, ScriptedLM
+from tests.retrievers.conftest import make_corpus
+from tests.retrievers.wire import serving
+
+needs_model = pytest.mark.skipif(
+    not is_installed("minilm-int8"), reason="needs `ragbench models pull minilm-int8`"
+)
+CORPUS = make_corpus(["cat one", "cat two", "cat three", "dog"], title=lambda i: "")
+
+
+def test_off_is_the_inner_retriever() -> None:
+    off = make_retriever("rerank", CORPUS, inner="bm25", reranker="none")
+    assert off.search("cat", k=2) == make_retriever("bm25", CORPUS).search("cat", k=2)
+    with open_ledger() as ledger:
+        off.search_many(["cat"], k=2)
+    assert ledger.calls == []
+
+
+def scores_by_length(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    assert path == "/v1/rerank"
+    rows = [{"index": i, "relevance_score": len(d)} for i, d in enumerate(body["documents"])]
+    return 200, {"results": rows[::-1], "usage": {"total_tokens": 12}}
+
+
+def test_an_endpoint_reorders_and_is_counted() -> None:
+    with serving(scores_by_length) as wire, open_ledger() as ledger:
+        settings = {"inner": "bm25", "reranker": wire.address, "model": "r1"}
+        retriever = make_retriever("rerank", CORPUS, **settings)
+        found = retriever.search("cat", k=2)
+        assert retriever.search_many(["cat", "dog"], k=2)[0] == found
+    assert [(p.pid, p.score) for p in found] == [("p2", 9.0), ("p0", 7.0)]  # ties by position
+    assert wire.requests[0]["model"] == "r1"
+    assert [(c.kind, c.prompt_tokens, c.cost_usd) for c in ledger.calls[:1]] == [
+        ("rerank", 12, None)
+    ]
+
+
+def test_no_candidates_no_call() -> None:
+    with serving(scores_by_length) as wire:
+        retriever = make_retriever("rerank", CORPUS, inner="bm25", reranker=wire.address)
+        assert retriever.search("unknown", k=3) == []
+    assert wire.requests == []
+
+
+def test_an_endpoint_that_answers_otherwise_is_refused() -> None:
+    def other(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        return 200, {"results": [{"index": 0, "score": 1}]}
+
+    with serving(other) as wire, open_ledger() as ledger:
+        reranker = HTTPReranker(wire.address)
+        with pytest.raises(LMSetupError, match="relevance_score"):
+            reranker.score("q", list(CORPUS))
+    assert ledger.as_if.failed == 1
+
+
+def _ranking(reply: Reply) -> ScriptedLM:
+    def script(asked: Asked) -> Reply:
+        assert asked.signature == "RankPassages"
+        return reply
+
+    return ScriptedLM(script)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ({"ranking": [3, 1, 2]}, ["p2", "p0", "p1"]),
+        ({"ranking": [2, 2, 9, 0]}, ["p1", "p0", "p2"]),
+        ({"ranking": []}, ["p0", "p1", "p2"]),
+        ("no ranking at all", ["p0", "p1", "p2"]),
+    ],
+)
+def test_the_lm_orders_what_it_names_first(reply: Reply, expected: list[str]) -> None:
+    retriever = make_retriever("rerank", CORPUS, inner="bm25", reranker="lm")
+    with dspy.context(lm=_ranking(reply)), open_ledger() as ledger:
+        found = retriever.search("cat", k=3)
+    assert [p.pid for p in found] == expected
+    assert found[0].score == 1.0
+    assert {call.signature for call in ledger.calls} == {"RankPassages"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        ("maxism", ConfigError, "give none, maxsim"),
+        ("cross-encoder:some/model", ConfigError, "pip install"),
+        ("cross-encoder:/nowhere", ModelError, "must hold model.onnx"),
+    ],
+)
+def test_specs_that_cannot_be_had(
+    spec: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
+    with pytest.raises(error, match=message):
+        make_reranker(spec)
+
+
+@needs_model
+def test_maxsim_prefers_the_passage_that_says_it() -> None:
+    texts = ["Bananas are yellow.", "Paris is the capital of France.", "It rains in Bergen."]
+    corpus = make_corpus(texts, title=lambda i: "")
+    retriever = make_retriever("rerank", corpus, inner="dense", reranker="maxsim")
+    with open_ledger() as ledger:
+        found = retriever.search("What is the French capital?", k=3)
+        again = retriever.search("What is the French capital?", k=3)
+    assert found[0].pid == "p1"
+    assert found == again
+    reranks = [call for call in ledger.calls if call.kind == "rerank"]
+    assert len(reranks) == 2
+    assert reranks[0].prompt_tokens == reranks[1].prompt_tokens > 0
+
+
+@needs_model
+def test_maxsim_keeps_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maxsim_module.MaxSim, "_KEPT", 2)
+    reranker = maxsim_module.MaxSim()
+    first = reranker.score("cat", list(CORPUS))
+    assert len(reranker._kept) == 2
+    assert reranker.score("cat", list(CORPUS)) == pytest.approx(first, abs=1e-3)
+    assert reranker.score("", [CORPUS[0]]) == [-1.0]

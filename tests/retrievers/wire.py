@@ -1,0 +1,57 @@
+"""A server on this machine that answers as a test's function says; nothing else is mocked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+#: Path and body of a request -> status and body of the answer.
+Answer = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
+
+
+@dataclass
+class Wire:
+    """The running server: its address, and the requests it got."""
+
+    address: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[Wire]:
+    """Serve `answer` while the block runs."""
+    wire = Wire("")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            wire.requests.append(body)
+            wire.keys.append(self.headers["Authorization"])
+            status, reply = answer(self.path, body)
+            data = json.dumps(reply).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("retry-after-ms", "1")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    wire.address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield wire
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
