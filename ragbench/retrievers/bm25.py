@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +87,17 @@ class BM25(Retriever):
         engine = "numba" if self._use_numba else "numpy"
         words = len(self._index.vocab_dict) if self._index is not None else 0
         return {"engine": engine, "words": words}
+
+    @property
+    def vocabulary(self) -> Collection[str]:
+        """The words of the corpus."""
+        self.build()
+        return self._index.vocab_dict if self._index is not None else ()
+
+    def postings(self, word: str) -> npt.NDArray[np.int32]:
+        """Positions of the passages that hold `word`, ascending; `word` is of the vocabulary."""
+        term = self._index.vocab_dict[word]
+        return self._indices[self._indptr[term] : self._indptr[term + 1]]
 
     def _choose_engine(self) -> bool:
         if self.settings.engine == "numba" and not topk.has_numba():

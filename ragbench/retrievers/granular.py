@@ -1,0 +1,182 @@
+"""One corpus at three grains, as A-RAG searches it (Du et al. 2026): keyword, sentence, chunk.
+
+Keyword search counts substrings, without regard to case; semantic search compares the query with
+single sentences and scores a chunk by its best one; reading gives a whole chunk. The words of the
+corpus prefilter keyword search, which is why it does not read every chunk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragbench.errors import DataError
+from ragbench.retrievers.base import Corpus, Passage, Progress
+from ragbench.retrievers.bm25 import BM25
+from ragbench.retrievers.dense import Dense
+
+if TYPE_CHECKING:
+    from ragbench.retrievers.store import IndexStore
+
+_WORD = re.compile(r"\w+")
+_SHOWN = 5  # matching sentences shown per chunk
+_PER_CHUNK = 3  # sentences searched per chunk wanted
+_MIN_SENTENCE = 11  # characters; A-RAG drops shorter pieces
+
+
+@dataclass(frozen=True)
+class Match:
+    """A chunk that was found, with its score, and the sentences that matched, in text order."""
+
+    passage: Passage
+    sentences: tuple[str, ...]
+
+
+class GranularIndex:
+    """Keyword, sentence and chunk access to `corpus`. Thread-safe."""
+
+    def __init__(self, corpus: Corpus, *, embedder: str = "local", api_base: str = "") -> None:
+        self.corpus = corpus
+        self._texts = [passage.text.lower() for passage in corpus]
+        self._sentences = [sentences_of(passage) for passage in corpus]
+        self._starts = [0, *accumulate(map(len, self._sentences))]
+        self._owners = [i for i, held in enumerate(self._sentences) for _ in held]
+        self._words = BM25(corpus, stopwords="none", title_weight=0)
+        self._dense = Dense(self._sentence_corpus(), embedder=embedder, api_base=api_base)
+        self._vocabulary = ""
+
+    def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> None:
+        """Index words and embed sentences, or load both from `store`."""
+        self._words.build(store)
+        self._dense.build(store, progress)
+
+    def restrict(self, positions: Sequence[int]) -> GranularIndex:
+        """The same over the chunks at `positions`; their sentences are embedded once in all."""
+        settings = self._dense.settings
+        small = GranularIndex(
+            self.corpus.subset(positions), embedder=settings.embedder, api_base=settings.api_base
+        )
+        rows = [row for i in positions for row in range(self._starts[i], self._starts[i + 1])]
+        small._dense = self._dense.restrict(rows)
+        return small
+
+    def keyword_search(
+        self, keywords: Sequence[str], *, k: int = 5, word_boundary: bool = False
+    ) -> list[Match]:
+        """The `k` chunks with the highest sum of occurrences times length over `keywords`.
+
+        Occurrences are counted without overlap, in the text alone; `word_boundary` counts whole
+        words only. At most 5 sentences that hold a keyword come with each chunk.
+        """
+        wanted = [keyword.lower() for keyword in keywords if keyword.strip()]
+        scores: dict[int, int] = {}
+        for keyword in wanted:
+            for position in self._candidates(keyword):
+                n = _count(self._texts[position], keyword, word_boundary)
+                if n:
+                    scores[position] = scores.get(position, 0) + n * len(keyword)
+        best = sorted(scores, key=lambda position: (-scores[position], position))[: max(k, 0)]
+        return [
+            Match(
+                self.corpus.passages[position].scored(float(scores[position])),
+                self._holding(position, wanted, word_boundary),
+            )
+            for position in best
+        ]
+
+    def semantic_search(self, query: str, *, k: int = 5) -> list[Match]:
+        """At most `k` chunks, by the best cosine of a sentence among the 3k nearest sentences.
+
+        Fewer than `k` where several of those sentences stand in one chunk.
+        """
+        best: dict[int, float] = {}
+        rows: dict[int, list[int]] = {}
+        for hit in self._dense.search(query, k=_PER_CHUNK * max(k, 0)):
+            row = self._dense.corpus.positions[hit.pid]
+            owner = self._owners[row]
+            best.setdefault(owner, hit.score)
+            rows.setdefault(owner, []).append(row - self._starts[owner])
+        return [
+            Match(
+                self.corpus.passages[owner].scored(score),
+                tuple(self._sentences[owner][i] for i in sorted(rows[owner])),
+            )
+            for owner, score in list(best.items())[:k]
+        ]
+
+    def read(self, pid: str) -> Passage:
+        """The chunk `pid`.
+
+        Raises:
+            DataError: there is none.
+        """
+        return self.corpus.passages[self._position(pid)]
+
+    def neighbours(self, pid: str) -> list[Passage]:
+        """The chunks before and after `pid`, as far as there are.
+
+        Raises:
+            DataError: there is no chunk `pid`.
+        """
+        here = self._position(pid)
+        near = [i for i in (here - 1, here + 1) if 0 <= i < len(self.corpus)]
+        return [self.corpus.passages[i] for i in near]
+
+    def _position(self, pid: str) -> int:
+        if pid not in self.corpus.positions:
+            raise DataError(f"no chunk has the id {pid[:80]!r}")
+        return self.corpus.positions[pid]
+
+    def _sentence_corpus(self) -> Corpus:
+        texts = [sentence for held in self._sentences for sentence in held]
+        return Corpus(tuple(Passage(str(row), "", text) for row, text in enumerate(texts)))
+
+    def _holding(self, position: int, keywords: list[str], bounded: bool) -> tuple[str, ...]:
+        found = (
+            sentence
+            for sentence in self._sentences[position]
+            if any(_count(sentence.lower(), keyword, bounded) for keyword in keywords)
+        )
+        return tuple(islice(found, _SHOWN))
+
+    def _candidates(self, keyword: str) -> Sequence[int]:
+        """Positions of all chunks that may hold `keyword`.
+
+        A run of word characters inside the keyword stands inside one word wherever the keyword
+        occurs, so only the chunks of words that contain the longest run need to be read.
+        """
+        runs = _WORD.findall(keyword)
+        if not runs:
+            return range(len(self.corpus))
+        postings = [self._words.postings(word) for word in self._words_with(max(runs, key=len))]
+        if not postings:
+            return ()
+        positions: list[int] = np.unique(np.concatenate(postings)).tolist()
+        return positions
+
+    def _words_with(self, run: str) -> Iterator[str]:
+        """The words of the corpus that contain `run`."""
+        self._words.build()
+        if not self._vocabulary:
+            self._vocabulary = "\n" + "\n".join(self._words.vocabulary) + "\n"
+        text, end = self._vocabulary, 0
+        while (place := text.find(run, end)) >= 0:
+            end = text.index("\n", place)
+            yield text[text.rindex("\n", 0, place) + 1 : end]
+
+
+def sentences_of(passage: Passage) -> list[str]:
+    """The sentences of `passage`, or A-RAG's pieces; those of 10 characters or less are left out."""
+    pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
+    return [piece.strip() for piece in pieces if len(piece.strip()) >= _MIN_SENTENCE]
+
+
+def _count(text: str, keyword: str, bounded: bool) -> int:
+    if not bounded:
+        return text.count(keyword)
+    return len(re.findall(rf"(?<!\w){re.escape(keyword)}(?!\w)", text))

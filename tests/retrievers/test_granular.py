@@ -1,0 +1,136 @@
+"""Keyword search against the plain reading of every chunk; sentence search by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragbench.errors import DataError
+from ragbench.retrievers import Corpus, Passage
+from ragbench.retrievers.granular import GranularIndex, sentences_of
+from ragbench.retrievers.store import IndexStore
+from tests.retrievers.conftest import WordEmbedder, make_corpus
+
+PIECES = [
+    "art",
+    "Party",
+    "part-time",
+    "U.S.",
+    "ART",
+    "$5",
+    "smart",
+    "new york",
+    "York",
+    "é",
+    "東京",
+]
+
+
+def slow_search(corpus: Corpus, keywords: list[str], k: int) -> list[tuple[str, float]]:
+    """A-RAG's rule, read off every chunk."""
+    scores = {}
+    for i, passage in enumerate(corpus):
+        text = passage.text.lower()
+        score = sum(text.count(word.lower()) * len(word) for word in keywords if word.strip())
+        if score:
+            scores[i] = score
+    best = sorted(scores, key=lambda i: -scores[i])[:k]  # stable
+    return [(f"p{i}", float(scores[i])) for i in best]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_keyword_search_is_the_slow_reading(seed: int) -> None:
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(PIECES, k=rng.randint(0, 12))) for _ in range(30)]
+    corpus = make_corpus(texts)
+    index = GranularIndex(corpus)
+    keywords = rng.choices([*PIECES, "ar", "t-t", ".", "w york", "none", " ", "5 "], k=3)
+    found = index.keyword_search(keywords, k=7)
+    expected = slow_search(corpus, [w for w in keywords], 7)
+    assert [(m.passage.pid, m.passage.score) for m in found] == expected
+
+
+def test_word_boundaries_leave_party_to_parties() -> None:
+    index = GranularIndex(make_corpus(["a party of art lovers", "a smart party"]))
+    assert len(index.keyword_search(["art"])) == 2
+    assert [m.passage.pid for m in index.keyword_search(["art"], word_boundary=True)] == ["p0"]
+    assert [m.passage.pid for m in index.keyword_search(["a party"], word_boundary=True)] == ["p0"]
+
+
+def test_matching_sentences_come_in_order_and_at_most_five() -> None:
+    sentences = tuple(f"Sentence number {i} has a cat." for i in range(8))
+    corpus = Corpus((Passage("c", "", " ".join(sentences), sentences),))
+    match = GranularIndex(corpus).keyword_search(["CAT"])[0]
+    assert match.sentences == sentences[:5]
+    assert match.passage.score == 8 * 3
+
+
+def _cities() -> Corpus:
+    return Corpus(
+        (
+            Passage("0", "", "", ("alpha beta gamma", "delta epsilon zeta")),
+            Passage("1", "", "", ("alpha beta omega", "alpha beta gamma nu")),
+            Passage("2", "", "", ("kappa lambda mu",)),
+        )
+    )
+
+
+def test_semantic_search_scores_a_chunk_by_its_best_sentence() -> None:
+    index = GranularIndex(_cities())
+    found = index.semantic_search("alpha beta gamma", k=1)  # looks at the 3 nearest sentences
+    assert [m.passage.pid for m in found] == ["0"]
+    assert found[0].passage.score == pytest.approx(1, abs=1e-5)
+    assert found[0].sentences == ("alpha beta gamma",)
+    both = index.semantic_search("alpha beta gamma", k=2)
+    assert [m.passage.pid for m in both] == ["0", "1"]
+    assert both[1].sentences == ("alpha beta omega", "alpha beta gamma nu")
+
+
+def test_fewer_chunks_than_k_where_sentences_share_one() -> None:
+    sentences = tuple(f"alpha beta gamma {w}" for w in "abcdefg")
+    corpus = Corpus((Passage("0", "", "", sentences), Passage("1", "", "", ("kappa lambda mu",))))
+    assert len(GranularIndex(corpus).semantic_search("alpha beta gamma", k=2)) == 1
+
+
+def test_reading_and_neighbours() -> None:
+    index = GranularIndex(_cities())
+    assert index.read("1").pid == "1"
+    assert [p.pid for p in index.neighbours("0")] == ["1"]
+    assert [p.pid for p in index.neighbours("1")] == ["0", "2"]
+    with pytest.raises(DataError, match="'9'"):
+        index.read("9")
+
+
+def test_restricted_to_a_questions_chunks(embedder: WordEmbedder) -> None:
+    index = GranularIndex(_cities())
+    index.build()
+    embedder.embedded.clear()
+    small = index.restrict([2, 1])
+    assert [m.passage.pid for m in small.semantic_search("alpha beta gamma", k=5)] == ["1", "2"]
+    assert small.keyword_search(["delta"]) == []
+    assert embedder.embedded == ["alpha beta gamma"]
+
+
+def test_stored_and_loaded(store: IndexStore, embedder: WordEmbedder) -> None:
+    texts = ["The cat sat on the mat. It was a good mat", "Dogs do not sit on any mats"]
+    results = []
+    for _ in range(2):
+        index = GranularIndex(make_corpus(texts))
+        index.build(store)
+        results.append((index.keyword_search(["mat"]), index.semantic_search("good mat", k=1)))
+    assert results[0] == results[1]
+    assert len(embedder.embedded) == 3 + 1  # the query is remembered too
+
+
+def test_empty_corpora_and_blank_words_find_nothing() -> None:
+    for corpus in (make_corpus([]), make_corpus(["", "  "])):
+        index = GranularIndex(corpus)
+        assert index.keyword_search(["x", ""]) == []
+        assert index.semantic_search("x") == []
+    assert GranularIndex(make_corpus(["some words"])).keyword_search([]) == []
+
+
+def test_pieces_of_ten_characters_or_less_are_dropped() -> None:
+    passage = Passage("p", "", "Too short! This one is long enough. 1234567890\nAnd this is too")
+    assert sentences_of(passage) == ["This one is long enough", "And this is too"]
