@@ -3,8 +3,9 @@
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
 passages so far, then searches with it. Variants:
 
-- `seed`: the simplified specification. No first search (the first sentence comes from memory;
-  `initial_retrieval` shows what that costs), k=3, at most 5 sentences, the chain itself answers.
+- `seed`: the simplified specification: k=3, at most 5 sentences, the chain itself answers. Its first
+  sentence was to come from memory; here the question is searched first, and
+  `initial_retrieval=false` is that start as an ablation.
 - `paper`: a first search with the question; one sentence a round, at most 10; a query from the last
   sentence that is not a mere inference, without question words; paragraphs of at most 600 words,
   shown up to 350, at most 15, near-duplicates dropped; and a separate reader that sees the
@@ -52,7 +53,7 @@ class IRCoTKnobs(ProgramKnobs):
     k: int = Field(3, ge=1, le=100, description="passages per search")
     max_steps: int = Field(5, ge=1, le=50, description="sentences at the most")
     max_passages: int = Field(15, ge=1, le=1000, description="passages kept; later ones drop out")
-    initial_retrieval: bool = Field(False, description="search with the question first")
+    initial_retrieval: bool = Field(True, description="search with the question first")
     query_from: Literal["last_thought", "non_reasoning"] = Field(
         "last_thought", description="which sentence becomes the next query"
     )
@@ -81,7 +82,6 @@ class IRCoT(RAGProgram):
         "paper": {
             "k": 4,
             "max_steps": 10,
-            "initial_retrieval": True,
             "query_from": "non_reasoning",
             "strip_question_words": True,
             "keep": "first_distinct",
@@ -92,7 +92,6 @@ class IRCoT(RAGProgram):
         "flash": {
             "k": 5,
             "max_steps": 5,
-            "initial_retrieval": True,
             "one_sentence": False,
             "keep": "best",
         },

@@ -21,9 +21,22 @@ def queries_of(prediction: Any) -> list[str]:
     return [search.query for search in prediction.searches]
 
 
-def test_seed_starts_from_memory_and_searches_with_each_sentence() -> None:
+def test_seed_searches_the_question_then_each_sentence() -> None:
     prediction, lm, _ = converse(
         IRCoT(shelf()),
+        QUESTION,
+        CoTStep=[
+            think("Salt Road is by Orla Venn."),
+            think("Orla Venn was born in Harwick.", "Harwick"),
+        ],
+    )
+    assert queries_of(prediction) == [QUESTION, "Salt Road is by Orla Venn."]
+    assert lm.asked[0].inputs["context"] != "[]"
+
+
+def test_without_a_first_search_the_first_sentence_comes_from_memory() -> None:
+    prediction, lm, _ = converse(
+        IRCoT(shelf(), initial_retrieval=False),
         QUESTION,
         CoTStep=[
             think("Salt Road is by Orla Venn."),
