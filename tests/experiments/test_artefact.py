@@ -1,0 +1,219 @@
+"""A compiled program loads only where it belongs, and is never scored on its own questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.data.base import make_example
+from ragbench.errors import DataError, RunError
+from ragbench.experiments.artefact import (
+    FORMAT,
+    Sidecar,
+    assert_held_out,
+    cards_of,
+    data_card,
+    load_artefact,
+    read_sidecar,
+    save_program,
+    shared_questions,
+    versions,
+    write_sidecar,
+)
+from ragbench.programs.base import RAGProgram
+from tests.optimizers.world import TRAIN, VAL, program
+
+
+def compiled(name: str = "vanilla", **knobs: Any) -> RAGProgram:
+    made = program(name, **knobs)
+    for number, predictor in enumerate(made.predictors()):
+        predictor.signature = predictor.signature.with_instructions(f"Instruction {number}.")
+        predictor.demos = [{"question": "Who?", "answer": "Ann", "augmented": True}]
+    return made
+
+
+def artefact(folder: Path, made: RAGProgram | None = None, **changes: Any) -> Path:
+    made = made or compiled()
+    folder.mkdir(exist_ok=True)
+    digest = save_program(made, folder / "program.json")
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "program": made.name,
+        "variant": made.knobs.variant,
+        "knobs": made.knobs.model_dump(mode="json"),
+        "predictors": cards_of(made),
+        "program_sha256": digest,
+        "data": data_card("towns", "digest", TRAIN, VAL),
+        "optimizer": {"name": "bootstrap"},
+        "config": {},
+        "lms": {},
+        "versions": versions(),
+        "scores": {},
+        "cost": {},
+        "inflation": {},
+    }
+    write_sidecar(folder, Sidecar(**{**fields, **changes}))
+    return folder
+
+
+def refused(folder: Path, into: RAGProgram | None = None) -> str:
+    target = into or program()
+    before = json.dumps(target.dump_state())
+    with pytest.raises(RunError) as caught:
+        load_artefact(folder, target)
+    assert json.dumps(target.dump_state()) == before, "a refused state was loaded in part"
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "ircot", "self_rag", "react"])
+def test_loads_what_was_saved(name: str, tmp_path: Path) -> None:
+    made, fresh = compiled(name), program(name)
+    sidecar = load_artefact(artefact(tmp_path, made), fresh)
+    assert fresh.dump_state() == made.dump_state()
+    assert sidecar.program == name
+    assert [card.n_demos for card in sidecar.predictors] == [1] * len(made.predictors())
+
+
+def test_signature_names_survive_optimizing(tmp_path: Path) -> None:
+    assert [card.signature for card in cards_of(compiled("ircot"))] == [
+        "CoTStep",
+        "AnswerWithHints",
+    ]
+
+
+def test_another_program_is_refused(tmp_path: Path) -> None:
+    assert "give --program vanilla" in refused(artefact(tmp_path), program("ircot"))
+
+
+def test_another_variant_is_refused(tmp_path: Path) -> None:
+    folder = artefact(tmp_path, compiled("self_rag"))
+    assert "--set variant=combined" in refused(folder, program("self_rag", variant="per_passage"))
+
+
+def test_another_knob_is_refused(tmp_path: Path) -> None:
+    assert "give --set k=5" in refused(artefact(tmp_path), program(k=3))
+
+
+def test_positional_state_mismatch_is_refused(tmp_path: Path) -> None:
+    """DSPy zips the fields by position, so other fields would load without a word."""
+    made = compiled()
+    answer = made.predictors()[0]
+    answer.signature = dspy.Signature("evidence: list[str], question -> answer", "Changed.")
+    message = refused(artefact(tmp_path, made))
+    assert "compiled as evidence, question -> answer" in message
+    assert "now context, question -> answer" in message
+    assert "compile again" in message
+
+
+def test_other_predictors_are_refused(tmp_path: Path) -> None:
+    cards = [card.model_copy(update={"name": "reader"}) for card in cards_of(compiled())]
+    assert "has the predictors reader" in refused(artefact(tmp_path, predictors=cards))
+
+
+def test_another_dspy_is_refused(tmp_path: Path) -> None:
+    message = refused(artefact(tmp_path, versions={**versions(), "dspy": "3.3.1"}))
+    assert "dspy 3.3.1" in message
+    assert "compile again" in message
+
+
+def test_a_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
+    folder = artefact(tmp_path)
+    path = folder / "program.json"
+    path.write_text(path.read_text().replace("Ann", "Bob"))
+    assert "was changed after it was compiled" in refused(folder)
+    path.unlink()
+    assert "copy the whole folder" in refused(folder)
+
+
+def test_an_lm_in_the_state_is_refused(tmp_path: Path) -> None:
+    made = compiled()
+    made.set_lm(dspy.LM("openai/somewhere", api_key="none"))
+    assert "carries an LM" in refused(artefact(tmp_path, made))
+
+
+def test_an_unfinished_compile_and_an_empty_folder_are_told_apart(tmp_path: Path) -> None:
+    assert "is no compiled program" in refused(tmp_path)
+    (tmp_path / "compile.json").write_text("{}")
+    assert "unfinished compile" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", '{"format": 99}', '{"format": 1}', "\x00"])
+def test_a_broken_sidecar_is_one_line(text: str, tmp_path: Path) -> None:
+    folder = artefact(tmp_path)
+    (folder / "sidecar.json").write_text(text)
+    assert "sidecar.json" in refused(folder)
+
+
+def test_a_pickle_is_never_read(tmp_path: Path) -> None:
+    folder = artefact(tmp_path)
+    (folder / "program.json").rename(folder / "program.pkl")
+    assert "no program.json" in refused(folder)
+
+
+def test_loading_copies_no_retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RAGProgram, "deepcopy", lambda self: pytest.fail("copied"))
+    folder = artefact(tmp_path)
+    fresh = program()
+    retriever = fresh.retriever
+    load_artefact(folder, fresh)
+    assert fresh.retriever is retriever
+
+
+def test_a_state_that_json_cannot_hold_is_one_line_and_leaves_no_file(tmp_path: Path) -> None:
+    made = compiled()
+    made.predictors()[0].demos = [{"question": object()}]
+    with pytest.raises(RunError, match="cannot write") as caught:
+        save_program(made, tmp_path / "program.json")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- held out --------------------------------------------------------------------------------------
+
+
+def question(qid: str, text: str) -> dspy.Example:
+    return make_example(qid=qid, question=text, answers=["x"])
+
+
+def test_held_out_refusal_by_id(tmp_path: Path) -> None:
+    sidecar = read_sidecar(artefact(tmp_path))
+    with pytest.raises(DataError, match=r"1 of 2 questions were used to compile.*q3"):
+        assert_held_out(sidecar, [question("q3", "Another?"), question("z", "New?")])
+
+
+def test_held_out_refusal_by_normalised_text(tmp_path: Path) -> None:
+    sidecar = read_sidecar(artefact(tmp_path))
+    with pytest.raises(DataError, match="test split"):
+        assert_held_out(sidecar, [question("new", "  who is the MAYOR of town 12 ")])
+
+
+def test_validation_questions_are_not_held_out_either(tmp_path: Path) -> None:
+    sidecar = read_sidecar(artefact(tmp_path))
+    assert shared_questions(sidecar, VAL).shared == tuple(e.qid for e in VAL)
+
+
+def test_ids_of_another_data_set_mean_other_questions(tmp_path: Path) -> None:
+    sidecar = read_sidecar(artefact(tmp_path))
+    other = [question("q3", "Another?")]
+    assert_held_out(sidecar, other, dataset="cities")
+    with pytest.raises(DataError):
+        assert_held_out(sidecar, other, dataset="towns")
+    with pytest.raises(DataError):
+        assert_held_out(sidecar, TRAIN, dataset="cities")
+
+
+def test_new_questions_pass(tmp_path: Path) -> None:
+    assert_held_out(read_sidecar(artefact(tmp_path)), [question("new", "Something else?")])
+
+
+def test_splits_that_overlap_are_refused() -> None:
+    with pytest.raises(DataError, match="share 1 questions"):
+        data_card("towns", "digest", TRAIN, [*VAL, TRAIN[0]])
+    copied = question("new", TRAIN[0].question.upper())
+    with pytest.raises(DataError, match="share 1 questions"):
+        data_card("towns", "digest", TRAIN, [copied])

@@ -1,0 +1,311 @@
+"""A compile from the config to the artefact, against a real server on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from click.testing import CliRunner
+
+from ragbench.errors import ConfigError, RunError, UnknownNameError
+from ragbench.experiments import compile as compiling
+from ragbench.experiments.artefact import load_artefact, read_sidecar
+from ragbench.experiments.compile import CompileConfig, compile_program, estimate, plan
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.journal import CallJournal
+from ragbench.experiments.rehearsal import rehearse
+from ragbench.ledger import Call, file_call
+from ragbench.optimizers.outage import LIMIT
+from tests.compile_kills import script, write_questions
+from tests.fake_server import FakeServer, Fault
+from tests.optimizers.world import EXAMPLES, counted_runs, program
+
+N = 40  # 16 for training, 8 for validation
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(script) as running:
+        yield running
+
+
+@pytest.fixture
+def config(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    return RunConfig(
+        program="vanilla",
+        dataset="jsonl",
+        data_file=write_questions(tmp_path, N),
+        lm="openai/fake",
+        api_base=server.url,
+        adapter="chat",
+        k=1,
+        workers=2,
+    )
+
+
+def how(folder: Path, **fields: Any) -> CompileConfig:
+    return CompileConfig(**{"out": folder / "out", **fields})
+
+
+def test_leaves_an_artefact_that_loads(config: RunConfig, tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = compile_program(config, how(tmp_path), say=said.append)
+    fresh = plan(config, how(tmp_path)).bench.program
+    sidecar = load_artefact(folder, fresh)
+    assert len(fresh.predictors()[0].demos) == 4
+    assert sidecar.scores["n"] == len(sidecar.data.validation.ids) == 8
+    assert len(sidecar.data.train.ids) == 16
+    assert sidecar.inflation["ratio"] > 1.3
+    assert sidecar.optimizer["seed"] == 0
+    assert any("zero-shot on validation" in line for line in said)
+
+
+def test_the_scores_are_those_of_a_run_by_hand(config: RunConfig, tmp_path: Path) -> None:
+    folder = compile_program(config, how(tmp_path), say=lambda line: None)
+    made = plan(config, how(tmp_path))
+    zero, loaded = made.bench.program, plan(config, how(tmp_path)).bench.program
+    load_artefact(folder, loaded)
+    scores = read_sidecar(folder).scores
+    with made.bench.active():
+        for name, each in (("zero_shot", zero), ("compiled", loaded)):
+            answers = [each(question=e.question).answer for e in made.val]
+            right = [a == e.answers[0] for a, e in zip(answers, made.val, strict=True)]
+            at_least = sum(right) / len(right)
+            assert at_least <= scores[name]["mean"] <= 1
+    low, high = scores["interval"]["low"], scores["interval"]["high"]
+    assert low <= scores["difference"] <= high
+
+
+def test_the_estimate_holds_what_is_spent(
+    config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(config, how(tmp_path, optimizer="random_search"))
+    with counted_runs(type(made.bench.program)) as runs:
+        lines = estimate(made)
+        assert not server.hits, "an estimate asked the LM"
+        runs.clear()
+        monkeypatch.setattr(compiling, "estimate", lambda made: [])  # it rehearses the program
+        compile_program(config, how(tmp_path, optimizer="random_search"), say=lambda line: None)
+    text = next(line for line in lines if "program runs" in line)
+    low, high = (int(word) for word in text.split() if word.isdigit())
+    assert low <= runs["all"] <= high
+    cost = read_sidecar(tmp_path / "out").cost
+    assert cost["as_if"]["all"]["calls"] == runs["all"]
+    assert cost["billed"]["all"]["calls"] == len(server.hits)
+    assert cost["billed"]["all"]["cost_usd"] is None, "an unknown price was shown as a number"
+
+
+def test_spending_is_split_by_side(config: RunConfig, tmp_path: Path) -> None:
+    fields = {"optimizer": "mipro", "opt_set": {"candidates": 4, "trials": 2}}
+    compile_program(config, how(tmp_path, **fields), say=lambda line: None)
+    as_if = read_sidecar(tmp_path / "out").cost["as_if"]
+    assert set(as_if) == {"all", "zero_shot", "student", "prompt", "compiled"}
+    parts = sum(as_if[side]["calls"] for side in as_if if side != "all")
+    assert parts == as_if["all"]["calls"]
+    assert as_if["zero_shot"]["calls"] == as_if["compiled"]["calls"] == 8
+
+
+def test_a_teacher_and_a_prompt_model_are_counted_apart(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = compiling.make_lm
+    monkeypatch.setattr(
+        compiling, "make_lm", lambda spec, **kw: real(spec, api_base=config.api_base, **kw)
+    )
+    fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
+    small = {"candidates": 4, "trials": 2}
+    compile_program(config, how(tmp_path, **fields, opt_set=small), say=lambda line: None)
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "out" / "work" / "calls.jsonl").read_text().splitlines()
+    ]
+    sides = {
+        (row["side"], row["model"].split("/")[1].split("@")[0]) for row in rows if "side" in row
+    }
+    assert sides == {
+        ("zero_shot", "fake"),
+        ("student", "fake"),
+        ("compiled", "fake"),
+        ("teacher", "teacher"),
+        ("prompt", "writer"),
+    }
+
+
+def test_the_test_split_cannot_be_given(
+    config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    assert "split" not in CompileConfig.model_fields
+    folder = compile_program(
+        config.model_copy(update={"split": "test"}), how(tmp_path), say=lambda line: None
+    )
+    made = plan(config, how(tmp_path))
+    test_ids = {example.qid for example in made.bench.dataset.splits["test"]}
+    data = read_sidecar(folder).data
+    assert test_ids
+    assert not test_ids & {*data.train.ids, *data.validation.ids}
+    prompts = "\n".join(hit.prompt for hit in server.hits)
+    asked = [e.qid for e in made.bench.dataset.splits["test"] if e.question in prompts]
+    assert asked == []
+
+
+def test_the_split_option_is_refused_in_one_line() -> None:
+    from ragbench.cli.compile import compile_command
+
+    for arguments in (["--split", "test"], ["--limit", "3"]):
+        result = CliRunner().invoke(compile_command, arguments)
+        assert isinstance(result.exception, ConfigError)
+        assert "\n" not in str(result.exception)
+
+
+def test_given_again_it_is_done_already(
+    config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    compile_program(config, how(tmp_path), say=lambda line: None)
+    before, said = len(server.hits), []
+    assert compile_program(config, how(tmp_path), say=said.append) == tmp_path / "out"
+    assert len(server.hits) == before
+    assert said == [f"{tmp_path / 'out'} is compiled already"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"optimizer_seed": 1}, "seed=0, not 1"),
+        ({"optimizer": "labeled"}, "name='bootstrap', not 'labeled'"),
+        ({"train_limit": 5}, "another data"),
+        ({"metric": "em"}, "metric='f1', not 'em'"),
+    ],
+)
+def test_another_compile_in_the_folder_is_refused(
+    change: dict[str, Any], words: str, config: RunConfig, tmp_path: Path
+) -> None:
+    compile_program(config, how(tmp_path), say=lambda line: None)
+    with pytest.raises(RunError, match="give another --out") as caught:
+        compile_program(config, how(tmp_path, **change), say=lambda line: None)
+    assert words in str(caught.value)
+
+
+def test_default_folders_differ_by_what_decides_the_result(config: RunConfig) -> None:
+    names = [
+        plan(config, CompileConfig(**fields)).folder
+        for fields in ({}, {"optimizer_seed": 1}, {"optimizer": "labeled"}, {"val_limit": 3})
+    ]
+    assert len(set(names)) == 4
+    assert names[0].parts[0] == "compiled"
+    assert names[0].name.startswith("vanilla-bootstrap-")
+
+
+def test_a_broken_program_spends_no_more_than_the_validation(
+    config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    server.script = lambda hit: Fault("400")
+    with pytest.raises(RunError, match="every validation question failed"):
+        compile_program(config, how(tmp_path), say=lambda line: None)
+    assert len(server.hits) == 8
+    assert not (tmp_path / "out" / "sidecar.json").exists()
+
+
+def test_after_an_outage_the_same_command_finishes(
+    config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"optimizer": "random_search", "opt_set": {"candidates": 2}}
+    quiet = compile_program(config, how(tmp_path / "quiet", **fields), say=lambda line: None)
+    dspy.cache.reset_memory_cache()
+    dspy.configure_cache(enable_disk_cache=False)
+    before = len(server.hits)
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "fresh"))
+    server.script = lambda hit: Fault("401") if hit.number > before + 20 else script(hit)
+    with pytest.raises(RunError, match="same command again"):
+        compile_program(config, how(tmp_path, **fields), say=lambda line: None)
+    assert len(server.hits) <= before + 20 + LIMIT + 2
+    server.script = script
+    again = compile_program(config, how(tmp_path, **fields), say=lambda line: None)
+    assert (again / "program.json").read_text() == (quiet / "program.json").read_text()
+    cost = read_sidecar(again).cost
+    assert cost["attempts"] == 2
+    assert cost["billed"]["all"]["calls"] == len(server.hits) - before
+
+
+def test_compiling_a_compiled_program_is_refused(config: RunConfig, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="leave --compiled out"):
+        plan(config.model_copy(update={"compiled": tmp_path}), how(tmp_path))
+    with pytest.raises(UnknownNameError, match="bootstrap"):
+        plan(config, how(tmp_path, optimizer="bootstrp"))
+
+
+def test_nothing_half_written_is_called_finished(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sidecar comes last and in one step, so it marks a whole artefact."""
+
+    def broken(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling, "write_sidecar", broken)
+    with pytest.raises(KeyboardInterrupt):
+        compile_program(config, how(tmp_path), say=lambda line: None)
+    with pytest.raises(RunError, match="unfinished compile"):
+        read_sidecar(tmp_path / "out")
+    monkeypatch.undo()
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    folder = compile_program(config, how(tmp_path), say=lambda line: None)
+    assert read_sidecar(folder).cost["attempts"] == 2
+
+
+# -- journal ---------------------------------------------------------------------------------------
+
+
+def test_the_journal_adds_up_over_attempts_and_survives_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with CallJournal(path).open():
+        file_call(Call(model="m", prompt_tokens=5))
+        file_call(Call(model="m", prompt_tokens=7))
+    with path.open("a") as file:
+        file.write('{"attempt": 1, "side": "stu')
+    second = CallJournal(path)
+    assert second.attempt == 2
+    with second.open():
+        file_call(Call(model="m", prompt_tokens=5, cached=True))
+        file_call(Call(model="m", prompt_tokens=7, cached=True))
+        file_call(Call(model="m", prompt_tokens=11))
+    assert second.as_if().prompt_tokens == second.billed().prompt_tokens == 23
+    assert second.billed("prompt").calls == 3
+    third = CallJournal(path)
+    assert third.attempt == 3
+    assert third.billed().prompt_tokens == 23
+
+
+def test_an_attempt_without_a_call_counts(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    for number in (1, 2, 3):
+        journal = CallJournal(path)
+        assert journal.attempt == number
+        with journal.open():
+            pass
+
+
+# -- rehearsal -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "calls"),
+    [
+        ("vanilla", {}, (1, 1)),
+        ("ircot", {"max_steps": 3}, (1, 4)),
+        ("self_rag", {"candidates": 2}, (2, 5)),
+    ],
+)
+def test_a_rehearsal_knows_the_calls_of_a_question(
+    name: str, knobs: dict[str, Any], calls: tuple[int, int]
+) -> None:
+    found = rehearse(program(name, **knobs), EXAMPLES[:2], dspy.ChatAdapter())
+    assert found is not None
+    assert found.calls == calls
+    assert 0 < found.prompt_tokens[0] <= found.prompt_tokens[1]
