@@ -11,9 +11,7 @@ from ragbench.signatures.types import TreeNode
 
 ROOT = "n0"
 
-_SPAN = re.compile(
-    r"[A-Z0-9][\w'.&-]*(?: (?:(?:of|the|and|de|la|von|van|for|in) )*[A-Z0-9][\w'.&-]*)*"
-)
+_SPAN = re.compile(r"[A-Z0-9][\w'.&-]*(?: (?:(?:of|the|and|de|la|von|van) )*[A-Z0-9][\w'.&-]*)*")
 
 
 _YES_NO = re.compile(

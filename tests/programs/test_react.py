@@ -1,0 +1,304 @@
+"""ReAct's tools and loop, by scripted conversations."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from ragbench.programs.react import ReActRAG
+from ragbench.programs.tools import CorpusTools, PageTools, argument
+from ragbench.programs.trace import Budget, Trace
+from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.factory import make_retriever
+from tests.fakes import Asked, Reply
+from tests.programs.shelf import ask, converse, shelf
+
+QUESTION = "Where was the author of Salt Road born?"
+
+
+def act(tool: str, thought: str = "I need more.", **arguments: Any) -> dict[str, Any]:
+    return {"thought": thought, "tool": tool, "arguments": arguments}
+
+
+FINISH = act("finish", "Harwick it is.", answer="Harwick")
+
+
+def observations(prediction: Any) -> list[str]:
+    return [step.observation for step in prediction.steps]
+
+
+# -- seed
+
+
+def test_seed_searches_looks_up_and_finishes() -> None:
+    prediction, lm, ledger = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[act("search", query="Orla Venn"), act("lookup", text="BORN in"), FINISH],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert len(ledger.calls) == 3
+    searched, looked_up, answer = observations(prediction)
+    assert searched.startswith("Orla Venn | Orla Venn wrote the novel")
+    # All matching sentences of all passages seen, with title and index.
+    assert looked_up == "Orla Venn [1] She was born in Harwick."
+    assert answer == "Harwick"
+    assert "She was born in Harwick." in lm.asked[2].inputs["trajectory"]
+    assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
+
+
+def test_the_tool_is_narrowed_to_the_programs_own() -> None:
+    program = ReActRAG(shelf())
+    assert get_args(program.act.signature.output_fields["tool"].annotation) == (
+        "search",
+        "lookup",
+        "finish",
+    )
+    bare = ReActRAG(shelf(), lookup=False)
+    assert get_args(bare.act.signature.output_fields["tool"].annotation) == ("search", "finish")
+    _, lm, _ = converse(bare, QUESTION, ReActStep=[FINISH])
+    assert "lookup" not in lm.asked[0].prompt
+
+
+def test_act_only_has_no_thoughts() -> None:
+    prediction, lm, _ = converse(
+        ReActRAG(shelf(), act_only=True),
+        QUESTION,
+        ActStep=[
+            {"tool": "search", "arguments": {"query": "Orla Venn"}},
+            {"tool": "finish", "arguments": {"answer": "Harwick"}},
+        ],
+    )
+    assert list(lm.asked[0].fields) == ["tool", "arguments"]
+    assert prediction.steps[0].thought == ""
+
+
+def test_at_the_limit_the_answer_is_forced_from_all_passages_seen() -> None:
+    prediction, lm, ledger = converse(
+        ReActRAG(shelf(), max_steps=2),
+        QUESTION,
+        ReActStep=[act("search", query="Orla Venn"), act("search", query="Tam Quill")],
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    assert len(ledger.calls) == 3
+    assert "Tam Quill is a writer" in lm.asked[-1].inputs["context"]
+
+
+def test_without_force_answer_the_limit_gives_none() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf(), max_steps=1, force_answer=False),
+        QUESTION,
+        ReActStep=[act("search", query="Orla Venn")],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("noanswer", "max_steps")
+
+
+def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=["Harwick, of course.", "I said Harwick."],
+        AnswerFromContext=[{"answer": "Eastmere"}],
+    )
+    assert [search.query for search in prediction.searches] == [QUESTION]
+    assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "parse_fallback")
+    assert prediction.counts["parse_fallback"] == 2
+
+
+def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> None:
+    again = act("search", query="Orla Venn")
+    prediction, _, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[again, again, again],
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
+    assert prediction.stop_reason == "no_progress"
+    assert [search.cached for search in prediction.searches] == [False, True, True]
+
+
+def test_a_blank_finish_is_answered_from_the_passages() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[act("finish")],
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
+    assert prediction.answer == "Harwick"
+    assert [search.query for search in prediction.searches] == [QUESTION]
+
+
+def test_advice_where_the_argument_is_missing() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()), QUESTION, ReActStep=[act("search"), act("lookup", text=""), FINISH]
+    )
+    assert observations(prediction)[:2] == [
+        "search needs the argument query.",
+        "lookup needs the argument text.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"query": " a  b "}, "a b"),
+        ({"q": "a"}, "a"),
+        ({"query": "", "text": "b"}, "b"),
+        ({"query": 1912}, "1912"),
+        ({"query": True}, ""),
+        ({"query": ["a"]}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_argument_of_another_name_is_taken(arguments: dict[str, Any], text: str) -> None:
+    assert argument(arguments, "query") == text
+
+
+def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
+    def script(asked: Asked) -> Reply:
+        if asked.signature == "ReActStep":
+            return act("search", f"Thought {asked.number}. {'so ' * 60}", query="Salt Road")
+        return {"answer": "x"}
+
+    _, lm, _ = ask(ReActRAG(shelf(), context_tokens=150, max_steps=3), script)
+    shown = lm.asked[2].inputs["trajectory"]
+    assert "Thought 2." in shown
+    assert "Thought 1." not in shown
+
+
+# -- page
+
+
+def library() -> Retriever:
+    pages = {
+        "Milo Ferrant": "Milo Ferrant was a painter. He lived in Ostrow. He painted the sea. "
+        "In Ostrow he met Ada. They moved away. He died in Ostrow. The town mourned.",
+        "Ostrow (town)": "Ostrow is a town by the sea.",
+        "Ferrant Prize": "The Ferrant Prize is given to a painter each year.",
+    }
+    return make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()]))
+
+
+def page_tools() -> PageTools:
+    trace = Trace("Who?", library(), Budget(9, 9))
+    return PageTools(trace, k=5, snippet_words=60)
+
+
+def test_page_search_shows_the_first_five_sentences_of_the_page_of_that_title() -> None:
+    shown = page_tools().search("milo ferrant")
+    assert shown.startswith("Milo Ferrant was a painter.")
+    assert shown.endswith("They moved away.")
+
+
+def test_page_search_names_similar_titles_where_none_fits() -> None:
+    assert page_tools().search("painter Ferrant") == (
+        "Could not find painter Ferrant. Similar: Ferrant Prize, Milo Ferrant."
+    )
+    assert page_tools().search("zebra") == "Could not find zebra. Similar: none."
+
+
+def test_page_search_reaches_a_title_without_its_bracket() -> None:
+    assert page_tools().search("Ostrow") == "Ostrow is a town by the sea."
+
+
+def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
+    tools = page_tools()
+    assert tools.lookup("Ostrow") == "No page is open. Use search first."
+    tools.search("Milo Ferrant")
+    assert [tools.lookup("ostrow") for _ in range(4)] == [
+        "(Result 1 / 3) He lived in Ostrow.",
+        "(Result 2 / 3) In Ostrow he met Ada.",
+        "(Result 3 / 3) He died in Ostrow.",
+        "No more results.",
+    ]
+    assert tools.lookup("sea") == "(Result 1 / 1) He painted the sea."
+    assert tools.lookup("Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
+    tools.search("Ostrow")
+    assert tools.lookup("sea") == "(Result 1 / 1) Ostrow is a town by the sea."
+
+
+def test_a_failed_page_search_leaves_the_open_page_open() -> None:
+    tools = page_tools()
+    tools.search("Milo Ferrant")
+    tools.search("zebra")
+    assert tools.lookup("Ada") == "(Result 1 / 1) In Ostrow he met Ada."
+
+
+def test_repeated_lookups_are_progress_while_the_cursor_moves() -> None:
+    look = act("lookup", text="Ostrow")
+    prediction, _, _ = converse(
+        ReActRAG(library(), variant="page"),
+        "Where did Milo Ferrant die?",
+        ReActStep=[
+            act("search", entity="Milo Ferrant"),
+            look,
+            look,
+            look,
+            act("finish", answer="Ostrow"),
+        ],
+    )
+    assert prediction.stop_reason == "answered"
+
+
+def test_corpus_lookup_uses_the_corpus_own_sentences() -> None:
+    passage = Passage("1", "A", "One two. three", sentences=("One two.", "three"))
+    trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
+    tools = CorpusTools(trace, k=1, snippet_words=5)
+    assert tools.lookup("three") == "No sentence has this text."
+    tools.search("two")
+    assert tools.lookup("three") == "A [1] three"
+
+
+# -- dspy
+
+
+def turn(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"next_thought": "Hm.", "next_tool_name": tool, "next_tool_args": arguments}
+
+
+def test_dspy_spends_one_more_call_on_the_answer() -> None:
+    prediction, lm, ledger = converse(
+        ReActRAG(shelf(), variant="dspy"),
+        QUESTION,
+        ReActStep=[turn("search", query="Orla Venn"), turn("finish")],
+        DirectAnswer=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert len(ledger.calls) == 3
+    assert "She was born in Harwick" in lm.asked[1].prompt
+    assert [step.action for step in prediction.steps] == ["search", "finish", "answer"]
+
+
+def test_dspy_survives_replies_that_cannot_be_read() -> None:
+    prediction, lm, _ = converse(
+        ReActRAG(shelf(), variant="dspy"),
+        QUESTION,
+        ReActStep=["?", "?"],
+        DirectAnswer=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "parse_fallback")
+    assert [search.query for search in prediction.searches] == [QUESTION]
+    assert "Orla Venn wrote" in lm.asked[-1].prompt
+
+
+def test_dspy_answers_from_the_passages_where_the_extraction_fails() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf(), variant="dspy"),
+        QUESTION,
+        ReActStep=[turn("finish")],
+        DirectAnswer=["?"],
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
+    assert prediction.answer == "Harwick"
+
+
+def test_dspy_is_told_when_no_search_is_left() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf(), variant="dspy", max_retrievals=0),
+        QUESTION,
+        ReActStep=[turn("search", query="Orla Venn"), turn("finish")],
+        DirectAnswer=[{"answer": "Harwick"}],
+    )
+    assert prediction.steps[0].observation == "No search is left. Use finish."
