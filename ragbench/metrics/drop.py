@@ -7,6 +7,7 @@ what looks like a list, mends the encoding with ftfy, and compares with the cano
 import re
 import string
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import ftfy
@@ -94,7 +95,12 @@ def _span_f1(pred: str, gold: str) -> float:
 
 
 def _score(record: Record) -> DropScore:
-    return drop_score(spans_of(record["answer"]), [ftfy.fix_text(record["answers"][0])])
+    return _answer_score(record["answer"], record["answers"][0])
+
+
+@lru_cache(maxsize=4096)  # two metrics ask for each answer
+def _answer_score(answer: str, gold: str) -> DropScore:
+    return drop_score(spans_of(answer), [ftfy.fix_text(gold)])
 
 
 _SOURCE = "DROP's script as in IRCoT's evaluate.py"

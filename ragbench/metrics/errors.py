@@ -21,8 +21,9 @@ passages found, plus one: how far the chain got.
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from ragbench.metrics.answer import best, exact_match, token_f1
@@ -217,16 +218,21 @@ def _is_no_answer(answer: str) -> bool:
     return not text or _GAVE_UP.fullmatch(text) is not None
 
 
-def loose_words(text: str) -> list[str]:
+@lru_cache(maxsize=20_000)
+def loose_words(text: str) -> tuple[str, ...]:
     """The words of `text` without accents, case, any punctuation, articles and number endings."""
-    plain = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(c for c in plain if not unicodedata.combining(c))
-    plain = re.sub(r"(?<=\d),(?=\d{3})|['\u2019]s?\b", "", plain)
-    words = re.findall(r"[^\W_]+", plain)
-    words = [re.sub(r"^(\d+)(?:st|nd|rd|th)$", r"\1", word) for word in words]
-    return [_DIGITS.get(word, word) for word in words if word not in ("a", "an", "the")]
+    plain = text.casefold()
+    if not plain.isascii():
+        letters = unicodedata.normalize("NFKD", plain)
+        plain = "".join(c for c in letters if not unicodedata.combining(c))
+    plain = _ORDINAL.sub(r"\1", _JOINED.sub("", plain))
+    words = _LOOSE_WORD.findall(plain)
+    return tuple(_DIGITS.get(word, word) for word in words if word not in ("a", "an", "the"))
 
 
+_JOINED = re.compile(r"(?<=\d),(?=\d{3})|['\u2019]s?\b")
+_ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
+_LOOSE_WORD = re.compile(r"[^\W_]+")
 _DIGITS = {
     word: str(number)
     for number, word in enumerate(
@@ -235,9 +241,6 @@ _DIGITS = {
 }
 
 
-def _holds(words: Sequence[str], wanted: Sequence[str]) -> bool:
+def _holds(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     """Whether `wanted` (not empty) is a run of `words`."""
-    size = len(wanted)
-    return size > 0 and any(
-        list(words[i : i + size]) == list(wanted) for i in range(len(words) - size + 1)
-    )
+    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(words)} "

@@ -13,29 +13,36 @@ a claim matters.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from functools import cached_property, lru_cache
+from heapq import nlargest
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from ragbench.metrics.base import METRICS, Metric, Record, failed
 from ragbench.metrics.kinds import answer_kind
-from ragbench.metrics.text import normalise_answer
+from ragbench.metrics.text import Memo, normalise_answer
 
 #: Share of a claim's words, names and numbers aside, that its windows must hold.
 COVERAGE = 0.6
+_NOT = "!"  # the stem of every negation
 #: Letters, endings taken off, by which two words count as the same.
 STEM = 5
 
-_WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:'[^\W\d_]+)?")
+_WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(\u201c]?[A-Z0-9])")
 _ENDING = re.compile(r"(?<=...)(?:ings?|ers?|ed|es|s|e)$")
-_NEGATIONS = frozenset({"not", "no", "never", "neither", "nor", "without", "none"})
+# Words part at the apostrophe: "didn't" is read as "didn" and "t".
+_NEGATIONS = frozenset({"not", "no", "never", "neither", "nor", "without", "none"}) | {
+    f"{verb}n"
+    for verb in ("did", "do", "does", "is", "are", "was", "were", "has", "have", "had", "could")
+}
 _STOP = frozenset(
     re.findall(
         r"\w+",
         "a an the of in on at to for from by with as and or but that this these those it its he "
         "she his her him they their them is are was were be been being has have had do does did "
         "which who whom whose what when where there here also so thus therefore then than into "
-        "about after before would could can will may one answer question passage passages",
+        "about after before would could can will may one answer question passage passages s t",
     )
 )
 _NUMBERS = {
@@ -55,25 +62,29 @@ _NUMBERS = {
 
 
 class Claim(NamedTuple):
-    """The words of a text, as stems: numbers, names and others."""
+    """What must be found: stems of names and of other words, and numbers.
 
-    numbers: frozenset[str]
+    `anchors` counts numbers and runs of capitalised words.
+    """
+
+    must: frozenset[str]  # names and numbers
     names: frozenset[str]
     words: frozenset[str]
-    negated: bool = False
-    anchors: int = 0  # numbers, and runs of capitalised words
+    negated: bool
+    anchors: int
 
 
 class Window(NamedTuple):
-    """What a sentence of a passage holds, and the passage's number."""
+    """The stems in a sentence of a passage and in its title, and both as text."""
 
-    passage: int
-    held: Claim
+    held: frozenset[str]
+    text: str
+    title: str
 
 
 def is_grounded(claim: str, passages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether `claim` stands in `passages` by the rule of this module; an empty claim does not."""
-    return _is_grounded(claim, passages, _windows(passages))
+    return _Evidence(passages).grounds(claim)
 
 
 def stands_in(words: str, passages: Iterable[Mapping[str, Any]]) -> bool:
@@ -113,21 +124,8 @@ def _share(claims: Sequence[str], record: Record) -> float | None:
     claims = [claim for claim in claims if normalise_answer(claim)]
     if not claims:
         return None
-    passages = record["passages"]
-    windows = _windows(passages)
-    return sum(_is_grounded(claim, passages, windows) for claim in claims) / len(claims)
-
-
-def _is_grounded(
-    text: str, passages: Sequence[Mapping[str, Any]], windows: Sequence[Window]
-) -> bool:
-    claim = _claim(text)
-    if _says_something(text):
-        return _grounded_in(claim, windows)
-    if claim.numbers and answer_kind(text) in ("number", "date"):
-        bare = claim._replace(words=frozenset())  # units and the order of a date vary
-        return any(_holds(bare, window.held) for window in windows)
-    return stands_in(text, passages)
+    evidence = _Evidence(record["passages"])
+    return sum(map(evidence.grounds, claims)) / len(claims)
 
 
 def _says_something(text: str) -> bool:
@@ -136,82 +134,126 @@ def _says_something(text: str) -> bool:
 
 
 def _claim(text: str) -> Claim:
-    numbers, names, words = set(), set(), set()
-    negated, anchors, name_ends = False, 0, -2
-    for match in _WORD.finditer(text):
-        word = match[0]
-        low = word.lower().removesuffix("'s")
-        negated = negated or low in _NEGATIONS or low.endswith("n't")
-        if word[0].isdigit() or (low in _NUMBERS):
-            numbers.add(_NUMBERS.get(low, word.replace(",", "")))
-            anchors += 1
-        elif low in _STOP or low in _NEGATIONS:
-            continue
-        elif word[0].isupper():
-            names.add(_stem(low))
-            anchors += match.start() != name_ends + 1
-            name_ends = match.end()
-        else:
-            words.add(_stem(low))
-    return Claim(frozenset(numbers), frozenset(names), frozenset(words), negated, anchors)
-
-
-def _stem(word: str) -> str:
-    return _ENDING.sub("", word)[:STEM]
-
-
-def _windows(passages: Iterable[Mapping[str, Any]]) -> list[Window]:
-    windows = []
-    for number, passage in enumerate(passages):
-        lines = list(passage.get("sentences") or sentences(passage["text"]))
-        title = _claim(passage["title"])
-        for index, line in enumerate(lines):
-            # A pronoun stands for the title; without one, for a name of the sentence before.
-            subject = title if passage["title"] or not index else _claim(lines[index - 1])
-            windows.append(Window(number, _join(_claim(line), subject._replace(negated=False))))
-    return windows
-
-
-def _grounded_in(claim: Claim, windows: Sequence[Window]) -> bool:
-    near = [window for window in windows if _found(claim, window.held)]
-    near.sort(key=lambda window: -_found(claim, window.held))
-    near = near[:12]  # pairs of these; a claim rests on few sentences
-    if any(_holds(claim, window.held) for window in near):
-        return True
-    return any(
-        _holds(claim._replace(anchors=1), _join(a.held, b.held))
-        for a, b in combinations(near, 2)
-        if a.passage != b.passage and _bridged(claim, a.held, b.held)
+    found = [_READ[word] for word in _WORD.findall(text)]
+    sorts = [sort for sort, _ in found]
+    starts = [now for before, now in pairwise(["", *sorts]) if now == "name" != before]
+    names = frozenset(stem for sort, stem in found if sort == "name")
+    return Claim(
+        must=names | {stem for sort, stem in found if sort == "number"},
+        names=names,
+        words=frozenset(stem for sort, stem in found if sort == "word"),
+        negated="negation" in sorts,
+        anchors=len(starts) + sorts.count("number"),
     )
 
 
-def _bridged(claim: Claim, a: Claim, b: Claim) -> bool:
+def _read(word: str) -> tuple[str, str]:
+    """What sort of word it is, and its stem."""
+    low = word.lower()
+    if word[0].isdigit() or low in _NUMBERS:
+        return "number", _NUMBERS.get(low, word)
+    if low in _NEGATIONS:
+        return "negation", ""
+    if low in _STOP:
+        return "stop", ""
+    return "name" if word[0].isupper() else "word", _ENDING.sub("", low)[:STEM]
+
+
+# Three views of a word, so that a window is built by `map` alone: it is done for all that is seen.
+_READ = Memo(_read)
+_STEM = Memo(lambda word: _NOT if _READ[word][0] == "negation" else _READ[word][1])
+_NAME = Memo(lambda word: _READ[word][1] if _READ[word][0] == "name" else "")
+
+
+class _Evidence:
+    """What was retrieved for one question; read word by word only when a claim needs it."""
+
+    def __init__(self, passages: Sequence[Mapping[str, Any]]) -> None:
+        self.passages = passages
+
+    @cached_property
+    def windows(self) -> list[list[Window]]:
+        """The windows of each passage."""
+        return [
+            _windows(p["title"], p.get("sentences") or sentences(p["text"])) for p in self.passages
+        ]
+
+    @cached_property
+    def seen(self) -> frozenset[str]:
+        """Every stem in any window."""
+        return frozenset().union(*(w.held for windows in self.windows for w in windows))
+
+    def grounds(self, text: str) -> bool:
+        """Whether the claim `text` is grounded here."""
+        if _says_something(text):
+            return self._holds_sentence(_claim(text))
+        if answer_kind(text) in ("number", "date"):
+            bare = _claim(text)._replace(words=frozenset())  # units and the order of a date vary
+            return any(_holds(bare, w.held) for windows in self.windows for w in windows)
+        return stands_in(text, self.passages)
+
+    def _holds_sentence(self, claim: Claim) -> bool:
+        if not claim.must <= self.seen:
+            return False
+        if any(_holds(claim, w.held) for windows in self.windows for w in windows):
+            return True
+        wanted = claim.must | claim.words
+        near = [
+            (len(wanted & window.held), -number, window)
+            for number, windows in enumerate(self.windows)
+            for window in windows
+            if not wanted.isdisjoint(window.held)
+        ]
+        # Pairs of the best few: a claim rests on few sentences.
+        near = nlargest(12, near, key=lambda item: item[:2])
+        joined = claim._replace(anchors=1)
+        return any(
+            _holds(joined, a.held | b.held) and _bridged(claim, a, b)
+            for (_, left, a), (_, right, b) in combinations(near, 2)
+            if left != right
+        )
+
+
+def _windows(title: str, lines: Sequence[str]) -> list[Window]:
+    """One window a sentence.
+
+    A pronoun stands for the title; without one, for a name of the sentence before.
+    """
+    subjects = [title] * len(lines) if title else ["", *lines]
+    return [
+        Window(_positive(subject).union(map(_STEM.__getitem__, _WORD.findall(line))), line, subject)
+        for subject, line in zip(subjects, lines, strict=False)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _positive(subject: str) -> frozenset[str]:
+    """The stems of `subject`; a negation in it says nothing of what follows."""
+    return frozenset(map(_STEM.__getitem__, _WORD.findall(subject))) - {_NOT}
+
+
+def _names(window: Window) -> frozenset[str]:
+    return _names_in(window.title) | _names_in(window.text)
+
+
+@lru_cache(maxsize=4096)
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(map(_NAME.__getitem__, _WORD.findall(text))) - {""}
+
+
+def _bridged(claim: Claim, a: Window, b: Window) -> bool:
     """Whether the windows share a name, and none that the claim has: it joins two facts."""
-    shared = a.names & b.names
-    return bool(shared) and not shared & claim.names
+    shared = _names(a) & _names(b)
+    return bool(shared) and shared.isdisjoint(claim.names)
 
 
-def _holds(claim: Claim, window: Claim) -> bool:
-    if not claim.numbers <= window.numbers or claim.negated != window.negated:
+def _holds(claim: Claim, held: frozenset[str]) -> bool:
+    if not claim.must <= held or claim.negated != (_NOT in held):
         return False
-    held = window.words | window.names
-    if not claim.names <= held:
-        return False
-    needed = COVERAGE * len(claim.words)
     found = len(claim.words & held)
     # Where two names or numbers agree, fewer of the other words need to.
-    return found >= (needed if claim.anchors < 2 else len(claim.words) // 2)
-
-
-def _found(claim: Claim, window: Claim) -> int:
-    held = claim.names | claim.words
-    return len(held & (window.names | window.words)) + len(claim.numbers & window.numbers)
-
-
-def _join(a: Claim, b: Claim) -> Claim:
-    return Claim(
-        a.numbers | b.numbers, a.names | b.names, a.words | b.words, a.negated or b.negated
-    )
+    needed = COVERAGE * len(claim.words) if claim.anchors < 2 else len(claim.words) // 2
+    return found >= needed
 
 
 METRICS.register("chain_fidelity")(

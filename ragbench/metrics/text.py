@@ -5,10 +5,28 @@ HotpotQA, 2WikiMultiHopQA and MuSiQue use the same steps in the same order.
 
 import re
 import string
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PIECES = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_")
+
+
+T = TypeVar("T")
+
+
+class Memo(dict[str, T], Generic[T]):
+    """What `function` gives for each word, worked out once; faster by `[]` than any call."""
+
+    def __init__(self, function: Callable[[str], T], *, limit: int = 200_000) -> None:
+        super().__init__()
+        self.function, self.limit = function, limit
+
+    def __missing__(self, word: str) -> T:
+        if len(self) >= self.limit:
+            self.clear()
+        return self.setdefault(word, self.function(word))
 
 
 def normalise_answer(text: str) -> str:
@@ -38,7 +56,14 @@ def approx_tokens(text: str) -> int:
     digits or a run of punctuation each. Against cl100k_base the totals over English Wikipedia and
     medical text are 4 % off at the most, over lower-cased chunks 8 % low (see docs/metrics.md).
     """
+    return sum(map(_PIECE_COUNTS.__getitem__, text.split()))
+
+
+def _count_pieces(word: str) -> int:
     return sum(
         1 + (len(piece) - 1) // 7 if piece.isascii() else -(-len(piece.encode()) // 3)
-        for piece in _PIECES.findall(text)
+        for piece in _PIECES.findall(word)
     )
+
+
+_PIECE_COUNTS = Memo(_count_pieces)

@@ -182,4 +182,9 @@ def test_without_gold_pids_the_answer_is_looked_for() -> None:
 
 
 def test_loose_words() -> None:
-    assert loose_words("The Caf\u00e9's 2nd, \u2018two\u2019 1,000") == ["cafe", "2", "2", "1000"]
+    assert loose_words("The Caf\u00e9's 2nd, \u2018two\u2019 1,000") == (
+        "cafe",
+        "2",
+        "2",
+        "1000",
+    )
