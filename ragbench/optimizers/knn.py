@@ -1,0 +1,155 @@
+"""Demonstrations chosen anew for each question: its nearest training questions.
+
+`dspy.KNNFewShot` bootstraps again at every question, a dozen calls each, and its program cannot be
+saved. Here every training question is answered once when compiling; the right answers make a bank
+that is saved as JSON beside the program, and a question is shown the demonstrations of its
+neighbours. Nearness is the cosine of TF-IDF weights of words, so that loading needs no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MethodType
+from typing import Any, cast
+
+import dspy
+from pydantic import Field
+
+from ragbench.errors import ConfigError, RunError
+from ragbench.optimizers.base import (
+    NEVER,
+    OPTIMIZERS,
+    Budget,
+    Found,
+    Needs,
+    Optimizer,
+    OptimizerKnobs,
+    Range,
+    Size,
+    Task,
+)
+from ragbench.optimizers.demos import fit_demos
+from ragbench.programs.base import RAGProgram
+
+BANK = "bank.json"
+
+
+class KNNKnobs(OptimizerKnobs):
+    """Knobs of `knn`."""
+
+    k: int = Field(3, ge=1, le=32, description="neighbours whose demonstrations are shown")
+    rounds: int = Field(1, ge=1, le=10, description="attempts per training question")
+
+
+@OPTIMIZERS.register("knn")
+class KNN(Optimizer):
+    """A bank of bootstrapped demonstrations, of which each question is shown its neighbours'."""
+
+    name = "knn"
+    description = "for each question, demonstrations of the training questions nearest to it"
+    source = "dspy.KNNFewShot, with a bank instead of a bootstrap per question"
+    formula = "T to T x rounds program runs"
+    needs = Needs(teacher=True)
+    Knobs = KNNKnobs
+    presets = {"medium": {"k": 4, "rounds": 2}, "heavy": {"k": 6, "rounds": 3}}  # noqa: RUF012
+
+    def estimate(self, size: Size) -> Budget:
+        """Every training question is run until it is answered, `rounds` times at the most."""
+        return Budget(teacher_runs=Range(size.n_train, size.n_train * self.knobs.rounds))
+
+    def search(self, student: RAGProgram, task: Task) -> Found:
+        """The program with the bank attached."""
+        entries = []
+        for example in task.trainset:
+            demos = self._right_answer(student, example, task)
+            if demos:
+                entries.append({"question": example.question, "demos": demos})
+        if not entries:
+            raise ConfigError(
+                "optimizer knn found no right answer among the training questions; give more of "
+                "them, or a --teacher"
+            )
+        content = {"k": self.knobs.k, "entries": entries}
+        program = cast(RAGProgram, student.reset_copy())
+        use_bank(program, content)
+        return Found(program, files={BANK: content}, notes={"bank": len(entries)})
+
+    def _right_answer(self, student: RAGProgram, example: dspy.Example, task: Task) -> Any:
+        # One question at a time: not every demonstration has its question among its fields.
+        few_shot = dspy.BootstrapFewShot(
+            metric=task.metric,
+            teacher_settings=task.teacher_settings,
+            max_bootstrapped_demos=1,
+            max_labeled_demos=0,
+            max_rounds=self.knobs.rounds,
+            max_errors=NEVER,
+        )
+        bank = few_shot.compile(student, trainset=[example])
+        fitted = {
+            name: fit_demos(p.demos, p.signature, max_tokens=self.knobs.demo_context_tokens)
+            for name, p in bank.named_predictors()
+        }
+        return {name: demos for name, demos in fitted.items() if demos}
+
+    @classmethod
+    def attach(cls, program: RAGProgram, folder: Path) -> None:
+        """Give a loaded `program` the bank in `folder`.
+
+        Raises:
+            RunError: the bank is missing or unreadable.
+        """
+        try:
+            use_bank(program, json.loads((folder / BANK).read_text("utf-8")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise RunError(f"cannot use {folder / BANK} ({reason}); compile again") from None
+
+
+def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
+    """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
+    chooser = _Chooser(bank["entries"], int(bank["k"]))
+
+    def forward(self: RAGProgram, question: str) -> dspy.Prediction:
+        shown = cast(RAGProgram, self.deepcopy())
+        shown.__dict__.pop("forward", None)
+        chosen = chooser.nearest(question)
+        for name, predictor in shown.named_predictors():
+            predictor.demos = [demo for entry in chosen for demo in entry["demos"].get(name, ())]
+        return type(shown).forward(shown, question=question)
+
+    program.__dict__["forward"] = MethodType(forward, program)
+
+
+class _Chooser:
+    """Finds the nearest entries; never copied with a program."""
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], k: int) -> None:
+        self._entries, self._k = entries, k
+        bags = [Counter(_words(entry["question"])) for entry in entries]
+        seen = Counter(word for bag in bags for word in bag)
+        self._weight = {w: 1.0 + math.log(len(entries) / n) for w, n in seen.items()}
+        self._vectors = [self._unit(bag) for bag in bags]
+
+    def nearest(self, question: str) -> list[Mapping[str, Any]]:
+        """At most `k` entries, the nearest last, next to the question that is asked."""
+        own = self._unit(Counter(_words(question)))
+        near = [sum(own.get(w, 0.0) * x for w, x in v.items()) for v in self._vectors]
+        order = sorted(range(len(near)), key=lambda i: (-near[i], i))
+        return [self._entries[i] for i in reversed(order[: self._k])]
+
+    def _unit(self, bag: Counter[str]) -> dict[str, float]:
+        vector = {word: n * self._weight.get(word, 0.0) for word, n in bag.items()}
+        length = math.sqrt(sum(x * x for x in vector.values())) or 1.0
+        return {word: x / length for word, x in vector.items()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Chooser:
+        return self
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
