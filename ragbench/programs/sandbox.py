@@ -47,7 +47,7 @@ class SandboxFactory:
 
     execution_instructions = (
         "Python runs in a sandbox without files, network, processes or environment variables. "
-        "Variables persist. Only these modules can be imported: re, json, math, datetime, "
+        "Variables persist. Import only these modules: re, json, math, datetime, "
         "collections, itertools, functools, dataclasses, random, unicodedata, bisect. "
         "Generator functions (yield) and class inheritance are not available; "
         "pass a lambda instead of a method, as in sorted(items, key=lambda s: s.lower())."
