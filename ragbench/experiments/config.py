@@ -35,7 +35,11 @@ class RunConfig(Knobs):
     setting: Literal["distractor", "pooled"] | None = Field(
         None, description="search a question's own passages, or all; default: the data set's"
     )
-    view: Literal["paragraph", "chunk"] = Field("paragraph", description="unit of retrieval")
+    chunk_file: Path | None = Field(None, description="fixed-length chunks of the passages")
+    hub_config: str | None = Field(None, description="configuration of the hub's data set")
+    view: Literal["paragraph", "chunk"] | None = Field(
+        None, description="unit of retrieval; default: the data set's"
+    )
     size: int = Field(2000, ge=100, le=1_000_000, description="passages of the synthetic world")
     split: Literal["train", "validation", "test"] = Field("test", description="which questions")
     limit: int | None = Field(20, ge=1, description="first questions of the split; null for all")
@@ -66,6 +70,8 @@ class RunConfig(Knobs):
             view=self.view,
             data_file=self.data_file,
             corpus_file=self.corpus_file,
+            chunk_file=self.chunk_file,
+            hub_config=self.hub_config,
             hub=self.hub,
             size=self.size,
             seed=self.seed,

@@ -3,8 +3,8 @@
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
 passages so far, then searches with it. Variants:
 
-- `seed`: the simplified specification: k=3, at most 5 sentences, the chain itself answers. Its first
-  sentence was to come from memory; here the question is searched first, and
+- `seed`: the simplified specification: k=3, at most 5 sentences, the chain itself answers. Its
+  first sentence was to come from memory; here the question is searched first, and
   `initial_retrieval=false` is that start as an ablation.
 - `paper`: a first search with the question; one sentence a round, at most 10; a query from the last
   sentence that is not a mere inference, without question words; paragraphs of at most 600 words,
