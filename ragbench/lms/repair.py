@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
-_MARKER = re.compile(r"\s*\**\[\[\s*#+\s*\w*\s*(?:#+\s*\]\]\**)?\s*\Z")
+_MARKER = re.compile(r"\s*\**\[\[\s*#+\s*\w*\s*#*\s*\]*\**\s*\Z")  # also one that was cut off
 _NOTHING = {"none", "null", "n/a", "na", "nil", "empty", "nothing"}
 _NEGATIONS = {"not", "no", "never", "neither", "nor", "without", "hardly", "cannot", "nothing"}
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}

@@ -1,0 +1,143 @@
+"""Adapters: what is read, mended, counted, and asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Literal
+
+import dspy
+import pytest
+
+from ragbench.errors import UnknownNameError
+from ragbench.ledger import open_ledger
+from ragbench.lms import make_adapter
+from ragbench.lms.counting import COUNTS_KEY
+from ragbench.programs import trace
+from tests.fakes import Asked, Reply, ScriptedLM, never_parses
+
+
+class Grade(dspy.Signature):
+    """Grade the passage."""
+
+    passage: str = dspy.InputField()
+    support: Literal["full", "partial", "none"] = dspy.OutputField()
+    useful: bool = dspy.OutputField()
+    score: float = dspy.OutputField()
+    queries: list[str] = dspy.OutputField()
+    note: str | None = dspy.OutputField()
+    answer: str = dspy.OutputField()
+
+
+GRADE = dspy.Predict(Grade)
+ALMOST = {
+    "support": "Fully supported.",
+    "useful": "The answer is True",
+    "score": "85%",
+    "queries": "- one\n- two",
+    "note": "None",
+    "answer": "Paris",
+}
+
+
+def graded(lm: dspy.LM, adapter: str) -> tuple[dspy.Prediction, Counter[str]]:
+    counts: Counter[str] = Counter()
+    with dspy.context(lm=lm, adapter=make_adapter(adapter), **{COUNTS_KEY: counts}):
+        return GRADE(passage="p"), counts
+
+
+def as_xml(asked: Asked) -> str:
+    return "\n".join(f"<{name}>\n{value}\n</{name}>" for name, value in ALMOST.items())
+
+
+@pytest.mark.parametrize("name", ["json", "chat", "xml"])
+def test_almost_right_values_are_mended_and_each_is_counted(name: str) -> None:
+    script = as_xml if name == "xml" else lambda asked: ALMOST
+    out, counts = graded(ScriptedLM(script), name)
+    assert (out.support, out.useful, out.score) == ("full", True, 0.85)
+    assert (out.queries, out.note, out.answer) == (["one", "two"], None, "Paris")
+    assert counts["label_repair"] == 5
+    assert counts["adapter_fallback"] == 0
+
+
+def test_right_values_are_not_counted() -> None:
+    lm = ScriptedLM(lambda asked: {**ALMOST, "support": "none", "useful": False, "score": 0.5})
+    assert graded(lm, "json")[1]["label_repair"] == 2  # the list and the None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**[[ ## answer ## ]]** Paris [[ ## completed ## ]]",
+        "[[## answer ##]]\nParis\n[[ ## completed ## ]]",
+        "Sure!\n\n[[ ## answer ## ]]\nParis\n\n[[ ## completed ##",
+        "[[ ## answer ## ]] Paris\n[[ ## answer ## ]] London",
+    ],
+)
+def test_sections_of_a_chat_answer_are_found_where_they_are(text: str) -> None:
+    with dspy.context(lm=ScriptedLM(lambda asked: text), adapter=make_adapter("chat")):
+        assert dspy.Predict("question -> answer")(question="x").answer == "Paris"
+
+
+def test_a_missing_label_is_never_made_up() -> None:
+    def script(asked: Asked) -> Reply:
+        return {name: value for name, value in ALMOST.items() if name != "support"}
+
+    for missing in (script, lambda asked: {**ALMOST, "support": ""}):
+        with pytest.raises(dspy.AdapterParseError, match="support"):
+            graded(ScriptedLM(missing), "json")
+
+
+def test_a_null_answer_is_missing_not_the_word_none() -> None:
+    with pytest.raises(dspy.AdapterParseError, match="answer"):
+        graded(ScriptedLM(lambda asked: {**ALMOST, "answer": None}), "json")
+
+
+def test_a_chat_answer_that_cannot_be_read_is_asked_for_again_as_json() -> None:
+    lm = ScriptedLM(lambda asked: "nonsense" if asked.number == 1 else ALMOST)
+    with open_ledger() as ledger:
+        out, counts = graded(lm, "chat")
+    assert out.answer == "Paris"
+    assert [call.fallback for call in ledger.calls] == [False, True]
+    assert (ledger.billed.calls, ledger.billed.fallbacks) == (2, 1)
+    assert counts["adapter_fallback"] == 1
+    assert lm.asked[1].request.config.response_format is not None
+
+
+def test_a_fallback_that_fails_too_is_a_parse_error_after_two_calls() -> None:
+    with open_ledger() as ledger, pytest.raises(dspy.AdapterParseError):
+        graded(ScriptedLM(never_parses), "chat")
+    assert len(ledger.calls) == 2
+    with open_ledger() as ledger, pytest.raises(dspy.AdapterParseError):
+        graded(ScriptedLM(never_parses), "json")
+    assert len(ledger.calls) == 1
+
+
+def test_the_fallback_works_in_async_code() -> None:
+    lm = ScriptedLM(lambda asked: "nonsense" if asked.number == 1 else {"answer": "Paris"})
+    predict = dspy.Predict("question -> answer")
+    with open_ledger() as ledger, dspy.context(lm=lm, adapter=make_adapter("chat")):
+        assert asyncio.run(predict.acall(question="x")).answer == "Paris"
+    assert [call.fallback for call in ledger.calls] == [False, True]
+
+
+def test_the_schema_that_is_sent_stays_strict() -> None:
+    lm = ScriptedLM()
+    graded(lm, "json")
+    sent = lm.asked[0].request.config.response_format
+    assert sent is not None
+    fields = sent["schema"]["properties"]
+    assert fields["support"]["enum"] == ["full", "partial", "none"]
+    assert (fields["useful"]["type"], fields["score"]["type"]) == ("boolean", "number")
+    assert sent["schema"]["additionalProperties"] is False
+
+
+def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
+    assert type(make_adapter("auto", ScriptedLM())) is type(make_adapter("json"))
+    assert type(make_adapter("auto", ScriptedLM(schema=False))) is type(make_adapter("chat"))
+    with pytest.raises(UnknownNameError, match="did you mean json"):
+        make_adapter("jsn")
+
+
+def test_counts_go_where_programs_look_for_them() -> None:
+    assert COUNTS_KEY == trace.COUNTS_KEY

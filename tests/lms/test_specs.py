@@ -1,0 +1,138 @@
+"""Specs, prices and identities: what is understood, refused, and told apart."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Response, TextPart, Usage
+
+from ragbench.errors import LMSetupError
+from ragbench.lms import make_lm
+from ragbench.lms.prices import MapPrice, parse_price
+from ragbench.lms.specs import load_dotenv, parse_spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings", "message"),
+    [
+        ("", {}, "malformed LM spec ''"),
+        ("gpt-4o", {}, "malformed LM spec 'gpt-4o'"),
+        ("openai/", {}, "malformed"),
+        ("/x", {}, "malformed"),
+        ("opnai/gpt-4o", {}, "did you mean openai"),
+        ("local:qwen", {}, "choose from qwen2.5-coder-0.5b"),
+        ("local:/no/such.gguf", {}, "no GGUF file"),
+        ("local:minilm-int8", {}, "no local model"),
+        ("local", {"api_base": "http://127.0.0.1:1/v1"}, "leave out api_base"),
+        ("openai/x", {"api_base": "127.0.0.1:8000"}, "malformed api_base"),
+        ("openai/x", {"api_base": "http://"}, "malformed api_base"),
+        ("openai/x", {"api_base": "http://host:99999/v1"}, "malformed api_base"),
+        ("openai/x", {"api_base": "http://me:secret@host/v1"}, "holds a password"),
+        ("local", {"price": "cheap"}, "not understood"),
+        ("local", {"price": "in=1"}, "not understood"),
+        ("local", {"price": "in=-1,out=1"}, "not understood"),
+        ("local", {"price": "in=nan,out=1"}, "not understood"),
+        ("local", {"slots": -1}, "slots=-1"),
+        ("local", {"context": 8}, "context=8"),
+        ("local", {"timeout": 0}, "timeout=0"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(
+    spec: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(LMSetupError) as caught:
+        make_lm(spec, **settings)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+SPECS = [
+    "local",
+    "local:qwen2.5-coder-1.5b",
+    "openai/gpt-4.1-mini",
+    "openai/gpt-5-mini",
+    "anthropic/claude-sonnet-4-5",
+    "gemini/gemini-2.5-flash",
+    "groq/llama-3.3-70b-versatile",
+    "ollama_chat/llama3.1:8b",
+    "hosted_vllm/Qwen/Qwen2.5-7B-Instruct",
+    "openrouter/meta-llama/llama-3.1-8b-instruct",
+    "deepseek/deepseek-chat",
+    "xai/grok-3",
+    "moonshot/kimi-k2",
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_form_makes_an_lm_without_starting_or_sending_anything(spec: str) -> None:
+    lm = make_lm(spec)
+    assert isinstance(lm, dspy.LM)
+    assert lm.num_retries == 0
+
+
+def test_what_goes_into_the_cache_tells_models_and_servers_apart() -> None:
+    names = [make_lm(spec).model for spec in SPECS]
+    names += [
+        make_lm("openai/gpt-4.1-mini", api_base=base).model
+        for base in ("http://a:1/v1", "http://b:1/v1", "http://a:2/v1", "http://a:1/other/v1")
+    ]
+    assert len(set(names)) == len(names)
+
+
+def test_capabilities_are_declared_where_they_are_known() -> None:
+    def enforces(spec: str, **settings: Any) -> bool:
+        return bool(make_lm(spec, **settings).supports_response_schema)
+
+    assert enforces("local")
+    assert enforces("openai/gpt-4.1-mini")
+    assert enforces("hosted_vllm/anything")
+    assert not enforces("openai/anything", api_base="http://a:1/v1")
+    assert enforces("openai/anything", api_base="http://a:1/v1", schema=True)
+
+
+def test_reasoning_models_are_sent_no_temperature() -> None:
+    lm = make_lm("openai/gpt-5-mini")
+    assert lm.kwargs.get("temperature") is None
+    assert "seed" not in lm.kwargs
+
+
+def _answer(sent: int, got: int) -> Response:
+    message = Message.assistant([TextPart("x")])
+    return Response(None, "gpt-4.1-mini", message, "stop", Usage(sent, got, sent + got))
+
+
+def test_prices_are_known_unknown_given_or_nothing() -> None:
+    answer = _answer(1_000_000, 500_000)
+    known = MapPrice("openai", "gpt-4.1-mini")
+    assert known.known
+    assert known.cost(None, answer) == pytest.approx(0.40 + 0.5 * 1.60)
+    assert not MapPrice("openai", "no-such-model").known
+    unknown = Response(None, "no-such-model", answer.message, "stop", answer.usage)
+    assert MapPrice("openai", "no-such-model").cost(None, unknown) is None
+    assert parse_price("in=0.15,out=0.60").cost(None, answer) == pytest.approx(0.15 + 0.30)
+    assert make_lm("local").pricing.cost(None, answer) == 0.0
+    assert make_lm("openai/gpt-4.1-mini", api_base="http://a:1/v1").pricing.known is False
+    assert make_lm("openai/gpt-4.1-mini").pricing.known is True
+
+
+def test_a_dotenv_file_fills_in_what_the_environment_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RB_TEST_SET", "kept")
+    monkeypatch.setenv("RB_TEST_NEW", "")
+    monkeypatch.delenv("RB_TEST_NEW")
+    path = tmp_path / ".env"
+    path.write_text("# a comment\nRB_TEST_SET=lost\nexport RB_TEST_NEW='new value'\nnot a line\n")
+    load_dotenv(path)
+    assert (os.environ["RB_TEST_SET"], os.environ["RB_TEST_NEW"]) == ("kept", "new value")
+    load_dotenv(tmp_path / "none")
+
+
+def test_specs_are_read_as_written() -> None:
+    vllm = parse_spec("hosted_vllm/Qwen/Qwen2.5-7B-Instruct", api_base="http://h:8000/v1/")
+    assert vllm.identity() == "hosted_vllm/Qwen/Qwen2.5-7B-Instruct@h:8000/v1"  # type: ignore[union-attr]
