@@ -171,7 +171,7 @@ class GranularIndex:
 
 
 def sentences_of(passage: Passage) -> list[str]:
-    """The sentences of `passage`, or A-RAG's pieces; those of 10 characters or less are left out."""
+    """The sentences of `passage`, or A-RAG's pieces; those under 11 characters are left out."""
     pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
     return [piece.strip() for piece in pieces if len(piece.strip()) >= _MIN_SENTENCE]
 
