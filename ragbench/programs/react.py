@@ -19,14 +19,14 @@ oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import dspy
 from pydantic import Field
 
 from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
 from ragbench.programs.react_dspy import TracedReAct
-from ragbench.programs.tools import CorpusTools, PageTools, Toolbox, argument
+from ragbench.programs.tools import CorpusTools, PageTools, Toolbox
 from ragbench.programs.trace import StopReason, Trace, estimate_tokens, render
 from ragbench.retrievers.base import Retriever
 from ragbench.signatures.answering import AnswerFromContext
@@ -101,11 +101,10 @@ class ReActRAG(RAGProgram):
             if call is None:
                 return "", "parse_fallback"
             if call.tool == "finish":
-                answer = argument(call.arguments, _FINISH[0])
-                trace.step("answer", thought=call.thought, observation=answer)
-                return answer, "answered"
+                trace.step("answer", thought=call.thought, observation=call.argument)
+                return call.argument, "answered"
             before = len(trace.searches)
-            seen = box.use(call.tool, call.arguments)
+            seen = box.use(call.tool, call.argument)
             history.append(call.model_copy(update={"observation": seen}))
             self._note(trace, history[-1], before)
             if len(history) >= 3 and _same(*history[-3:]):
@@ -115,25 +114,25 @@ class ReActRAG(RAGProgram):
     def _next(self, trace: Trace, history: list[ToolCall]) -> ToolCall | None:
         reply = trace.ask(
             self.act,
-            otherwise={"tool": "", "arguments": {}},
+            otherwise={"tool": "", "argument": ""},
             tools=[f"{t}({name}): {does}" for t, (name, does) in self.described.items()],
             question=trace.question,
             trajectory=_fitting(history, self.knobs.context_tokens),
         )
-        thought = str(reply.get("thought") or "").strip()
+        thought = " ".join(str(reply.get("thought") or "").split())
         if reply.tool:
-            return ToolCall(thought=thought, tool=reply.tool, arguments=reply.arguments or {})
-        name = self.tools.described["search"][0]
-        arguments = {name: trace.question}
-        if any(call.tool == "search" and call.arguments == arguments for call in history):
+            argument = " ".join(reply.argument.split())
+            return ToolCall(thought=thought, tool=reply.tool, argument=argument)
+        asked = {call.argument for call in history if call.tool == "search"}
+        if trace.question in asked:
             return None
-        return ToolCall(thought="", tool="search", arguments=arguments)
+        return ToolCall(thought="", tool="search", argument=trace.question)
 
     def _note(self, trace: Trace, call: ToolCall, searches_before: int) -> None:
         hits = [hit for search in trace.searches[searches_before:] for hit in search.hits]
         trace.step(
             call.tool,
-            input=argument(call.arguments, ""),
+            input=call.argument,
             thought=call.thought,
             observation=call.observation,
             pids=tuple(pid for pid, _ in hits),
@@ -143,7 +142,7 @@ class ReActRAG(RAGProgram):
 def _same(*calls: ToolCall) -> bool:
     first = calls[0]
     return all(
-        (c.tool, c.arguments, c.observation) == (first.tool, first.arguments, first.observation)
+        (c.tool, c.argument, c.observation) == (first.tool, first.argument, first.observation)
         for c in calls
     )
 
@@ -164,5 +163,4 @@ def _fitting(history: list[ToolCall], max_tokens: int) -> list[ToolCall]:
 
 
 def _shortened(call: ToolCall, max_tokens: int) -> ToolCall:
-    shown: dict[str, Any] = {"observation": call.observation[: max_tokens * 4]}
-    return call.model_copy(update=shown)
+    return call.model_copy(update={"observation": call.observation[: max_tokens * 4]})

@@ -85,12 +85,18 @@ def _step(run: _Run, module: dspy.Module, **inputs: Any) -> dspy.Prediction:
 def _tool(name: str, argument: str, does: str) -> dspy.Tool:
     def run(**arguments: Any) -> str:
         try:
-            return _RUN.get().box.use(name, arguments)
+            return _RUN.get().box.use(name, _text(arguments))
         except BudgetSpentError:
             return "No search is left. Use finish."
 
     schema = {argument: {"type": "string"}}
     return dspy.Tool(run, name=name, desc=does, args=schema, arg_types={argument: str})
+
+
+def _text(arguments: dict[str, Any]) -> str:
+    """The first text or number among `arguments`, whatever a model called it."""
+    usable = (v for v in arguments.values() if isinstance(v, str | int | float))
+    return " ".join(str(next(usable, "")).split())
 
 
 def _note(trace: Trace, trajectory: dict[str, Any]) -> str:
@@ -101,7 +107,7 @@ def _note(trace: Trace, trajectory: dict[str, Any]) -> str:
         arguments = trajectory[f"tool_args_{index}"] or {}
         trace.step(
             tool,
-            input=", ".join(str(value) for value in arguments.values()),
+            input=_text(arguments),
             thought=str(trajectory[f"thought_{index}"] or ""),
             observation=str(trajectory.get(f"observation_{index}", "")),
         )

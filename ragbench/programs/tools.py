@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ragbench.metrics.text import normalise_answer
 from ragbench.programs.drivers import sentences_of
@@ -37,15 +37,13 @@ class Toolbox(ABC):
     def lookup(self, text: str) -> str:
         """The sentences that contain `text`, without regard to case."""
 
-    def use(self, tool: str, arguments: dict[str, Any]) -> str:
-        """The observation of `tool` called with `arguments`; advice where they do not fit."""
-        if tool not in self.described:
+    def use(self, tool: str, text: str) -> str:
+        """The observation of `tool` with the argument `text`; advice where they do not fit."""
+        run = {"search": self.search, "lookup": self.lookup}.get(tool)
+        if run is None:
             return f"There is no tool {tool}. Use one of {', '.join(self.described)}."
-        name = self.described[tool][0]
-        text = argument(arguments, name)
         if not text:
-            return f"{tool} needs the argument {name}."
-        run = {"search": self.search, "lookup": self.lookup}[tool]
+            return f"{tool} needs the argument {self.described[tool][0]}."
         return run(text)
 
 
@@ -106,13 +104,6 @@ class PageTools(Toolbox):
             return "No more results."
         self._cursor += 1
         return f"(Result {self._cursor} / {len(hits)}) {hits[self._cursor - 1][1]}"
-
-
-def argument(arguments: dict[str, Any], name: str) -> str:
-    """The text argument `name`; where a model named it otherwise, its first text or number."""
-    values = [arguments.get(name), *arguments.values()]
-    usable = (v for v in values if isinstance(v, str | int | float) and not isinstance(v, bool))
-    return next((text for v in usable if (text := " ".join(str(v).split()))), "")
 
 
 def matching(passage: Passage, text: str) -> list[tuple[int, str]]:

@@ -1,7 +1,5 @@
 """Signatures that think one step at a time."""
 
-from typing import Any
-
 import dspy
 
 from ragbench.signatures.types import ToolCall
@@ -20,7 +18,8 @@ class CoTStep(dspy.Signature):
 
 
 # One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629). A program narrows
-# `tool` to the Literal of its own tools.
+# `tool` to the Literal of its own tools. One text argument, not a dict: a free-form object cannot
+# be held to a schema, and small models then lose the other fields as well.
 class ReActStep(dspy.Signature):
     """Think about what is still missing to answer the question, then use one tool."""
 
@@ -29,7 +28,7 @@ class ReActStep(dspy.Signature):
     trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
     thought: str = dspy.OutputField()
     tool: str = dspy.OutputField()
-    arguments: dict[str, Any] = dspy.OutputField()
+    argument: str = dspy.OutputField(desc="the tool's argument")
 
 
 # ReActStep without its thought, for the act-only ablation.
@@ -40,4 +39,4 @@ class ActStep(dspy.Signature):
     question: str = dspy.InputField()
     trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
     tool: str = dspy.OutputField()
-    arguments: dict[str, Any] = dspy.OutputField()
+    argument: str = dspy.OutputField(desc="the tool's argument")

@@ -3,7 +3,7 @@
 Their field names and defaults appear in prompts and JSON schemas: keep them few and plain.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -13,7 +13,7 @@ class ToolCall(BaseModel):
 
     thought: str
     tool: str
-    arguments: dict[str, Any] = {}
+    argument: str = ""
     observation: str = ""
 
 

@@ -55,7 +55,7 @@ def never_stops(asked: Asked) -> Reply:
         "segment": f"Sentence number {n} is about Harwick.",
         "query": f"town {n}",
         "queries": [f"town {n}", f"county {n}"],
-        "arguments": {"query": f"town {n}", "entity": f"town {n}"},
+        "argument": f"town {n}",
         "next_tool_args": {"query": f"town {n}"},
         "sub_questions": [f"What about town {n}?", f"What about county {n}?"],
         "subtasks": [{"id": f"t{n}", "question": f"What about town {n}?"}],
@@ -71,7 +71,7 @@ def repeats(asked: Asked) -> Reply:
     same = {
         "query": "Salt Road",
         "thought": "Salt Road is a novel.",
-        "arguments": {"query": "Salt Road", "entity": "Salt Road"},
+        "argument": "Salt Road",
         "next_tool_args": {"query": "Salt Road"},
         "sub_questions": [QUESTION, QUESTION],
         "subtasks": [{"id": "t1", "question": QUESTION}],
@@ -87,7 +87,7 @@ def names_unknown(asked: Asked) -> Reply:
     odd = {
         "tool": "teleport",
         "next_tool_name": "teleport",
-        "arguments": {"where": ["?"]},
+        "argument": "?",
         "next_tool_args": {"where": ["?"]},
         "node_id": "n99",
         "keep": [99],

@@ -82,7 +82,7 @@ def test_at_the_limit_an_answer_is_forced_from_passages_and_chain() -> None:
 
 def test_done_without_an_answer_ends_in_a_forced_one() -> None:
     prediction, _, _ = converse(
-        IRCoT(shelf()),
+        IRCoT(shelf(), initial_retrieval=False),
         QUESTION,
         CoTStep=[think("It is clear.", done=True)],
         AnswerWithHints=[{"answer": "Harwick"}],
@@ -110,7 +110,7 @@ def test_a_repeated_sentence_is_no_progress() -> None:
 
 def test_an_unreadable_first_sentence_searches_the_question() -> None:
     prediction, lm, _ = converse(
-        IRCoT(shelf()),
+        IRCoT(shelf(), initial_retrieval=False),
         QUESTION,
         CoTStep=["Hm."],
         AnswerWithHints=[{"answer": "Harwick"}],
