@@ -113,5 +113,6 @@ METRICS.register("answer_length")(
         _answer_length,
         "words of the answer; read beside contain, which long answers win",
         higher_is_better=False,
+        score_range=None,
     )
 )

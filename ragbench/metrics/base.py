@@ -21,8 +21,9 @@ class Metric:
     """A named score of one record.
 
     `score` takes a record as it is stored (a mapping; see `experiments.records`) and gives a
-    number in the stated range, or None where the record has not what it needs; a failed record has
-    the `worst` score. `source` names the paper or script that defines it.
+    number in `score_range` (None: unbounded), or None where the record has not what it needs; a
+    failed record has the `worst` score, but what it spent where the metric is of spending. `source`
+    names the paper or script that defines it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Metric:
     source: str = ""
     worst: float = 0.0
     higher_is_better: bool = True
+    score_range: tuple[float, float] | None = (0.0, 1.0)
 
 
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")

@@ -145,7 +145,9 @@ def _register(name: str, description: str) -> None:
         value = getattr(spend(record), name)
         return None if value is None else float(value)
 
-    METRICS.register(name)(Metric(name, score, description, higher_is_better=False))
+    METRICS.register(name)(
+        Metric(name, score, description, higher_is_better=False, score_range=None)
+    )
 
 
 for _name, _description in {

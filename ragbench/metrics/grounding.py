@@ -136,7 +136,7 @@ def _says_something(text: str) -> bool:
 def _claim(text: str) -> Claim:
     found = [_READ[word] for word in _WORD.findall(text)]
     sorts = [sort for sort, _ in found]
-    starts = [now for before, now in pairwise(["", *sorts]) if now == "name" != before]
+    starts = [a for a, b in pairwise(["", *sorts]) if b == "name" and a != "name"]
     names = frozenset(stem for sort, stem in found if sort == "name")
     return Claim(
         must=names | {stem for sort, stem in found if sort == "number"},

@@ -139,6 +139,7 @@ METRICS.register("hops_to_gold")(
         _hops_to_gold,
         "searches until all gold passages were found; none where they never were",
         higher_is_better=False,
+        score_range=None,
     )
 )
 METRICS.register("redundancy")(
@@ -157,5 +158,6 @@ METRICS.register("retrieved_tokens")(
         "tokens of text shown by searches and reads, estimated",
         source="A-RAG",
         higher_is_better=False,
+        score_range=None,
     )
 )

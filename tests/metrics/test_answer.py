@@ -34,6 +34,12 @@ def test_answer_length_counts_words_and_is_unknown_without_an_answer() -> None:
     assert get_metric("answer_length").score(failure()) is None
 
 
+@pytest.mark.parametrize("name", ["calls", "tokens", "latency_s", "answer_length", "hops_to_gold"])
+def test_amounts_have_no_bounds_and_less_is_better(name: str) -> None:
+    assert get_metric(name).score_range is None
+    assert not get_metric(name).higher_is_better
+
+
 def test_an_unknown_metric_names_the_near_ones() -> None:
     with pytest.raises(UnknownNameError, match="squad_f1"):
         get_metric("squad_f2")
@@ -46,6 +52,8 @@ def test_every_listed_metric_can_be_got_and_scores_plain_and_failed_records() ->
         for sample in (record(), failure(), record(pids=()), record(gold_pids=[], support=[])):
             value = metric.score(sample)
             assert value is None or isinstance(value, float), name
+            if value is not None and metric.score_range:
+                assert metric.score_range[0] <= value <= metric.score_range[1], name
     assert set(ANSWER_METRICS) <= set(METRICS.names())
 
 
