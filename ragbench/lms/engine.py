@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from dspy import lm15
@@ -47,7 +47,8 @@ class Meter:
         """The meter that the engine wrote into `response`, or one from its token counts alone."""
         kept = (response.provider_data or {}).get(METER_KEY)
         if isinstance(kept, dict):
-            return cls(**kept)
+            known = {f.name for f in fields(cls)}
+            return cls(**{name: value for name, value in kept.items() if name in known})
         return cls(response.usage.input_tokens or 0, response.usage.output_tokens or 0)
 
 

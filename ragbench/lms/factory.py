@@ -90,7 +90,7 @@ def make_lm(
         retries=again,
         capabilities=_hosted_capabilities(parsed, schema),
     )
-    limits = _sampling(parsed, temperature, max_tokens, seed, engine)
+    limits = _sampling(engine, temperature, max_tokens, seed)
     return RagbenchLM(engine, cache=cache, **limits)
 
 
@@ -134,13 +134,9 @@ def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
 
 
 def _sampling(
-    spec: HostedSpec,
-    temperature: float,
-    max_tokens: int | None,
-    seed: int | None,
-    engine: MeteredEngine,
+    engine: MeteredEngine, temperature: float, max_tokens: int | None, seed: int | None
 ) -> dict[str, Any]:
-    if spec.provider == "openai" and _is_openai_reasoning_model(spec.model):
+    if _is_openai_reasoning_model(engine.identity):
         # These take no temperature, and their budget must hold the reasoning too.
         return {"max_tokens": max_tokens if max_tokens and max_tokens >= 16_000 else None}
     settings: dict[str, Any] = {

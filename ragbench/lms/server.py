@@ -28,8 +28,8 @@ START_TIMEOUT_S = 120.0
 # llama.cpp's threads wait for each other thousands of times a second. By default they spin, and
 # where other work wants the cores each wait costs a whole time slice: a tenth of the speed is left.
 _SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
-#: A server that dies this often is not started again.
-MAX_STARTS = 5
+#: A server that has died by itself this often is not started again.
+MAX_DEATHS = 5
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def settings_for(
         model=None if spec.gguf else spec.name,
         port=port,
     )
-    slots, context = slots or settings.slots, context or settings.context
+    slots = settings.slots if slots is None else slots
+    context = settings.context if context is None else context
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
     return replace(settings, slots=slots, context=context)
@@ -76,7 +77,7 @@ class LocalServer:
         self._owner = os.getpid()
         self._log: IO[bytes] | None = None
         self._url = ""
-        self._starts = 0
+        self._deaths = 0
         self._lock = threading.Lock()
 
     @property
@@ -104,10 +105,10 @@ class LocalServer:
                 self._log = None
 
     def _start(self) -> None:
+        self._deaths += self._process is not None
         self._end()
-        if self._starts >= MAX_STARTS:
-            raise LMSetupError(f"the local server ended {self._starts} times: {self._last_words()}")
-        self._starts += 1
+        if self._deaths >= MAX_DEATHS:
+            raise LMSetupError(f"the local server ended {self._deaths} times: {self._last_words()}")
         settings = self.settings
         if settings.model:
             ensure(settings.model)
@@ -124,6 +125,7 @@ class LocalServer:
         self._process = process
         line = _read_line(process)
         if not line:
+            self._deaths += 1
             self._end()
             raise LMSetupError(
                 f"llama.cpp cannot serve {settings.gguf}: {self._last_words()}; "

@@ -151,6 +151,8 @@ class LocalWire:
         with self._lock:
             url = self.server.url()
             if self._engine is None or url != self._url:
+                if self._engine is not None:
+                    self._engine.close()
                 self._url = url
                 self._engine = LM15Engine(_local_config(self.server, url, self._timeout))
             engine = self._engine

@@ -36,7 +36,7 @@ from ragbench.lms.specs import load_dotenv, parse_spec
         ("local", {"price": "in=1"}, "not understood"),
         ("local", {"price": "in=-1,out=1"}, "not understood"),
         ("local", {"price": "in=nan,out=1"}, "not understood"),
-        ("local", {"slots": -1}, "slots=-1"),
+        ("local", {"slots": 0}, "slots=0"),
         ("local", {"context": 8}, "context=8"),
         ("local", {"timeout": 0}, "timeout=0"),
     ],
@@ -96,9 +96,10 @@ def test_capabilities_are_declared_where_they_are_known() -> None:
 
 
 def test_reasoning_models_are_sent_no_temperature() -> None:
-    lm = make_lm("openai/gpt-5-mini")
-    assert lm.kwargs.get("temperature") is None
-    assert "seed" not in lm.kwargs
+    for spec in ("openai/gpt-5-mini", "openrouter/openai/gpt-5-mini"):
+        lm = make_lm(spec)
+        assert lm.kwargs.get("temperature") is None
+        assert "seed" not in lm.kwargs
 
 
 def _answer(sent: int, got: int) -> Response:
