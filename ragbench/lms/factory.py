@@ -22,6 +22,8 @@ from ragbench.lms.wire import HostedWire, LocalWire
 
 LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
+LOCAL_TIMEOUT_S = 600.0
+HOSTED_TIMEOUT_S = 120.0
 _LOCAL_CAPABILITIES = Capabilities(
     response_schema=True,
     function_calling=True,
@@ -37,7 +39,7 @@ def make_lm(
     max_tokens: int | None = None,
     cache: bool = True,
     seed: int | None = 0,
-    timeout: float = 120.0,
+    timeout: float | None = None,
     retries: int = 4,
     price: str | None = None,
     schema: bool | None = None,
@@ -53,7 +55,8 @@ def make_lm(
         max_tokens: of one answer; 512 for a local model and 1024 for others if not given.
         cache: whether DSPy's cache may answer.
         seed: of sampling and of the jitter between retries.
-        timeout: seconds without a byte from the server after which an attempt has failed.
+        timeout: seconds without a byte from the server after which an attempt has failed; 600 for
+            a local model, which sends nothing until its answer is done, and 120 for others.
         retries: further attempts after a rate limit, an overload or a lost connection.
         price: such as `in=0.15,out=0.60`, in US dollars per million tokens.
         schema: whether the server enforces a JSON schema, where ragbench cannot know.
@@ -64,7 +67,7 @@ def make_lm(
         LMSetupError: a malformed spec or price, or an unknown provider.
     """
     load_dotenv()
-    if timeout <= 0 or retries < 0:
+    if (timeout is not None and timeout <= 0) or retries < 0:
         raise LMSetupError(f"timeout={timeout} must be above 0 and retries={retries} at least 0")
     parsed = parse_spec(spec, api_base=api_base)
     again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
@@ -72,7 +75,7 @@ def make_lm(
     if isinstance(parsed, LocalSpec):
         settings = settings_for(parsed, slots=slots, context=context)
         engine = MeteredEngine(
-            LocalWire(shared_server(settings), timeout=timeout),
+            LocalWire(shared_server(settings), timeout=timeout or LOCAL_TIMEOUT_S),
             _local_identity(parsed),
             pricing=given or FixedPrice(),
             retries=again,
@@ -82,7 +85,7 @@ def make_lm(
         return RagbenchLM(
             engine, temperature=temperature, max_tokens=limit, cache=cache, seed=seed or 0
         )
-    wire = HostedWire(parsed, timeout=timeout)
+    wire = HostedWire(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
     engine = MeteredEngine(
         wire,
         parsed.identity(),
