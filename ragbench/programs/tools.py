@@ -67,6 +67,8 @@ class CorpusTools(Toolbox):
             for passage in self.trace.passages
             for index, sentence in matching(passage, text)
         ]
+        if not self.trace.passages:
+            return "Nothing is found yet. Use search first."
         return "\n".join(lines) or "No sentence has this text."
 
 

@@ -1,0 +1,107 @@
+"""Every program can be compiled: bootstrapping finds each predictor and a demonstration for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.lms.adapters import make_adapter
+from ragbench.programs import PROGRAMS
+from ragbench.programs.base import RAGProgram
+from tests.fakes import Asked, Reply, ScriptedLM, plausible
+from tests.programs.shelf import shelf
+from tests.programs.test_contract import ALL, never_stops
+
+#: The first is answered from memory, the second at once, the third after all a program can do.
+TRAINSET = [
+    dspy.Example(question=question, answer="some answer").with_inputs("question")
+    for question in (
+        "Is Salt Road a novel?",
+        "Who wrote Salt Road?",
+        "In which county was the author of Salt Road born?",
+    )
+]
+#: Knobs without which a predictor is not reached: dspy.ReAct answers by itself unless cut short.
+KNOBS: dict[tuple[str, str], dict[str, Any]] = {("react", "dspy"): {"max_calls": 6}}
+
+
+def succeeds(asked: Asked) -> Reply:
+    """A script under which the three questions go all the ways of every program."""
+    if "Is Salt Road" in asked.prompt:
+        return {**_short(asked), **({"retrieve": False} if "retrieve" in asked.fields else {})}
+    return _short(asked) if "Who wrote" in asked.prompt else _long(asked)
+
+
+def _short(asked: Asked) -> dict[str, Any]:
+    wanted = {
+        "tool": "finish",
+        "next_tool_name": "finish",
+        "argument": "Orla Venn",
+        "answer": "some answer",
+        "action": "TRAVERSE",
+        "confidence": 0.9,
+        "code": "SUBMIT('some answer')",
+    }
+    return {**plausible(asked), **{k: v for k, v in wanted.items() if k in asked.fields}}
+
+
+def _long(asked: Asked) -> dict[str, Any]:
+    reply = never_stops(asked)
+    assert isinstance(reply, dict)
+    if "question_type" in asked.fields:
+        return {**reply, "question_type": "bridge"}
+    if "facts" in asked.fields:
+        statement = f"Fact {asked.number} is about Harwick."
+        return {"facts": [{"statement": statement, "evidence": [1], "fulfillment": "partial"}]}
+    if "action" in asked.fields:
+        return {**reply, **_planned(asked.inputs["tree"])}
+    if asked.signature == "SynthesizeAnswer" and "Salt Road born" in asked.prompt:
+        return {**reply, "answer": "unknown"}
+    return reply
+
+
+def _planned(tree: str) -> dict[str, str]:
+    nodes = re.findall(r'"id":\s*"(n\d+)".*?"status":\s*"(\w+)"', tree)
+    if len(nodes) == 1:
+        return {"action": "ROLLOUT", "node_id": "n0"}
+    return {"action": "TRAVERSE", "node_id": next((n for n, s in nodes[1:] if s == "open"), "n0")}
+
+
+def accept(example: dspy.Example, prediction: dspy.Prediction, trace: Any = None) -> bool:
+    return bool(prediction.answer)
+
+
+def make(name: str, variant: str) -> RAGProgram:
+    knobs = KNOBS.get((name, variant), {})
+    return PROGRAMS.get(name)(shelf(), variant=variant, **knobs)
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_bootstrapping_collects_a_demonstration_for_every_predictor(
+    name: str, variant: str, tmp_path: Path
+) -> None:
+    program, lm = make(name, variant), ScriptedLM(succeeds)
+    optimizer = dspy.BootstrapFewShot(
+        metric=accept, max_bootstrapped_demos=8, max_labeled_demos=0, max_errors=0
+    )
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        compiled = optimizer.compile(program, trainset=TRAINSET)
+    demos = {path: len(predictor.demos) for path, predictor in compiled.named_predictors()}
+    assert demos
+    assert [path for path, count in demos.items() if not count] == []
+
+    compiled.save(tmp_path / "program.json")
+    loaded = make(name, variant)
+    loaded.load(tmp_path / "program.json")
+    assert prompts_of(loaded) == prompts_of(compiled)
+
+
+def prompts_of(program: RAGProgram) -> list[str]:
+    lm = ScriptedLM(_short)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        program(question="Who wrote Salt Road?")
+    return sorted(asked.prompt for asked in lm.asked)
