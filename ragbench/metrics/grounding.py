@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from heapq import nlargest
 from itertools import combinations, pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ragbench.metrics.base import METRICS, Metric, Record, failed
@@ -166,22 +167,26 @@ _NAME = Memo(lambda word: _READ[word][1] if _READ[word][0] == "name" else "")
 
 
 class _Evidence:
-    """What was retrieved for one question; read word by word only when a claim needs it."""
+    """What was retrieved for one question; read word by word only where a claim needs it."""
 
     def __init__(self, passages: Sequence[Mapping[str, Any]]) -> None:
         self.passages = passages
+        self.texts = [f"{p['title']} {p['text']}".lower() for p in passages]
+        self._windows: dict[int, list[Window]] = {}
 
-    @cached_property
-    def windows(self) -> list[list[Window]]:
-        """The windows of each passage."""
-        return [
-            _windows(p["title"], p.get("sentences") or sentences(p["text"])) for p in self.passages
-        ]
+    def windows(self, number: int) -> list[Window]:
+        """The windows of one passage."""
+        if number not in self._windows:
+            passage = self.passages[number]
+            lines = passage.get("sentences") or sentences(passage["text"])
+            self._windows[number] = _windows(passage["title"], lines)
+        return self._windows[number]
 
     @cached_property
     def seen(self) -> frozenset[str]:
         """Every stem in any window."""
-        return frozenset().union(*(w.held for windows in self.windows for w in windows))
+        every = (w.held for number in range(len(self.passages)) for w in self.windows(number))
+        return frozenset().union(*every)
 
     def grounds(self, text: str) -> bool:
         """Whether the claim `text` is grounded here."""
@@ -189,28 +194,40 @@ class _Evidence:
             return self._holds_sentence(_claim(text))
         if answer_kind(text) in ("number", "date"):
             bare = _claim(text)._replace(words=frozenset())  # units and the order of a date vary
-            return any(_holds(bare, w.held) for windows in self.windows for w in windows)
+            return self._holds_in_one(bare)
         return stands_in(text, self.passages)
 
     def _holds_sentence(self, claim: Claim) -> bool:
+        # The stem of a name starts it, so where no text has the stem no window can.
+        if any(all(name not in text for text in self.texts) for name in claim.names):
+            return False
+        return self._holds_in_one(claim) or self._holds_in_two(claim)
+
+    def _holds_in_one(self, claim: Claim) -> bool:
+        return any(
+            _holds(claim, window.held)
+            for number, text in enumerate(self.texts)
+            if all(name in text for name in claim.names)
+            for window in self.windows(number)
+        )
+
+    def _holds_in_two(self, claim: Claim) -> bool:
         if not claim.must <= self.seen:
             return False
-        if any(_holds(claim, w.held) for windows in self.windows for w in windows):
-            return True
         wanted = claim.must | claim.words
         near = [
             (len(wanted & window.held), -number, window)
-            for number, windows in enumerate(self.windows)
-            for window in windows
+            for number in range(len(self.passages))
+            for window in self.windows(number)
             if not wanted.isdisjoint(window.held)
         ]
-        # Pairs of the best few: a claim rests on few sentences.
-        near = nlargest(12, near, key=lambda item: item[:2])
+        # Pairs of the best few, since a claim rests on few sentences, that lack no name in common.
+        best = [(n, claim.must - w.held, w) for _, n, w in nlargest(12, near, key=itemgetter(0, 1))]
         joined = claim._replace(anchors=1)
         return any(
             _holds(joined, a.held | b.held) and _bridged(claim, a, b)
-            for (_, left, a), (_, right, b) in combinations(near, 2)
-            if left != right
+            for (left, lacks, a), (right, misses, b) in combinations(best, 2)
+            if left != right and lacks.isdisjoint(misses)
         )
 
 
