@@ -68,7 +68,10 @@ class REAP(RAGProgram):
     name = "reap"
     family = "agentic"
     paper = "arXiv:2511.09966"
-    calls = "seed: 1 + 3 per round (<= 16); paper: 2 + per round 1 + look-ups (<= 27)"
+    calls = (
+        "seed: 1 + 3 per round, + 1 if the planner ends it (<= 16); "
+        "paper: 2 + per round 1 + look-ups, + 1 if the planner ends it (<= 27)"
+    )
     autonomy = Autonomy("no", "yes", "partly")
     Knobs = REAPKnobs
     variants = {"seed": {}, "paper": {}}  # noqa: RUF012
@@ -114,7 +117,11 @@ class REAP(RAGProgram):
             for fact in self._facts(trace)
         ]
         return trace.answer(
-            self.synthesize, last=True, notes=notes, question=trace.question, instruction=""
+            self.synthesize,
+            last=True,
+            notes=list(dict.fromkeys(notes)),
+            question=trace.question,
+            instruction="",
         )
 
     # -- one sub-task at a time
@@ -178,7 +185,7 @@ class REAP(RAGProgram):
                 malformed += 1
                 if malformed < 2:
                     continue
-                changed, actions, ready, malformed = plan, next_actions(plan, trace), False, 0
+                changed, actions, ready, malformed = plan, [], False, 0
             if ready and trace.searches:
                 return "answered", changed
             plan = changed
@@ -245,9 +252,10 @@ class REAP(RAGProgram):
 
         There are none only after the first round, which at least searches the question.
         """
-        most = self.knobs.max_actions
-        wanted = look_ups(actions, plan, trace, most=most)
-        wanted = wanted or look_ups(next_actions(plan, trace), plan, trace, most=most)
+        facts, most = self._facts(trace), self.knobs.max_actions
+        wanted = look_ups(actions, plan, facts, trace, most=most)
+        if not wanted:
+            wanted = look_ups(next_actions(plan, facts), plan, facts, trace, most=most)
         if not wanted and not trace.searches:
             return [LookUp("", trace.question, trace.question)]
         return wanted

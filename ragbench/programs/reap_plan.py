@@ -38,14 +38,17 @@ class Known:
 
 
 def known_facts(trace: Trace, *, partial: bool = True) -> list[Known]:
-    """Every fact found so far, once each; failed look-ups and, if asked, partial facts left out."""
-    found: dict[str, Known] = {}
+    """The facts found so far, once per requirement, without failed look-ups.
+
+    `partial` False leaves partial facts out too.
+    """
+    found: dict[tuple[str, str], Known] = {}
     for step in trace.steps:
         if step.action == "extract":
             for fact in step.notes["facts"]:
                 known = Known(fact["statement"], fact["level"], fact["requirement"], fact["pids"])
                 if known.level == "direct" or (partial and known.level == "partial"):
-                    found.setdefault(question_key(known.statement), known)
+                    found.setdefault((known.requirement, question_key(known.statement)), known)
     return list(found.values())
 
 
@@ -88,13 +91,17 @@ def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
 
 
 def look_ups(
-    actions: Sequence[PlanAction], plan: Sequence[SubTask], trace: Trace, *, most: int
+    actions: Sequence[PlanAction],
+    plan: Sequence[SubTask],
+    facts: Sequence[Known],
+    trace: Trace,
+    *,
+    most: int,
 ) -> list[LookUp]:
-    """What `actions` look up, placeholders filled; queries tried before are refused.
+    """What `actions` look up, placeholders filled from `facts`; queries tried before are refused.
 
     An action for an unknown requirement keeps its query, which then is its requirement's text.
     """
-    facts = known_facts(trace)
     texts = {task.id: task.question for task in plan}
     tried = {question_key(search.query) for search in trace.searches}
     chosen: list[LookUp] = []
@@ -116,9 +123,9 @@ def look_ups(
     return chosen[:most]
 
 
-def next_actions(plan: Sequence[SubTask], trace: Trace) -> list[PlanAction]:
+def next_actions(plan: Sequence[SubTask], facts: Sequence[Known]) -> list[PlanAction]:
     """One action per requirement that is open and waits for no other, asked in its own words."""
-    met = {fact.requirement for fact in known_facts(trace)}
+    met = {fact.requirement for fact in facts}
     ready = [
         task
         for task in plan

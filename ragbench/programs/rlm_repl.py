@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
@@ -49,7 +49,6 @@ class _Session:
     idle: int = 0
     last_code: str = ""
     provider_error: dspy.LMError | None = None
-    snippets: dict[str, str] = field(default_factory=dict)
 
 
 _SESSION: ContextVar[_Session] = ContextVar("rb_repl")
