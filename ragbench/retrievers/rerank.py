@@ -11,6 +11,7 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.hybrid import stretched
 from ragbench.retrievers.rerankers import Reranker, make_reranker
 
 
@@ -22,6 +23,13 @@ class RerankSettings(Knobs):
         "maxsim", description="none, maxsim, cross-encoder:NAME, an http address or lm"
     )
     model: str = Field("", description="model that a rerank endpoint is asked for")
+    weight: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the reranker's score, the first search having the rest, both "
+        "stretched to [0, 1]; default: 0.5 for maxsim, else 1",
+    )
     depth: int = Field(20, ge=1, le=1000, description="candidates to rerank, at least k")
 
 
@@ -47,7 +55,7 @@ class Rerank(Retriever):
         return (self._inner,)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """The `k` best of the candidates, best first, with the reranker's scores."""
+        """The `k` best of the candidates, best first, with the scores that order them."""
         self.build()
         if k < 1:
             return []
@@ -75,7 +83,19 @@ class Rerank(Retriever):
     def _reordered(self, query: str, hits: list[Passage], k: int) -> list[Passage]:
         if not hits or self.reranker is None:
             return hits
-        scores = self.reranker.score(query, hits)
+        scores = self._blended(hits, self.reranker.score(query, hits))
         positions = self.corpus.positions
         scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
         return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))[:k]
+
+    def _blended(self, hits: Sequence[Passage], scores: list[float]) -> list[float]:
+        """`scores`, or their weighted sum with those of the first search."""
+        weight = self.settings.weight
+        if weight is None:
+            # MaxSim over vectors not trained for it is worse than the first search by itself.
+            weight = 0.5 if self.settings.reranker.startswith("maxsim") else 1.0
+        if weight == 1:
+            return scores
+        first = stretched(hits)
+        second = stretched([hit.scored(s) for hit, s in zip(hits, scores, strict=True)])
+        return [weight * second[hit.pid] + (1 - weight) * first[hit.pid] for hit in hits]

@@ -51,6 +51,22 @@ def test_an_endpoint_reorders_and_is_counted() -> None:
     ]
 
 
+def test_the_first_search_keeps_its_share() -> None:
+    with serving(scores_by_length) as wire:
+        settings = {"inner": "bm25", "reranker": wire.address, "weight": 0.25}
+        first = make_retriever("bm25", CORPUS).search("cat three", k=20)
+        found = make_retriever("rerank", CORPUS, **settings).search("cat three", k=20)
+    low, high = first[-1].score, first[0].score
+    lengths = {"p0": 7, "p1": 7, "p2": 9}
+    assert [(p.pid, p.score) for p in found] == [
+        (
+            p.pid,
+            pytest.approx(0.25 * (lengths[p.pid] - 7) / 2 + 0.75 * (p.score - low) / (high - low)),
+        )
+        for p in first
+    ]
+
+
 def test_no_candidates_no_call() -> None:
     with serving(scores_by_length) as wire:
         retriever = make_retriever("rerank", CORPUS, inner="bm25", reranker=wire.address)
