@@ -279,3 +279,19 @@ def test_calls_and_searches_at_the_most(name: str, variant: str) -> None:
     calls, searches = MOST[name, variant]
     assert len(ledger.calls) == calls
     assert len([s for s in prediction.searches if not s.cached]) == searches
+
+
+#: Calls that must wait for each other, of those that the program makes in all.
+AT_ONCE = {
+    ("self_rag", "combined"): (plausible, 3, 7),
+    ("self_rag", "per_passage"): (plausible, 4, 21),
+    ("self_rag", "scored"): (plausible, 3, 21),
+    ("self_rag", "beam"): (never_stops, 7, 34),
+}
+
+
+@pytest.mark.parametrize(("name", "variant"), AT_ONCE)
+def test_independent_calls_run_at_once(name: str, variant: str) -> None:
+    script, path, calls = AT_ONCE[name, variant]
+    _, ledger = run(make(name, variant), script)
+    assert (ledger.path.calls, len(ledger.calls)) == (path, calls)
