@@ -291,7 +291,7 @@ class REAP(RAGProgram):
                 tuple(passages[n - 1].pid for n in fact.evidence if 0 < n <= len(passages)),
             )
             for fact in reply.facts
-            if fact.statement.strip()
+            if fact.statement.strip() and not self._echoes(trace, fact.statement, item)
         ]
         facts = facts or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
         trace.step(
@@ -312,6 +312,14 @@ class REAP(RAGProgram):
             },
         )
         return facts
+
+    def _echoes(self, trace: Trace, statement: str, item: LookUp) -> bool:
+        """Whether a "fact" only says again what was asked, as small models do."""
+        asked = (trace.question, item.text, item.query)
+        if question_key(statement) not in {question_key(text) for text in asked}:
+            return False
+        trace.count("echoed_question")
+        return True
 
     @property
     def _levels(self) -> bool:

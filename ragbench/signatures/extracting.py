@@ -6,7 +6,7 @@ from ragbench.signatures.types import Fact
 
 
 class FactExtract(dspy.Signature):
-    """Extract the facts from the passages that serve the requirement."""
+    """Write what the passages state about the requirement, one full sentence per fact."""
 
     context: list[str] = dspy.InputField()
     question: str = dspy.InputField()

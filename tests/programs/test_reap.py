@@ -140,6 +140,19 @@ def test_seed_reads_a_score_in_percent() -> None:
     assert answer.stop_reason == "answered"
 
 
+def test_question_said_again_is_no_fact() -> None:
+    answer, lm, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[query("Who wrote Salt Road?")],
+        FactExtract=[facts(QUESTION.lower(), "Who wrote Salt Road")],
+        EvaluateCompleteness=[score(1)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.facts, answer.counts["echoed_question"]) == ([], 2)
+    assert lm.asked[-1].inputs["notes"] == "[]"
+
+
 # -- paper
 
 DRAFT = plan(
