@@ -1,9 +1,9 @@
 """Whether what a program says stands in what it retrieved, cheaply and without a model.
 
-A claim is *grounded* when one or two windows of retrieved text (a sentence with
-the passage's title) hold all its numbers, all its names and most of its other words, and agree
-with it about negation. Words are compared by their first letters. A claim of a few words without a
-verb, such as a short answer, is grounded when it stands word for word in a passage.
+A claim is *grounded* when one window of retrieved text (a sentence with its passage's title), or
+two that share a name which the claim leaves out, hold all its numbers, all its names and most of
+its other words, and agree with it about negation. Words are compared by their first letters. A
+claim of a few words, such as a short answer, is grounded when it stands word for word in a passage.
 
 What this cannot see: swapped roles ("A succeeded B"), paraphrase without shared words, comparisons
 and arithmetic. `tests/conformance/grounding_cases.json` holds hand-labelled claims, and

@@ -6,6 +6,7 @@ HotpotQA, 2WikiMultiHopQA and MuSiQue use the same steps in the same order.
 import re
 import string
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -29,6 +30,7 @@ class Memo(dict[str, T], Generic[T]):
         return self.setdefault(word, self.function(word))
 
 
+@lru_cache(maxsize=32_768)  # many metrics ask for the same answers
 def normalise_answer(text: str) -> str:
     """`text` in lower case, without ASCII punctuation, articles and spare blanks.
 
