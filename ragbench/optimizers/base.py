@@ -22,7 +22,7 @@ from pydantic import Field
 from ragbench.data.base import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
-from ragbench.optimizers.demos import finish, make_student
+from ragbench.optimizers.demos import finish, make_student, watched
 from ragbench.optimizers.outage import OUTAGE_KEY, LMDownError, Outage
 from ragbench.optimizers.scoring import Scorer, search_metric
 from ragbench.optimizers.taming import tamed
@@ -290,7 +290,7 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
     )
     with tamed(task.log_folder / "optimizer.log"), _settings(task), dspy.context(trace=None):
         try:
-            result = evaluate(program)
+            result = evaluate(watched(program))
         except LMDownError as error:
             raise RunError(_down(error)) from None
     rows = result.results

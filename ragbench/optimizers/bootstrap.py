@@ -22,13 +22,18 @@ from ragbench.optimizers.base import (
 from ragbench.programs.base import RAGProgram
 
 
-class BootstrapKnobs(OptimizerKnobs):
-    """Knobs of `bootstrap`, and of all that bootstrap demonstrations on the way."""
+class DemoKnobs(OptimizerKnobs):
+    """Knobs of all that bootstrap demonstrations."""
 
     bootstrapped: int = Field(4, ge=1, le=64, description="demonstrations from right answers")
     labeled: int = Field(
         4, ge=0, le=64, description="demonstrations in all, filled up with labelled questions"
     )
+
+
+class BootstrapKnobs(DemoKnobs):
+    """Knobs of `bootstrap`, and of those that may try a question more than once."""
+
     rounds: int = Field(
         1, ge=1, le=10, description="attempts per question; later ones sample at temperature 1"
     )
@@ -76,4 +81,4 @@ def few_shot_arguments(knobs: Any) -> dict[str, Any]:
 def bootstrap_runs(knobs: Any, n_train: int, *, least: int | None = None) -> Range:
     """Program runs of one bootstrap that ends at `least` successes, by default `bootstrapped`."""
     wanted = knobs.bootstrapped if least is None else least
-    return Range(min(wanted, n_train), n_train * knobs.rounds)
+    return Range(min(wanted, n_train), n_train * getattr(knobs, "rounds", 1))

@@ -27,10 +27,12 @@ class _Predict(dspy.Predict):
     """A `dspy.Predict` that shows trimmed demonstrations and notices a dead server."""
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
-        demos = kwargs.pop("demos", None)
-        if demos is None:
-            demos = fit_demos(self.demos, self.signature, max_tokens=self.rb_demo_tokens)
+        demos = kwargs.pop("demos", self.demos)
+        if self.rb_demo_tokens is not None:
+            demos = fit_demos(demos, self.signature, max_tokens=self.rb_demo_tokens)
         outage = current_outage()
+        if outage:
+            outage.check()
         try:
             reply = super().forward(demos=demos, **kwargs)
         except LMError as error:
@@ -59,6 +61,16 @@ def make_student(program: RAGProgram, *, demo_tokens: int) -> RAGProgram:
             predictor.signature.instructions
         )
     return student
+
+
+def watched(program: dspy.Module) -> dspy.Module:
+    """A copy of a plain program that shows what it shows, and notices a dead server."""
+    copied = program.deepcopy()
+    for predictor in copied.predictors():
+        if not isinstance(predictor, _Predict):
+            predictor.__class__ = _Predict
+            predictor.rb_demo_tokens = None
+    return cast(dspy.Module, copied)
 
 
 def finish(program: RAGProgram) -> RAGProgram:

@@ -25,7 +25,7 @@ from ragbench.optimizers.base import (
     candidates_of,
     trials_for,
 )
-from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs
+from ragbench.optimizers.bootstrap import DemoKnobs, bootstrap_runs
 from ragbench.programs.base import RAGProgram
 
 logger = logging.getLogger("dspy.ragbench")
@@ -35,10 +35,9 @@ _MINIBATCH_ABOVE = 50
 _FULL_EVERY = 5
 
 
-class MIPROKnobs(BootstrapKnobs):
+class MIPROKnobs(DemoKnobs):
     """Knobs of `mipro`."""
 
-    rounds: int = Field(1, ge=1, le=1, description="attempts per question")
     candidates: int = Field(6, ge=2, le=50, description="sets of demonstrations")
     instructions: int = Field(3, ge=1, le=50, description="instructions per predictor")
     trials: int = Field(0, ge=0, le=1000, description="combinations tried; 0 for DSPy's formula")

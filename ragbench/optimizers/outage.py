@@ -25,6 +25,18 @@ class Outage:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit, self._count, self._lock = limit, 0, threading.Lock()
+        self._verdict: str | None = None
+
+    def check(self) -> None:
+        """Do nothing unless the LM was found to be down.
+
+        Evaluate leaves its queue running when it is broken off; this empties it without a call.
+
+        Raises:
+            LMDownError: it was.
+        """
+        if self._verdict is not None:
+            raise LMDownError(self._verdict)
 
     def note(self, error: Exception) -> None:
         """Count one refused call.
@@ -35,7 +47,8 @@ class Outage:
         with self._lock:
             self._count += 1
             if self._count >= self._limit or getattr(error, "code", None) == "refused":
-                raise LMDownError(f"{type(error).__name__}: {error}") from error
+                self._verdict = f"{type(error).__name__}: {error}"
+                raise LMDownError(self._verdict) from error
 
     def clear(self) -> None:
         """A call got through."""

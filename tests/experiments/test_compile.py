@@ -11,11 +11,12 @@ import dspy
 import pytest
 from click.testing import CliRunner
 
-from ragbench.errors import ConfigError, RunError, UnknownNameError
+from ragbench.errors import ConfigError, DataError, RunError, UnknownNameError
 from ragbench.experiments import compile as compiling
 from ragbench.experiments.artefact import load_artefact, read_sidecar
 from ragbench.experiments.compile import CompileConfig, compile_program, estimate, plan
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.evaluate import evaluate
 from ragbench.experiments.journal import CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.ledger import Call, file_call
@@ -257,6 +258,28 @@ def test_nothing_half_written_is_called_finished(
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     folder = compile_program(config, how(tmp_path), say=lambda line: None)
     assert read_sidecar(folder).cost["attempts"] == 2
+
+
+@pytest.mark.parametrize("optimizer", ["bootstrap", "knn"])
+def test_eval_runs_it_on_held_out_questions_alone(
+    optimizer: str, config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    small = {"k": 2} if optimizer == "knn" else {}
+    folder = compile_program(
+        config, how(tmp_path, optimizer=optimizer, opt_set=small), say=lambda line: None
+    )
+    held_out = config.model_copy(
+        update={"compiled": folder, "split": "test", "limit": 5, "out": tmp_path / "run"}
+    )
+    before = len(server.hits)
+    assert len(evaluate(held_out).records) == 5
+    shown = [hit.prompt.count("Which town number") for hit in server.hits[before:]]
+    assert len(shown) == 5
+    assert min(shown) > 1, "no demonstration was shown"
+    for split in ("train", "validation"):
+        seen = held_out.model_copy(update={"split": split, "out": tmp_path / split})
+        with pytest.raises(DataError, match="used to compile"):
+            evaluate(seen)
 
 
 # -- journal ---------------------------------------------------------------------------------------

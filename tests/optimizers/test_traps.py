@@ -143,6 +143,17 @@ def test_a_dead_lm_stops_the_compile_in_one_line(tmp_path: Path) -> None:
     assert len(calls) <= 15 + LIMIT + 2
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_after_an_outage_no_queued_question_is_asked(workers: int, tmp_path: Path) -> None:
+    """Evaluate leaves its queue running when it is broken off."""
+    lm = scripted(lambda asked: ConnectionError("gone"))
+    many = [EXAMPLES[i % len(EXAMPLES)] for i in range(200)]
+    with pytest.raises(RunError, match="same command again"):
+        measure(program(), many, task(tmp_path, lm, workers=workers))
+    time.sleep(0.3)
+    assert len(lm.asked) < LIMIT + workers
+
+
 def test_a_few_refused_calls_do_not_stop_it(tmp_path: Path) -> None:
     def script(asked: Asked) -> Any:
         return ConnectionError("gone") if asked.number % 3 else even_towns(asked)
