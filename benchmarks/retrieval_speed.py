@@ -1,6 +1,6 @@
 """Speed of the retrievers as ratios: against rank_bm25, plain bm25s, a loop, a rebuild, plain ONNX.
 
-    python benchmarks/retrieval_speed.py [--sizes 6000,100000] [--sentences 200]
+    python -m benchmarks.retrieval_speed [--sizes 6000,100000] [--sentences 200]
 
 Both sides of a ratio are timed in turns in this process and the best of the turns counts, so that
 other work on the machine falls on both.

@@ -52,10 +52,6 @@ class LocalEmbedder(Embedder):
                 found[row] = normalized(states[kept])
         return found
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """Tokens that the model reads of `texts`, after truncation."""
-        return sum(len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts)))
-
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
         work = LocalCalls(self.spec)
         vectors: Vectors | None = None
