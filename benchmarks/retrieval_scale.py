@@ -1,6 +1,6 @@
 """bm25 over a million generated passages: made, stored, loaded and asked, in two processes.
 
-    python benchmarks/retrieval_scale.py [--passages 1000000] [--queries 300]
+    python -m benchmarks.retrieval_scale [--passages 1000000] [--queries 300]
 
 Prints seconds, peak memory of each process, bytes on disk, p50 and p95 of a single search, and the
 ratio of loading to making.
@@ -71,7 +71,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = []
         for label in ("made", "loaded"):
-            command = [sys.executable, __file__, *sys.argv[1:], "--folder", folder]
+            command = [sys.executable, "-m", "benchmarks.retrieval_scale", *sys.argv[1:]]
+            command += ["--folder", folder]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             rows.append(json.loads(done.stdout))
             shown = "  ".join(f"{name} {value:,.2f}" for name, value in rows[-1].items())
