@@ -61,14 +61,18 @@ class CorpusTools(Toolbox):
         return "\n".join(_snippet(p, self.snippet_words) for p in found) or "Nothing found."
 
     def lookup(self, text: str) -> str:
-        """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus."""
+        """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus.
+
+        Where nothing was found yet, this searches.
+        """
+        if not self.trace.passages:  # small models look up first, again and again
+            self.trace.count("lookup_as_search")
+            return self.search(text)
         lines = [
             f"{passage.title} [{index}] {sentence}"
             for passage in self.trace.passages
             for index, sentence in matching(passage, text)
         ]
-        if not self.trace.passages:
-            return "Nothing is found yet. Use search first."
         return "\n".join(lines) or "No sentence has this text."
 
 

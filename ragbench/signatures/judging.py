@@ -14,7 +14,7 @@ Utility = Literal[1, 2, 3, 4, 5]
 
 
 class RetrievalDecision(dspy.Signature):
-    """Decide whether answering the question needs facts to be looked up."""
+    """Decide whether facts must be looked up to answer the question. If in doubt, they must."""
 
     question: str = dspy.InputField()
     retrieve: bool = dspy.OutputField()
@@ -26,9 +26,9 @@ QuestionType = Literal["single", "bridge", "comparison"]
 
 # The planner's gate; it infers the type, since the data set's own label would leak.
 class RetrievalPlan(dspy.Signature):
-    """Decide whether answering the question needs facts to be looked up, and name its type.
+    """Decide whether facts must be looked up to answer the question. If in doubt, they must.
 
-    A bridge question goes through an entity that it does not name.
+    Name the type of the question: bridge if it goes through an entity that it does not name.
     """
 
     question: str = dspy.InputField()

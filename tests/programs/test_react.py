@@ -245,8 +245,8 @@ def test_corpus_lookup_uses_the_corpus_own_sentences() -> None:
     passage = Passage("1", "A", "One two. three", sentences=("One two.", "three"))
     trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
     tools = CorpusTools(trace, k=1, snippet_words=5)
-    assert tools.lookup("three") == "Nothing is found yet. Use search first."
-    tools.search("two")
+    assert tools.lookup("two") == "A | One two. three"  # nothing is found yet: this searches
+    assert trace.counts["lookup_as_search"] == 1
     assert tools.lookup("four") == "No sentence has this text."
     assert tools.lookup("three") == "A [1] three"
 
