@@ -63,8 +63,8 @@ def describe_measured(
 ) -> list[str]:
     """The rest of the budget, from what the zero-shot validation took.
 
-    `seconds` is its wall time; teaching runs go one by one, so the upper bound takes the sum of
-    their latencies.
+    `seconds` is its wall time, had nothing been cached; teaching runs go one by one, so the upper
+    bound takes the sum of their latencies.
     """
     rest, n = optimizer.estimate(size), size.n_val
     runs = rest.runs + Range.exactly(n)

@@ -34,6 +34,7 @@ from ragbench.experiments.artefact import (
 )
 from ragbench.experiments.budget import describe, describe_measured
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.failures import redact
 from ragbench.experiments.journal import CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
@@ -170,8 +171,11 @@ def compile_program(config: RunConfig, how: CompileConfig, *, say: Say = print) 
         journal = CallJournal(made.folder / "work" / "calls.jsonl")
         if journal.attempt > 1:
             say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
-        with journal.open(), made.bench.active():
-            outcome = _search(made, journal, say)
+        try:
+            with journal.open(), made.bench.active():
+                outcome = _search(made, journal, say)
+        except RunError as error:  # it may quote a provider, who may quote a key
+            raise RunError(redact(str(error))) from None
         _save(made, outcome, journal)
     say(f"compiled program: {made.folder}")
     return made.folder
@@ -200,7 +204,10 @@ def _search(made: Plan, journal: CallJournal, say: Say) -> Outcome:
             "with `ragbench eval` to see why"
         )
     for line in describe_measured(
-        made.optimizer, made.size, journal.as_if("zero_shot"), seconds=took
+        made.optimizer,
+        made.size,
+        journal.as_if("zero_shot"),
+        seconds=max(took, journal.as_if("zero_shot").latency_s / made.bench.config.workers),
     ):
         say(line)
     found = made.optimizer.compile(made.bench.program, task)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMError
+from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
 from pydantic import Field
 
 from ragbench.data.base import for_optimizer
@@ -261,9 +261,11 @@ class Optimizer(ABC):
                 found = self.search(student, task)
             except LMDownError as error:
                 raise RunError(_down(error)) from None
-            except (LMError, AdapterParseError) as error:
+            except (LMInvalidRequestError, AdapterParseError) as error:
                 raise RunError(_unusable(self.name, error)) from error
-        ranked = sorted(found.candidates, key=lambda c: -1.0 if c.score is None else -c.score - 1)
+            except LMError as error:  # of the prompt model, on which DSPy gives up at once
+                raise RunError(_down(error)) from error
+        ranked = sorted(found.candidates, key=lambda candidate: -(candidate.score or 0.0))
         return Found(
             program=finish(found.program),
             candidates=[Candidate(finish(c.program), c.score, c.note) for c in ranked],
@@ -324,10 +326,10 @@ def _settings(task: Task) -> Any:
     )
 
 
-def _down(error: LMDownError) -> str:
+def _down(error: BaseException) -> str:
     return (
-        f"the LM refused too many calls in a row ({_one_line(error)}); when it is up, give the "
-        "same command again: finished calls are kept"
+        f"the LM takes no more calls ({_one_line(error)}); when it does, give the same command "
+        "again: finished calls are kept"
     )
 
 

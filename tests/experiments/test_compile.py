@@ -222,7 +222,7 @@ def test_after_an_outage_the_same_command_finishes(
     before = len(server.hits)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "fresh"))
     server.script = lambda hit: Fault("401") if hit.number > before + 20 else script(hit)
-    with pytest.raises(RunError, match="same command again"):
+    with pytest.raises(RunError, match="give the same command"):
         compile_program(config, how(tmp_path, **fields), say=lambda line: None)
     assert len(server.hits) <= before + 20 + LIMIT + 2
     server.script = script

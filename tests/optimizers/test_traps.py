@@ -16,6 +16,7 @@ import pytest
 from ragbench.data.base import for_optimizer
 from ragbench.errors import ConfigError, KnobError, RunError, UnknownNameError
 from ragbench.ledger import open_ledger
+from ragbench.lms.governor import Attempt, CallRefusedError
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import NEVER, SIDE_KEY, measure
 from ragbench.optimizers.demos import fit_demos
@@ -129,18 +130,46 @@ def test_max_errors_never_aborts(name: str, tmp_path: Path) -> None:
     assert found.program.predictors()
 
 
-def test_a_dead_lm_stops_the_compile_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(set(OPTIMIZERS.names()) - {"labeled", "infer_rules"}))
+def test_a_dead_lm_stops_the_compile_in_one_line(name: str, tmp_path: Path) -> None:
     """Otherwise every candidate would score 0 and the first would win."""
     calls = []
 
     def script(asked: Asked) -> Any:
         calls.append(asked.number)
-        return even_towns(asked) if len(calls) < 15 else ConnectionError("gone")
+        return even_towns(asked) if len(calls) < 5 else ConnectionError("gone")
 
-    with pytest.raises(RunError, match="same command again") as caught:
-        OPTIMIZERS.get("random_search")().compile(program(), task(tmp_path, scripted(script)))
+    job = task(tmp_path, scripted(script), train=EXAMPLES[:10] * 4)
+    with pytest.raises(RunError, match="give the same command") as caught:
+        OPTIMIZERS.get(name)(**SMALL[name] | BUSY.get(name, {})).compile(program(), job)
     assert "\n" not in str(caught.value)
-    assert len(calls) <= 15 + LIMIT + 2
+    assert len(calls) <= 5 + LIMIT + 2
+
+
+#: Settings under which the LM is asked often enough to be found down.
+BUSY: dict[str, dict[str, Any]] = {"gepa": {"runs": 80}, "bootstrap": {"bootstrapped": 30}}
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "random_search"])
+def test_a_spent_budget_stops_the_compile_at_once(name: str, tmp_path: Path) -> None:
+    class Cap:
+        """Refuses every call after the third."""
+
+        left = 3
+
+        def before_call(self, attempt: Attempt) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise CallRefusedError("the budget of $1 is spent")
+
+        def after_call(self, attempt: Attempt) -> None:
+            pass
+
+    lm = scripted()
+    lm.governors.append(Cap())
+    with pytest.raises(RunError, match="budget of"):
+        OPTIMIZERS.get(name)().compile(program(), task(tmp_path, lm))
+    assert len(lm.asked) == 3
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -148,7 +177,7 @@ def test_after_an_outage_no_queued_question_is_asked(workers: int, tmp_path: Pat
     """Evaluate leaves its queue running when it is broken off."""
     lm = scripted(lambda asked: ConnectionError("gone"))
     many = [EXAMPLES[i % len(EXAMPLES)] for i in range(200)]
-    with pytest.raises(RunError, match="same command again"):
+    with pytest.raises(RunError, match="give the same command"):
         measure(program(), many, task(tmp_path, lm, workers=workers))
     time.sleep(0.3)
     assert len(lm.asked) < LIMIT + workers
