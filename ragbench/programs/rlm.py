@@ -144,6 +144,9 @@ class RLM(RAGProgram):
             max_parts=breadth,
         )
         answer = reply.answer.strip()
+        if question_key(answer) == question_key(branch.question):  # as small models do
+            trace.count("echoed_question")
+            answer = ""
         parts = self._parts(trace, branch, reply.sub_questions[:breadth])
         if answer and (reply.mode == "direct" or not parts):
             trace.step("answer", input=branch.question, observation=answer)

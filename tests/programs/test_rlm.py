@@ -203,6 +203,16 @@ def test_unreadable_decision_is_read_instead(script: Any) -> None:
     assert answer.answer == "noanswer"
 
 
+def test_question_said_again_is_no_answer() -> None:
+    answer, _, _ = converse(
+        RLM(shelf()),
+        QUESTION,
+        RecursiveDecompose=[direct(QUESTION.lower())],
+        AnswerFromContext=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.answer, answer.counts["echoed_question"]) == ("Dunmoor", 1)
+
+
 def test_no_search_allowed() -> None:
     answer, lm, _ = ask(RLM(shelf(), max_retrievals=0), plausible)
     assert (answer.stop_reason, lm.signatures) == ("budget", ["AnswerFromContext"])
