@@ -93,5 +93,5 @@ class RecursiveDecompose(dspy.Signature):
     max_parts: int = dspy.InputField(desc="sub-questions at the most")
     mode: Literal["direct", "decompose"] = dspy.OutputField()
     answer: str = dspy.OutputField(desc="in as few words as possible; empty if decompose")
-    sub_questions: list[str] = dspy.OutputField(desc="empty if direct")
+    sub_questions: list[str] = dspy.OutputField(desc="simpler questions; empty if direct")
     combine: str = dspy.OutputField(desc="how the answers combine; empty if direct")
