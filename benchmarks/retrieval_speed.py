@@ -138,8 +138,8 @@ def embedding(n: int) -> None:
     embedder = make_embedder("local")
     assert isinstance(embedder, LocalEmbedder)
     rng = np.random.default_rng(0)
-    words = generated(200)
-    texts = [" ".join(p.text.split()[: rng.integers(5, 40)]) for p in words] * (n // 200)
+    words = generated(n)
+    texts = [" ".join(p.text.split()[: rng.integers(5, 40)]) for p in words]
     for label, settings in (
         ("sorted batches of 8", {"sort": True, "batch": 8}),
         ("unsorted batches of 32", {"sort": False, "batch": 32}),
