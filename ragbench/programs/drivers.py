@@ -1,4 +1,4 @@
-"""What two or more programs share: fusing searches, reading confidences, comparing questions."""
+"""What two or more programs share: fusing searches, reading confidences, tool loops, texts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ragbench.metrics.text import tokens
+from ragbench.programs.trace import estimate_tokens
 from ragbench.retrievers.base import Passage, PerQuestion, Retriever
 from ragbench.retrievers.dense import Dense
 from ragbench.retrievers.embedders.base import Embedder
 from ragbench.retrievers.hybrid import reciprocal_ranks
+from ragbench.signatures.types import ToolCall
 
 Fusion = Literal["rrf", "max_score"]
 
@@ -89,6 +91,28 @@ def is_answer(text: str) -> bool:
     """Whether `text` commits itself: not blank, nor a word for not knowing."""
     said = " ".join(tokens(text))
     return bool(said) and not _NO_ANSWER.match(said)
+
+
+def newest_fitting(history: Sequence[ToolCall], max_tokens: int) -> list[ToolCall]:
+    """The newest steps that fit; of a newest step too long by itself, the head of what it saw."""
+    kept: list[ToolCall] = []
+    left = max_tokens
+    for call in reversed(history):
+        size = estimate_tokens(call.model_dump_json())
+        if size > left:
+            if not kept:
+                shortened = call.observation[: max_tokens * 4]
+                kept.append(call.model_copy(update={"observation": shortened}))
+            break
+        kept.append(call)
+        left -= size
+    return kept[::-1]
+
+
+def repeats_itself(history: Sequence[ToolCall]) -> bool:
+    """Whether the last three steps are the same action with the same result."""
+    last = {(call.tool, call.argument, call.observation) for call in history[-3:]}
+    return len(history) >= 3 and len(last) == 1
 
 
 # An end mark after a lower-case word, so that initials ("J. R. Smith") do not end a sentence.

@@ -25,9 +25,10 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
+from ragbench.programs.drivers import newest_fitting, repeats_itself
 from ragbench.programs.react_dspy import TracedReAct
 from ragbench.programs.tools import CorpusTools, PageTools, Toolbox
-from ragbench.programs.trace import StopReason, Trace, estimate_tokens, render
+from ragbench.programs.trace import StopReason, Trace, render
 from ragbench.retrievers.base import Retriever
 from ragbench.signatures.answering import AnswerFromContext
 from ragbench.signatures.reasoning import ActStep, ReActStep
@@ -107,7 +108,7 @@ class ReActRAG(RAGProgram):
             seen = box.use(call.tool, call.argument)
             history.append(call.model_copy(update={"observation": seen}))
             self._note(trace, history[-1], before)
-            if len(history) >= 3 and _same(*history[-3:]):
+            if repeats_itself(history):
                 return "", "no_progress"
         return "", "max_steps"
 
@@ -117,7 +118,7 @@ class ReActRAG(RAGProgram):
             otherwise={"tool": "", "argument": ""},
             tools=[f"{t}({name}): {does}" for t, (name, does) in self.described.items()],
             question=trace.question,
-            trajectory=_fitting(history, self.knobs.context_tokens),
+            trajectory=newest_fitting(history, self.knobs.context_tokens),
         )
         thought = " ".join(str(reply.get("thought") or "").split())
         if reply.tool:
@@ -137,30 +138,3 @@ class ReActRAG(RAGProgram):
             observation=call.observation,
             pids=tuple(pid for pid, _ in hits),
         )
-
-
-def _same(*calls: ToolCall) -> bool:
-    first = calls[0]
-    return all(
-        (c.tool, c.argument, c.observation) == (first.tool, first.argument, first.observation)
-        for c in calls
-    )
-
-
-def _fitting(history: list[ToolCall], max_tokens: int) -> list[ToolCall]:
-    """The newest steps that fit; of a newest step too long by itself, the head of what it saw."""
-    kept: list[ToolCall] = []
-    left = max_tokens
-    for call in reversed(history):
-        size = estimate_tokens(call.model_dump_json())
-        if size > left:
-            if not kept:
-                kept.append(_shortened(call, left))
-            break
-        kept.append(call)
-        left -= size
-    return kept[::-1]
-
-
-def _shortened(call: ToolCall, max_tokens: int) -> ToolCall:
-    return call.model_copy(update={"observation": call.observation[: max_tokens * 4]})

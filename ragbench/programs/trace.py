@@ -18,13 +18,11 @@ from typing import Any, Literal, TypeVar
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from ragbench.ledger import calling, fan_out
+from ragbench.ledger import COUNTS_KEY, calling, fan_out
 from ragbench.retrievers.base import Passage, Retriever
 
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
 
-#: Where adapters count what they mended; a Counter in `dspy.settings`.
-COUNTS_KEY = "rb_counts"
 #: role -> LM, for programs whose roles use different LMs.
 ROLE_LMS_KEY = "rb_role_lms"
 
@@ -217,6 +215,25 @@ class Trace:
                 for passage in hits:
                     self._log.seen.setdefault(passage.pid, passage)
         return [list(self._cache[query, k]) for query in queries]
+
+    def search_by(
+        self, find: Callable[[], Sequence[Passage]], query: str, *, k: int
+    ) -> list[Passage]:
+        """The passages that `find` gives, noted as a search for `query`; for a program's own index.
+
+        Raises:
+            BudgetSpentError: no search is left, and `find` is not called.
+        """
+        self.budget.spend_retrievals(1)
+        start = time.perf_counter()
+        found = list(find())
+        elapsed = time.perf_counter() - start
+        with self._lock:
+            pairs = tuple((passage.pid, passage.score) for passage in found)
+            self.searches.append(Search(query, k, pairs, elapsed))
+            for passage in found:
+                self._log.seen.setdefault(passage.pid, passage)
+        return found
 
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
