@@ -54,6 +54,11 @@ def _long(asked: Asked) -> dict[str, Any]:
     assert isinstance(reply, dict)
     if "question_type" in asked.fields:
         return {**reply, "question_type": "bridge"}
+    if "nodes" in asked.fields:
+        first = {"id": "n1", "query": "author of Salt Road", "produces": ["author"]}
+        second = {"id": "n2", "query": "birthplace of {author}", "depends_on": ["n1"]}
+        nodes = [{**plausible(asked)["nodes"][0], **n} for n in (first, second)]
+        return {**reply, "nodes": nodes}
     if "facts" in asked.fields:
         statement = f"Fact {asked.number} is about Harwick."
         return {"facts": [{"statement": statement, "evidence": [1], "fulfillment": "partial"}]}
