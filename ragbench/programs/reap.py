@@ -134,11 +134,14 @@ class REAP(RAGProgram):
                 return "answered" if done else "no_progress"
             passages = trace.search(query, k=self.knobs.k)
             self._extract(trace, LookUp("", query, query), passages, self._shown(trace))
+            known = self._shown(trace)
+            if not known:  # nothing to judge, and small models call it complete
+                continue
             verdict = trace.ask(
                 self.evaluate,
                 otherwise={"score": 0.0, "missing": []},
                 question=trace.question,
-                facts=self._shown(trace),
+                facts=known,
             )
             score, missing = unit(verdict.score), [m.strip() for m in verdict.missing]
             trace.step("judge", observation="\n".join(missing), notes={"score": score})

@@ -144,9 +144,9 @@ def test_question_said_again_is_no_fact() -> None:
     answer, lm, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query("Who wrote Salt Road?")],
+        NextSubTask=[query("Who wrote Salt Road?"), query("", done=True)],
         FactExtract=[facts(QUESTION.lower(), "Who wrote Salt Road")],
-        EvaluateCompleteness=[score(1)],
+        EvaluateCompleteness=[],  # without facts there is nothing to judge
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.facts, answer.counts["echoed_question"]) == ([], 2)
