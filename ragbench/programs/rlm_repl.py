@@ -40,6 +40,13 @@ class EndedError(Exception):
         self.reason = reason
 
 
+class _NoTurns(REPLHistory):
+    """A history without turns; DSPy's sentence for it is taken for code by small models."""
+
+    def format(self) -> str:
+        return "none yet"
+
+
 @dataclass
 class _Session:
     """What one question's loop has spent beside its trace."""
@@ -213,7 +220,7 @@ class TracedRLM(dspy.RLM):
                 otherwise={"reasoning": "", "code": ""},
                 signature=self._action_signature_for_current_factory(factory, rules),
                 variables_info=[variable.format() for variable in variables],
-                repl_history=history,
+                repl_history=history or _NoTurns(),
                 iteration=f"{iteration + 1}/{self.max_iters}",
             )
         except ContextWindowExceededError:

@@ -254,6 +254,7 @@ def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
     assert f"{len(TEXTS) + 60} Harwick" in lm.asked[1].prompt
     assert "Stone 30" not in lm.asked[0].prompt  # only the ends of the variable are shown
     assert (answer.searches, answer.passages) == ([], [])
+    assert "You have not interacted" not in lm.asked[0].prompt
     assert "dspy.Predict" not in lm.asked[0].prompt  # no sub-agents are offered
 
 
