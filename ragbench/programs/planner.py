@@ -197,7 +197,7 @@ class _Search:
     def __init__(self, program: PlannerRAG, trace: Trace, tree: Tree) -> None:
         self.program, self.trace, self.tree = program, trace, tree
         self.knobs = program.knobs
-        self._asked: dict[tuple[str, ...], None] = {}
+        self._asked: set[tuple[str, ...]] = set()
         self._idle = 0
 
     def run(self) -> StopReason:
@@ -261,7 +261,7 @@ class _Search:
         key = (node.question, *known)
         if key in self._asked:
             return False
-        self._asked[key] = None
+        self._asked.add(key)
         query = " ".join([node.question, *(n.answer for n in self.tree.known_to(node))])
         passages = self.trace.search(query, k=self.knobs.k)
         context = render(passages, max_tokens=self.knobs.context_tokens)
