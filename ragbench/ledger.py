@@ -22,6 +22,8 @@ LEDGER_KEY = "rb_ledger"
 PATH_KEY = "rb_path"
 CALLER_KEY = "rb_caller"
 FALLBACK_KEY = "rb_fallback"
+#: A Counter of the question's events, such as `label_repair`.
+COUNTS_KEY = "rb_counts"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -67,7 +67,7 @@ data_options = _stack(
         click.option("--dataset", help="See `ragbench list datasets`. [default: synthetic]"),
         click.option("--data-file", type=click.Path(), help="Questions in the official format."),
         click.option("--corpus-file", type=click.Path(), help="Passages, where kept apart."),
-        click.option("--chunk-file", type=click.Path(), help="Fixed-length chunks of the passages."),
+        click.option("--chunk-file", type=click.Path(), help="Fixed-length chunks."),
         click.option("--hub-config", help="Configuration of the hub's data set."),
         click.option("--hub/--no-hub", default=None, help="Take the data from the hub."),
         click.option("--setting", help="distractor: a question's own passages; pooled: all."),
@@ -89,7 +89,9 @@ lm_options = _stack(
         click.option("--price", help="in=USD,out=USD per million tokens, where unknown."),
         click.option("--temperature", type=float, help="[default: 0]"),
         click.option("--max-tokens", type=int, help="Tokens of one reply. [default: 512]"),
-        click.option("--timeout", type=float, help="Seconds one call may take. [default: 120]"),
+        click.option(
+            "--timeout", type=float, help="Seconds without a byte. [default: 120, local 600]"
+        ),
         click.option("--adapter", help="auto, json, chat or xml. [default: auto]"),
         click.option("--cache/--no-cache", default=None, help="Reuse replies. [default: cache]"),
     ]

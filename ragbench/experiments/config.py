@@ -49,7 +49,9 @@ class RunConfig(Knobs):
     price: str | None = Field(None, description="in=USD,out=USD per million tokens")
     temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature")
     max_tokens: int = Field(512, ge=1, le=1_000_000, description="tokens of one reply at the most")
-    timeout: float = Field(120.0, gt=0, description="seconds one call may take")
+    timeout: float | None = Field(
+        None, gt=0, description="seconds without a byte from the server; default: 120, local 600"
+    )
     adapter: Literal["auto", "json", "chat", "xml"] = Field("auto", description="prompt format")
     retriever: str = Field("bm25", description="see `ragbench list retrievers`")
     retriever_set: dict[str, Any] = Field({}, description="settings of the retriever")

@@ -8,10 +8,8 @@ from typing import Any
 
 import dspy
 
-from ragbench.ledger import CALLER_KEY, FALLBACK_KEY, Call, file_call
+from ragbench.ledger import CALLER_KEY, COUNTS_KEY, FALLBACK_KEY, Call, file_call
 
-# Set by `ragbench.programs.trace` under its COUNTS_KEY, which this layer stands below.
-COUNTS_KEY = "rb_counts"
 _lock = threading.Lock()
 
 

@@ -10,10 +10,8 @@ import dspy
 import pytest
 
 from ragbench.errors import UnknownNameError
-from ragbench.ledger import open_ledger
+from ragbench.ledger import COUNTS_KEY, open_ledger
 from ragbench.lms import make_adapter
-from ragbench.lms.counting import COUNTS_KEY
-from ragbench.programs import trace
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses
 
 
@@ -137,7 +135,3 @@ def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
     assert type(make_adapter("auto", ScriptedLM(schema=False))) is type(make_adapter("chat"))
     with pytest.raises(UnknownNameError, match="did you mean json"):
         make_adapter("jsn")
-
-
-def test_counts_go_where_programs_look_for_them() -> None:
-    assert COUNTS_KEY == trace.COUNTS_KEY
