@@ -59,6 +59,8 @@ def run(
         if on_start:
             on_start(bench.title, len(todo), len(bench.examples) - len(todo))
         with RecordWriter(folder.path) as writer, bench.active():
+            if todo:
+                bench.program.prepare()
             _evaluate(bench, todo, writer, on_record)
         loaded = read_records(folder.path)
         loaded.corrupt = before.corrupt

@@ -47,8 +47,10 @@ class Bench:
         """Do nothing if every LM can be called now; starts the local server if one is used.
 
         Raises:
-            RagbenchError: a missing key, an unreachable server, a model that cannot be had.
+            RagbenchError: a missing key, an unreachable server, a model that cannot be had, or one
+                that the program cannot work with.
         """
+        self.program.check_lms(self.lm, self.role_lms)
         for lm in (self.lm, *self.role_lms.values()):
             lm.check()
 

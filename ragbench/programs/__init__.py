@@ -1,6 +1,7 @@
 """The architectures, one file each. Importing this package registers them all."""
 
 from ragbench.programs import (
+    a_rag,
     direct,
     ircot,
     multi_query,
@@ -9,6 +10,7 @@ from ragbench.programs import (
     reap,
     rlm,
     self_rag,
+    tree_rag,
     vanilla,
 )
 from ragbench.programs.base import PROGRAMS, RAGProgram
@@ -16,6 +18,7 @@ from ragbench.programs.base import PROGRAMS, RAGProgram
 __all__ = [
     "PROGRAMS",
     "RAGProgram",
+    "a_rag",
     "direct",
     "ircot",
     "multi_query",
@@ -24,5 +27,6 @@ __all__ = [
     "reap",
     "rlm",
     "self_rag",
+    "tree_rag",
     "vanilla",
 ]

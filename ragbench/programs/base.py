@@ -21,7 +21,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.trace import Budget, BudgetSpentError, Step, StopReason, Trace
 from ragbench.registry import Registry
-from ragbench.retrievers.base import Retriever
+from ragbench.retrievers.base import Progress, Retriever
 from ragbench.signatures import role_of
 
 Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
@@ -123,6 +123,20 @@ class RAGProgram(dspy.Module):
         if variant not in cls.variants:
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
         return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """Do nothing if the program can work with these LMs; by default any will do.
+
+        Raises:
+            ConfigError: it cannot; the message has the cure.
+        """
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Make what all questions share, such as an index of the program's own.
+
+        Called before a run with its LM active, so that no question's time includes the work; where
+        it was not called, the first question does it.
+        """
 
     def forward(self, question: str) -> dspy.Prediction:
         """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason.

@@ -1,7 +1,8 @@
 """Retrieve once, read once: the standard baseline (Lewis et al. 2020, arXiv:2005.11401, prompted).
 
 `reader=cot` reasons before it answers. The passages are packed in rank order up to
-`context_tokens`.
+`context_tokens`. The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): five chunks of
+about 1,000 tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class VanillaRAG(RAGProgram):
     paper = "arXiv:2005.11401"
     calls = "1"
     Knobs = VanillaKnobs
+    variants = {"default": {}, "naive_rag": {"k": 5, "context_tokens": 7000}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)

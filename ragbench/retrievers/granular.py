@@ -8,6 +8,7 @@ corpus prefilter keyword search, which is why it does not read every chunk.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -27,6 +28,8 @@ _WORD = re.compile(r"\w+")
 _SHOWN = 5  # matching sentences shown per chunk
 _PER_CHUNK = 3  # sentences searched per chunk wanted
 _MIN_SENTENCE = 11  # characters; A-RAG drops shorter pieces
+_STORED_FROM = 500  # sentences; fewer are embedded sooner than an index is looked up and mapped
+_KEPT = 512  # indexes held in memory, as many as a distractor setting holds retrievers
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,50 @@ class GranularIndex:
         self._owners = [i for i, held in enumerate(self._sentences) for _ in held]
         self._words = BM25(corpus, stopwords="none", title_weight=0)
         self._dense = Dense(self._sentence_corpus(), embedder=embedder, api_base=api_base)
+        self._chunks = Dense(corpus, embedder=embedder, api_base=api_base)
         self._vocabulary = ""
+        self._store: IndexStore | None = None
+
+    @classmethod
+    def of(
+        cls,
+        corpus: Corpus,
+        *,
+        embedder: str = "local",
+        api_base: str = "",
+        store: IndexStore | None = None,
+    ) -> GranularIndex:
+        """The index of `corpus`, the same object for the same texts and embedder.
+
+        Each grain is indexed at its first use. An index of 500 sentences or more is kept in
+        `store` (by default the usual one); the last 512 asked for stay in memory.
+        """
+        key = (corpus.digest, embedder, api_base)
+        with _LOCK:
+            index = _BUILT.pop(key, None)
+            if index is None:
+                index = cls(corpus, embedder=embedder, api_base=api_base)
+                if len(index._owners) >= _STORED_FROM:
+                    from ragbench.retrievers.store import IndexStore
+
+                    index._store = store or IndexStore()
+            _BUILT[key] = index
+            while len(_BUILT) > _KEPT:
+                del _BUILT[next(iter(_BUILT))]
+        return index
 
     def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> None:
         """Index words and embed sentences, or load both from `store`."""
         self._words.build(store)
         self._dense.build(store, progress)
+
+    def build_sentences(self, progress: Progress | None = None) -> None:
+        """Make sentence search ready."""
+        self._dense.build(self._store, progress)
+
+    def build_chunks(self, progress: Progress | None = None) -> None:
+        """Make search by whole chunks ready."""
+        self._chunks.build(self._store, progress)
 
     def restrict(self, positions: Sequence[int]) -> GranularIndex:
         """The same over the chunks at `positions`; their sentences are embedded once in all."""
@@ -96,6 +137,7 @@ class GranularIndex:
         """
         best: dict[int, float] = {}
         rows: dict[int, list[int]] = {}
+        self.build_sentences()
         for hit in self._dense.search(query, k=_PER_CHUNK * max(k, 0)):
             row = self._dense.corpus.positions[hit.pid]
             owner = self._owners[row]
@@ -108,6 +150,15 @@ class GranularIndex:
             )
             for owner, score in list(best.items())[:k]
         ]
+
+    def chunk_search(self, query: str, *, k: int = 5) -> list[Match]:
+        """The `k` chunks nearest to `query`, each embedded as a whole; a match is the whole text.
+
+        What A-RAG's ablation to a single tool searches. The chunks are embedded at the first use.
+        """
+        self.build_chunks()
+        found = self._chunks.search(query, k=k)
+        return [Match(passage, (passage.text,)) for passage in found]
 
     def read(self, pid: str) -> Passage:
         """The chunk `pid`.
@@ -161,7 +212,7 @@ class GranularIndex:
 
     def _words_with(self, run: str) -> Iterator[str]:
         """The words of the corpus that contain `run`."""
-        self._words.build()
+        self._words.build(self._store)
         if not self._vocabulary:
             self._vocabulary = "\n" + "\n".join(self._words.vocabulary) + "\n"
         text, end = self._vocabulary, 0
@@ -180,3 +231,7 @@ def _count(text: str, keyword: str, bounded: bool) -> int:
     if not bounded:
         return text.count(keyword)
     return len(re.findall(rf"(?<!\w){re.escape(keyword)}(?!\w)", text))
+
+
+_LOCK = threading.Lock()
+_BUILT: dict[tuple[str, str, str], GranularIndex] = {}

@@ -13,3 +13,12 @@ class FactExtract(dspy.Signature):
     known_facts: list[str] = dspy.InputField()
     requirement: str = dspy.InputField()
     facts: list[Fact] = dspy.OutputField()
+
+
+# Index time: one call per cluster of a summary tree (Sarthi et al. 2024, arXiv:2401.18059).
+class Summarize(dspy.Signature):
+    """Summarize the texts together. Keep names, numbers and dates."""
+
+    texts: list[str] = dspy.InputField()
+    max_words: int = dspy.InputField()
+    summary: str = dspy.OutputField()

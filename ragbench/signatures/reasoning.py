@@ -40,3 +40,15 @@ class ActStep(dspy.Signature):
     trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
     tool: str = dspy.OutputField()
     argument: str = dspy.OutputField(desc="the tool's argument")
+
+
+# One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn
+# without a call is the answer.
+class ToolTurn(dspy.Signature):
+    """Call tools to find what is missing, then answer the question in as few words as possible."""
+
+    history: dspy.History = dspy.InputField()
+    tools: list[dspy.Tool] = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+    tool_calls: dspy.ToolCalls = dspy.OutputField()
