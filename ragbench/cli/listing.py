@@ -58,13 +58,14 @@ def _retrievers() -> Iterable[tuple[str, str]]:
 def _optimizers() -> Iterable[tuple[str, str]]:
     from ragbench.optimizers import OPTIMIZERS
 
-    return ((name, _first_line(optimizer)) for name, optimizer in OPTIMIZERS)
+    return ((name, optimizer.description) for name, optimizer in OPTIMIZERS)
 
 
 def _metrics() -> Iterable[tuple[str, str]]:
-    from ragbench.metrics import METRICS
+    from ragbench.metrics import get_metric, metric_names
 
-    return ((name, metric.description) for name, metric in METRICS)
+    for name in metric_names():
+        yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
 
 
 def _datasets() -> Iterable[tuple[str, str]]:
@@ -129,7 +130,10 @@ def _show_class(kind: str, settings: str) -> Callable[[str], Iterable[str]]:
         from ragbench.retrievers import RETRIEVERS
 
         thing: Any = (RETRIEVERS if kind == "retriever" else OPTIMIZERS).get(name)
-        yield f"{name}: {_first_line(thing)}"
+        yield f"{name}: {getattr(thing, 'description', None) or _first_line(thing)}"
+        for field in ("needs", "formula"):
+            if hasattr(thing, field):
+                yield f"{field}: {getattr(thing, field)}"
         yield f"settings (--{settings} NAME=VALUE): name, default, allowed, meaning"
         yield from _knob_lines(getattr(thing, "Settings", None) or thing.Knobs)
 

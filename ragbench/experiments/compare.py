@@ -51,6 +51,7 @@ def compare(
         name: compare_scores(
             _scores(a, name, qids), _scores(b, name, qids), seed=seed, margin=margin,
             higher_is_better=get_metric(name).higher_is_better,
+            score_range=get_metric(name).score_range,
         )
         for name in metrics
     }  # fmt: skip

@@ -29,6 +29,10 @@ Record = dict[str, Any]
 
 RECORDS = "records.jsonl"
 
+_EXAMPLE_FIELDS = frozenset(
+    {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
+)
+
 
 def make_record(
     example: dspy.Example,
@@ -40,6 +44,7 @@ def make_record(
 ) -> Record:
     """The record of one question, JSON-ready; see docs/records.md for its fields.
 
+    `prediction` of a failed question holds what it did before it failed, if that is known.
     `latency_s` is wall time; the record adds the time that the cache saved.
     """
     record: Record = {
@@ -51,6 +56,7 @@ def make_record(
         "support": [list(pair) for pair in example.get("support", [])],
         "gold_pids": list(example.get("gold_pids", [])),
         "decomposition": list(example.get("decomposition", [])),
+        "extra": {k: _plain(v) for k, v in example.items() if k not in _EXAMPLE_FIELDS},
         "answer": None,
         "stop_reason": None,
         "steps": [],
@@ -64,6 +70,7 @@ def make_record(
     }
     if prediction is not None:
         record.update(_outcome(prediction))
+        record["answer"] = None if failure else record["answer"]
     return record
 
 

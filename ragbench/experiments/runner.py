@@ -25,6 +25,7 @@ from ragbench.experiments.rundir import RunDir
 from ragbench.experiments.setup import Bench
 from ragbench.experiments.summary import score_record
 from ragbench.ledger import open_ledger
+from ragbench.programs.base import done_so_far
 
 #: Called after each record with the record, the number finished and the number in all.
 OnRecord = Callable[[Record, int, int], None]
@@ -135,6 +136,7 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
             prediction = program(question=example.question)
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
+            prediction = done_so_far(error)
         latency = time.perf_counter() - start
     record = make_record(example, prediction, ledger, latency_s=latency, failure=failure)
     record["scores"] = score_record(record)

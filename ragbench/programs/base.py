@@ -150,6 +150,9 @@ class RAGProgram(dspy.Module):
             prediction = self.solve(trace)
         except BudgetSpentError:
             prediction = trace.prediction(self._forced(trace), "budget")
+        except Exception as error:
+            error.ragbench_trace = trace  # type: ignore[attr-defined]  # for the record
+            raise
         if not str(prediction.answer or "").strip():
             trace.count("blank_answer")
             prediction = trace.prediction(NO_ANSWER, prediction.stop_reason)
@@ -168,6 +171,12 @@ class RAGProgram(dspy.Module):
     def force(self, trace: Trace) -> str:
         """The answer given when the budget is spent: one last call, which is always allowed."""
         return NO_ANSWER
+
+
+def done_so_far(error: Exception) -> dspy.Prediction | None:
+    """What a program had done when `error` left its `forward`: steps, searches, passages."""
+    trace = getattr(error, "ragbench_trace", None)
+    return trace.prediction("") if isinstance(trace, Trace) else None
 
 
 PROGRAMS: Registry[type[RAGProgram]] = Registry("program", package="ragbench.programs")

@@ -273,7 +273,7 @@ class Trace:
     def prediction(
         self,
         answer: str,
-        stop_reason: StopReason,
+        stop_reason: StopReason | None = None,
         *,
         passages: Sequence[Passage] | None = None,
         **extra: Any,
