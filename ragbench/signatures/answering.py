@@ -49,6 +49,17 @@ class CitedAnswer(dspy.Signature):
     citations: list[int] = dspy.OutputField(desc="numbers of the passages that prove the answer")
 
 
+# Passages are shown as "[n] [node.rank] title | text", the nodes are those of the plan.
+class AnswerFromPlan(dspy.Signature):
+    """Answer the question from the passages in as few words as possible, and cite them."""
+
+    plan: list[str] = dspy.InputField(desc="what was looked up")
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+    citations: list[int] = dspy.OutputField(desc="numbers of the passages that prove the answer")
+
+
 class SynthesizeAnswer(dspy.Signature):
     """Answer the question from the notes in as few words as possible."""
 

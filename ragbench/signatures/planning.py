@@ -1,14 +1,15 @@
 """Signatures that plan: split, choose the next look-up, repair a plan, act on a tree.
 
 DraftPlan, UpdatePlan and RepairPlan follow REAP's decomposer, plan updater and re-planner (2025,
-arXiv:2511.09966); RecursiveDecompose is the recursion of the simplified RLM (arXiv:2512.24601).
+arXiv:2511.09966); RecursiveDecompose is the recursion of the simplified RLM (arXiv:2512.24601);
+DraftPlanGraph and DraftQueryGraph plan every look-up at once, as LookaheadRAG does.
 """
 
 from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import PlanAction, SubTask, TreeNode
+from ragbench.signatures.types import LookUpNode, PlanAction, PlanNode, SubTask, TreeNode
 
 
 class Decompose(dspy.Signature):
@@ -95,3 +96,26 @@ class RecursiveDecompose(dspy.Signature):
     answer: str = dspy.OutputField(desc="in as few words as possible; empty if decompose")
     sub_questions: list[str] = dspy.OutputField(desc="simpler questions; empty if direct")
     combine: str = dspy.OutputField(desc="how the answers combine; empty if direct")
+
+
+class DraftPlanGraph(dspy.Signature):
+    """Plan every look-up that the question needs, before anything is found.
+
+    Where a query needs what an earlier look-up finds out, name that in `produces` there and write
+    it as {name} in the query.
+    """
+
+    question: str = dspy.InputField()
+    max_nodes: int = dspy.InputField(desc="look-ups at the most")
+    nodes: list[PlanNode] = dspy.OutputField(desc="confidence from 0 to 1, cost from 1")
+
+
+class DraftQueryGraph(dspy.Signature):
+    """Plan every look-up that the question needs, before anything is found.
+
+    Each query must make sense by itself.
+    """
+
+    question: str = dspy.InputField()
+    max_nodes: int = dspy.InputField(desc="look-ups at the most")
+    nodes: list[LookUpNode] = dspy.OutputField(desc="confidence from 0 to 1, cost from 1")

@@ -51,3 +51,27 @@ class TreeNode(BaseModel):
     status: Literal["open", "solved", "pruned"] = "open"
     answer: str = ""
     confidence: float = 0.0
+
+
+class LookUpNode(BaseModel):
+    """A look-up of a plan; `depends_on` lists ids of earlier ones."""
+
+    id: str
+    query: str
+    op: Literal["lookup", "bridge", "filter", "compare", "aggregate", "verify"] = "lookup"
+    depends_on: list[str] = []
+    confidence: float = 0.5
+    cost: int = 1
+
+
+class PlanNode(LookUpNode):
+    """A look-up of a plan; `produces` names the variables that it finds out."""
+
+    produces: list[str] = []
+
+
+class Binding(BaseModel):
+    """A variable and one value of it."""
+
+    variable: str
+    value: str

@@ -61,9 +61,23 @@ def never_stops(asked: Asked) -> Reply:
         "subtasks": [{"id": f"t{n}", "question": f"What about town {n}?"}],
         "new_plan": [{"id": f"t{n}", "question": f"What about town {n}?"}],
         "actions": [{"requirement_id": f"t{n}", "query": f"town {n}"}],
+        "nodes": _chain(5),
+        "bindings": [{"variable": "town", "value": f"town {n}"}],
         "node_id": "n0",
     }
     return _filled(asked, {**_GOING, **fresh})
+
+
+def _look_up(id: str, query: str, *after: str, produces: list[str] | None = None) -> dict[str, Any]:
+    """A look-up of a plan graph."""
+    node = {"id": id, "query": query, "op": "bridge", "depends_on": list(after)}
+    return {**node, "confidence": 0.1, "cost": 1, "produces": produces or []}
+
+
+def _chain(n: int) -> list[dict[str, Any]]:
+    """Look-ups that each wait for what the one before finds out."""
+    later = [_look_up(f"n{i}", f"{{n{i - 1}}}", produces=["town"]) for i in range(2, n + 1)]
+    return [_look_up("n1", "town", produces=["town"]), *later]
 
 
 def repeats(asked: Asked) -> Reply:
@@ -77,6 +91,7 @@ def repeats(asked: Asked) -> Reply:
         "subtasks": [{"id": "t1", "question": QUESTION}],
         "new_plan": [{"id": "t1", "question": QUESTION}],
         "actions": [{"requirement_id": "t1", "query": "Salt Road"}],
+        "nodes": [_look_up("n1", "Salt Road"), _look_up("n2", "Salt Road", "n1")],
         "node_id": "n0",
     }
     return _filled(asked, {**_GOING, **same})
@@ -96,6 +111,8 @@ def names_unknown(asked: Asked) -> Reply:
         "subtasks": [{"id": "a", "question": "Who?", "depends_on": ["zz", "a"]}],
         "new_plan": [{"id": "a", "question": "Who?", "depends_on": ["zz"]}],
         "actions": [{"requirement_id": "zz", "query": "town"}],
+        "nodes": [_look_up("n1", "county of {nowhere}", "zz", "n1"), _look_up("n2", "{n1}")],
+        "bindings": [{"variable": "nothing", "value": "town"}],
         "sub_questions": ["What about {7}?"],
     }
     return _filled(asked, {**_GOING, **odd})
@@ -250,6 +267,9 @@ HAPPY = {
     ("direct", "default"): 1,
     ("vanilla", "default"): 1,
     ("multi_query", "default"): 2,
+    ("lookahead", "bound"): 2,
+    ("lookahead", "engine"): 2,
+    ("lookahead", "rewrite"): 2,
     ("self_rag", "combined"): 7,
     ("self_rag", "per_passage"): 21,
     ("self_rag", "scored"): 21,
@@ -266,6 +286,9 @@ def test_calls_on_the_happy_path(name: str, variant: str) -> None:
 MOST = {
     ("ircot", "seed"): (6, 5),
     ("ircot", "paper"): (11, 10),
+    ("lookahead", "bound"): (6, 7),
+    ("lookahead", "engine"): (2, 7),
+    ("lookahead", "rewrite"): (2, 2),
     ("react", "seed"): (8, 7),
     ("react", "page"): (8, 7),
     ("react", "dspy"): (8, 7),

@@ -1,0 +1,62 @@
+"""Variables of a plan: the values that look-ups found out, put into the queries that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, product
+from typing import NamedTuple
+
+from ragbench.data.base import question_key
+from ragbench.programs.drivers import is_answer
+from ragbench.programs.lookahead_graph import Node, variable_name
+from ragbench.signatures.types import Binding
+
+#: (look-up, variable) -> its values, best first.
+Values = Mapping[tuple[str, str], Sequence[str]]
+
+
+class Filled(NamedTuple):
+    """The queries of one look-up, and how many of its variables had no value."""
+
+    queries: list[str]
+    unresolved: int
+
+
+def read_bindings(
+    rows: Iterable[Binding], variables: Sequence[str], *, most: int
+) -> dict[str, tuple[str, ...]]:
+    """Variable -> its values in `rows`, at most `most`; what commits to nothing is left out.
+
+    A row of another name is left out too, unless only one variable was asked for.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        name, value = variable_name(row.variable), " ".join(row.value.split()).rstrip(".")
+        if len(variables) == 1:
+            name = variables[0]
+        if name in variables and is_answer(value):
+            found.setdefault(name, {}).setdefault(question_key(value), value)
+    return {name: tuple(values.values())[:most] for name, values in found.items()}
+
+
+def fill(node: Node, values: Values, instead: Mapping[str, str], *, most: int) -> Filled:
+    """The query of `node` with every variable replaced; one query per combination of values.
+
+    A variable without a value gives way to `instead` of its look-up (the query that should have
+    found it), or to nothing. At most `most` queries come back, and none is blank.
+    """
+    choices: list[Sequence[str]] = []
+    unresolved = 0
+    for reference in node.references:
+        known = values.get((reference.node, reference.variable), ())
+        unresolved += not known
+        choices.append(known or [instead.get(reference.node, "")])
+    queries = [_put(node, chosen) for chosen in islice(product(*choices), most)]
+    return Filled([q for q in dict.fromkeys(queries) if question_key(q)], unresolved)
+
+
+def _put(node: Node, chosen: Sequence[str]) -> str:
+    text = node.query
+    for reference, value in reversed(list(zip(node.references, chosen, strict=True))):
+        text = text[: reference.start] + value + text[reference.end :]
+    return " ".join(text.split())

@@ -1,0 +1,280 @@
+"""The plan graph of `lookahead`: look-ups that depend on each other, checked to be a DAG.
+
+A query refers to what another look-up finds out as {variable}, {id} or {id.variable}; the forms
+<variable>, [variable] and ${variable}, and a bare id such as n1, are read as well where the name is
+one of the plan's. In a look-up that names nothing this way, the bare name of a variable counts if
+the look-up says that it depends on the one that produces it. A name that no look-up produces means
+whatever the only dependency finds out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NamedTuple
+
+from ragbench.programs.drivers import unit
+from ragbench.retrievers.base import Passage
+from ragbench.signatures.types import LookUpNode
+
+#: What a look-up finds out that is referred to by its id alone.
+ANSWER = "answer"
+
+_BRACES = re.compile(r"\$?\{+\s*([^{}]*?)\s*\}+")
+_OTHERS = re.compile(r"<\s*([\w .-]+?)\s*>|\[\s*([\w .-]+?)\s*\]")
+_BARE_ID = re.compile(r"\b[A-Za-z]+[_-]?\d+\b")
+
+
+class BadPlanError(Exception):
+    """A plan that cannot be followed."""
+
+
+class Reference(NamedTuple):
+    """Where a query names a variable, and which look-up finds it out; blank if none does."""
+
+    start: int
+    end: int
+    node: str
+    variable: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One look-up; `references` are in the order of the query."""
+
+    id: str
+    query: str
+    op: str = "lookup"
+    depends_on: tuple[str, ...] = ()
+    confidence: float = 0.5
+    cost: int = 1
+    produces: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def bindings(self) -> dict[str, str]:
+        """Variable as this query names it -> look-up and variable that it is taken from."""
+        return {
+            self.query[r.start : r.end]: f"{r.node}.{r.variable}" for r in self.references if r.node
+        }
+
+
+@dataclass(frozen=True)
+class PlanGraph:
+    """Look-ups in the order planned; every dependency is one of them, and none goes in a circle."""
+
+    nodes: tuple[Node, ...]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def cost(self) -> int:
+        """The sum of the look-ups' costs."""
+        return sum(node.cost for node in self.nodes)
+
+    @property
+    def entropy(self) -> float:
+        """Mean binary entropy of the confidences, in [0, 1]: 1 where all are 0.5."""
+        return sum(_entropy(node.confidence) for node in self.nodes) / max(len(self.nodes), 1)
+
+    @property
+    def confidence(self) -> float:
+        """Mean confidence, in [0, 1]."""
+        return sum(node.confidence for node in self.nodes) / max(len(self.nodes), 1)
+
+    @property
+    def critical(self) -> frozenset[str]:
+        """Ids of the look-ups that others depend on."""
+        return frozenset(d for node in self.nodes for d in node.depends_on)
+
+    def levels(self) -> list[list[Node]]:
+        """The look-ups that can run at once, level by level; each in the order planned."""
+        known = {node.id: node for node in self.nodes}
+        sorter = TopologicalSorter({node.id: node.depends_on for node in self.nodes})
+        sorter.prepare()
+        order = {node.id: place for place, node in enumerate(self.nodes)}
+        found = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready(), key=order.__getitem__)
+            sorter.done(*ready)
+            found.append([known[i] for i in ready])
+        return found
+
+    def wanted(self, node: Node) -> tuple[str, ...]:
+        """The variables of `node` that other look-ups use."""
+        used = (r.variable for n in self.nodes for r in n.references if r.node == node.id)
+        return tuple(dict.fromkeys(used))
+
+    def keep(self, ids: Sequence[str]) -> PlanGraph:
+        """The graph of these look-ups alone, which must have all their dependencies."""
+        return PlanGraph(tuple(node for node in self.nodes if node.id in ids))
+
+    def lines(self) -> list[str]:
+        """One line a look-up: id, query, what it waits for, what it finds out."""
+        return [_line(node) for node in self.nodes]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """The look-ups, JSON-ready."""
+        return [
+            {
+                "id": node.id,
+                "query": node.query,
+                "op": node.op,
+                "depends_on": list(node.depends_on),
+                "confidence": round(node.confidence, 4),
+                "cost": node.cost,
+                "produces": list(node.produces),
+                "bindings": node.bindings,
+            }
+            for node in self.nodes
+        ]
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """What a look-up came to; `unbound` are the variables wanted of it that it did not find out."""
+
+    node: Node
+    queries: tuple[str, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unbound: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The look-up as the answer's prompt tells it, with what it found out."""
+        found = "; ".join(f"{name} = {', '.join(given)}" for name, given in self.values.items())
+        return f"{self.node.id}: {' / '.join(self.queries)}" + (f" -> {found}" if found else "")
+
+
+def single(question: str) -> PlanGraph:
+    """The plan of looking up the question itself."""
+    return PlanGraph((Node("n1", question),))
+
+
+def read_plan(
+    planned: Sequence[LookUpNode],
+    *,
+    max_nodes: int,
+    mend: bool,
+    count: Callable[[str], None] = lambda event: None,
+) -> PlanGraph:
+    """The graph that a planner's reply describes; look-ups after the first `max_nodes` are cut.
+
+    With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
+    counted as `mended_plan`; without it they make the plan a bad one.
+
+    Raises:
+        BadPlanError: no look-up, the same id twice, or a circle.
+    """
+    cut = {node.id.strip() for node in planned[max_nodes:]}
+    if cut:
+        count("cut_nodes")
+    nodes = [_node(node, cut) for node in planned[:max_nodes]]
+    ids = {node.id for node in nodes if node.query}
+    whole = [replace(n, depends_on=_known(n, ids)) for n in nodes if n.query]
+    if whole != nodes:
+        if not mend:
+            raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
+        count("mended_plan")
+    if not whole or len({node.id for node in whole}) < len(whole):
+        raise BadPlanError("no look-ups, or two of the same id")
+    graph = PlanGraph(tuple(_linked(node, whole) for node in whole))
+    try:
+        graph.levels()
+    except CycleError as error:
+        raise BadPlanError(f"look-ups wait for each other: {error.args[1]}") from None
+    return graph
+
+
+def _node(planned: LookUpNode, cut: set[str]) -> Node:
+    after = (name.strip() for name in planned.depends_on)
+    produces = (variable_name(name) for name in getattr(planned, "produces", ()))
+    return Node(
+        id=planned.id.strip(),
+        query=" ".join(planned.query.split()),
+        op=planned.op,
+        depends_on=tuple(dict.fromkeys(name for name in after if name not in cut)),
+        confidence=unit(planned.confidence, default=0.5),
+        cost=max(planned.cost, 1),
+        produces=tuple(dict.fromkeys(filter(None, produces))),
+    )
+
+
+def _known(node: Node, ids: set[str]) -> tuple[str, ...]:
+    return tuple(d for d in node.depends_on if d in ids and d != node.id)
+
+
+def _linked(node: Node, nodes: Sequence[Node]) -> Node:
+    """`node` with its references found, and a dependency on each look-up that it refers to."""
+    found = list(_references(node, nodes))
+    after = (*node.depends_on, *(r.node for r in found if r.node))
+    return replace(node, references=tuple(found), depends_on=tuple(dict.fromkeys(after)))
+
+
+def _references(node: Node, nodes: Sequence[Node]) -> list[Reference]:
+    others = [other for other in nodes if other.id != node.id]
+    found = []
+    for match in _BRACES.finditer(node.query):
+        source = _source(match[1], node, others) or _only_dependency(match[1], node)
+        found.append(Reference(match.start(), match.end(), *(source or ("", ""))))
+    for pattern in (_OTHERS, _BARE_ID):
+        for match in pattern.finditer(node.query):
+            inside = any(r.start < match.end() and match.start() < r.end for r in found)
+            source = _source(next(filter(None, match.groups()), match[0]), node, others)
+            if source and not inside:
+                found.append(Reference(match.start(), match.end(), *source))
+    found = found or _bare_variables(node, others)
+    return sorted(found)
+
+
+def _source(text: str, node: Node, others: Sequence[Node]) -> tuple[str, str] | None:
+    """Look-up and variable that `text` names; a producer that `node` waits for comes first."""
+    name, (head, _, tail) = variable_name(text), text.strip().partition(".")
+    for other in others:
+        if other.id == head:
+            # What is asked of a look-up by its id alone is the first thing that it finds out.
+            return other.id, variable_name(tail) or next(iter(other.produces), ANSWER)
+    producers = [other.id for other in others if name and name in other.produces]
+    first = sorted(producers, key=lambda i: i not in node.depends_on)
+    return (first[0], name) if first else None
+
+
+def _only_dependency(text: str, node: Node) -> tuple[str, str] | None:
+    name = variable_name(text)
+    return (node.depends_on[0], name) if name and len(node.depends_on) == 1 else None
+
+
+def _bare_variables(node: Node, others: Sequence[Node]) -> list[Reference]:
+    found: list[Reference] = []
+    for other in others:
+        if other.id not in node.depends_on:
+            continue
+        for variable in other.produces:
+            words = r"[ _]".join(map(re.escape, variable.split("_")))
+            match = re.search(rf"\b{words}\b", node.query, re.IGNORECASE)
+            if match and not any(r.start < match.end() and match.start() < r.end for r in found):
+                found.append(Reference(match.start(), match.end(), other.id, variable))
+    return found
+
+
+def variable_name(text: str) -> str:
+    """A variable's name in one spelling: words of lower case joined by underscores."""
+    return "_".join(re.findall(r"\w+", text.lower()))
+
+
+def _line(node: Node) -> str:
+    after = f" (after {', '.join(node.depends_on)})" if node.depends_on else ""
+    gives = f" -> {', '.join(node.produces)}" if node.produces else ""
+    return f"{node.id}: {node.query}{after}{gives}"
+
+
+def _entropy(p: float) -> float:
+    return 0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p)

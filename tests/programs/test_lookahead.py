@@ -1,0 +1,498 @@
+"""LookaheadRAG by scripted conversations: each variant, part and limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.errors import ConfigError, KnobError
+from ragbench.ledger import open_ledger
+from ragbench.lms.adapters import make_adapter
+from ragbench.programs.lookahead import LookaheadRAG
+from ragbench.programs.trace import ROLE_LMS_KEY
+from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.factory import make_retriever
+from tests.fakes import ScriptedLM
+from tests.programs.shelf import Conversation, converse, shelf
+
+QUESTION = "In which county was the author of Salt Road born?"
+
+
+def node(id: str, query: str, *after: str, **fields: Any) -> dict[str, Any]:
+    base = {"id": id, "query": query, "op": "lookup", "depends_on": list(after)}
+    return {**base, "confidence": 0.8, "cost": 1, "produces": [], **fields}
+
+
+def plan(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"nodes": list(nodes)}
+
+
+def bound(**values: str) -> dict[str, Any]:
+    return {"bindings": [{"variable": name, "value": value} for name, value in values.items()]}
+
+
+def cited(answer: str, *citations: int) -> dict[str, Any]:
+    return {"answer": answer, "citations": list(citations)}
+
+
+HOPS = plan(
+    node("n1", "author of the novel Salt Road", op="bridge", produces=["author"]),
+    node("n2", "birthplace of {author}", "n1", produces=["town"]),
+    node("n3", "county of the town {town}", "n2"),
+)
+
+
+def queries(prediction: dspy.Prediction) -> list[str]:
+    return [search.query for search in prediction.searches]
+
+
+def step(prediction: dspy.Prediction, action: str) -> Any:
+    return next(s for s in prediction.steps if s.action == action)
+
+
+# -- variants
+
+
+def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
+    answer, lm, ledger = converse(
+        LookaheadRAG(shelf()),
+        QUESTION,
+        DraftPlanGraph=[HOPS],
+        BindVariables=[bound(author="Orla Venn"), bound(town="Harwick")],
+        AnswerFromPlan=[cited("Dunmoor", 1)],
+    )
+    assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
+    assert queries(answer) == [
+        "author of the novel Salt Road",
+        "birthplace of Orla Venn",
+        "county of the town Harwick",
+    ]
+    assert len(lm.asked) == ledger.path.calls == 2 + 2  # two producers: nobody uses n3
+    assert [a.inputs["variables"] for a in lm.asked[1:3]] == ['["author"]', '["town"]']
+    shown = lm.asked[-1].inputs["plan"]
+    assert "n1: author of the novel Salt Road -> author = Orla Venn" in shown
+    assert answer.plan[1]["queries"] == ["birthplace of Orla Venn"]
+    assert answer.plan[1]["bindings"] == {"{author}": "n1.author"}
+    assert answer.plan[0]["values"] == {"author": ["Orla Venn"]}
+    assert set(answer.stages) == {
+        "plan", "prune", "retrieve", "bind", "fallback", "context", "answer",
+    }  # fmt: skip
+    assert answer.counts == {}
+
+
+def test_engine_takes_two_calls_and_sends_the_variable_as_it_stands() -> None:
+    answer, lm, ledger = converse(
+        LookaheadRAG(shelf(), variant="engine"),
+        QUESTION,
+        DraftPlanGraph=[HOPS],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer)[1:] == ["birthplace of {author}", "county of the town {town}"]
+    assert answer.counts["unresolved_variable"] == 2
+    assert len(lm.asked) == ledger.path.calls == 2
+
+
+def test_rewrite_plans_without_variables_and_strips_strays() -> None:
+    nodes = [node("n1", "author of Salt Road"), node("n2", "birthplace of {who}")]
+    for each in nodes:
+        del each["produces"]
+    answer, lm, _ = converse(
+        LookaheadRAG(shelf(), variant="rewrite"),
+        QUESTION,
+        DraftQueryGraph=[plan(*nodes)],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer) == ["author of Salt Road", "birthplace of"]
+    assert answer.counts["unresolved_variable"] == 1
+    assert "produces" not in lm.asked[0].prompt
+
+
+def test_levels_run_at_once_and_one_by_one_if_told_so() -> None:
+    wide = plan(
+        node("n1", "author of Salt Road", produces=["a"]),
+        node("n2", "writer Tam Quill", produces=["b"]),
+        node("n3", "did {a} know {b}"),
+    )
+    replies = {
+        "DraftPlanGraph": [wide],
+        "BindVariables": [bound(x="Orla"), bound(x="Orla")],
+        "AnswerFromPlan": [cited("yes")],
+    }
+    _, lm, ledger = converse(LookaheadRAG(shelf()), QUESTION, **replies)
+    assert (len(lm.asked), ledger.path.calls) == (4, 3)
+    one, lm, ledger = converse(LookaheadRAG(shelf(), parallel=False), QUESTION, **replies)
+    assert (len(lm.asked), ledger.path.calls) == (4, 4)
+    assert [s.action for s in one.steps][:5] == ["plan", "search", "bind", "search", "bind"]
+
+
+# -- bad plans
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        plan(node("n1", "a", "n2"), node("n2", "b", "n1")),
+        plan(node("n1", "a"), node("n1", "b")),
+        plan(),
+        plan(node("n1", "")),
+        "no JSON at all",
+    ],
+    ids=["cyclic", "same id", "empty", "blank", "unreadable"],
+)
+def test_a_bad_plan_becomes_the_question(bad: Any) -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), fallback=False),
+        QUESTION,
+        DraftPlanGraph=[bad],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer) == [QUESTION]
+    assert answer.counts["bad_plan"] == 1
+    assert [n["query"] for n in answer.plan] == [QUESTION]
+
+
+@pytest.mark.parametrize("after", ["n1", "n9"], ids=["on itself", "on an unknown one"])
+@pytest.mark.parametrize("variant", ["bound", "engine"])
+def test_a_dangling_dependency_is_mended_but_in_the_engine(variant: str, after: str) -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), variant=variant),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "Salt Road novel", after))],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    engine = variant == "engine"
+    assert queries(answer)[0] == (QUESTION if engine else "Salt Road novel")
+    assert answer.counts["bad_plan" if engine else "mended_plan"] == 1
+
+
+def test_samples_agree_on_a_plan_at_another_temperature() -> None:
+    common = plan(node("n1", "author of Salt Road", confidence=0.2))
+    answer, lm, ledger = converse(
+        LookaheadRAG(shelf(), samples=3),
+        QUESTION,
+        DraftPlanGraph=[common, common, plan(node("n1", "weather in Rome"))],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer)[0] == "author of Salt Road"
+    assert answer.plan[0]["confidence"] == pytest.approx(2 / 3, abs=1e-4)
+    assert (len(lm.asked), ledger.path.calls) == (4, 2)
+    heat = sorted(a.request.config.temperature for a in lm.asked[:3])
+    assert heat == [0.0, 0.7, 0.7]
+
+
+def test_a_bad_sample_is_left_out() -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), samples=2),
+        QUESTION,
+        DraftPlanGraph=["?", plan(node("n1", "author of Salt Road"))],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer)[0] == "author of Salt Road"
+    assert (answer.counts["bad_plan"], step(answer, "plan").notes["plans"]) == (1, 1)
+
+
+# -- variables
+
+
+def test_several_values_search_for_each_and_fuse() -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), max_values=2),
+        QUESTION,
+        DraftPlanGraph=[
+            plan(
+                node("n1", "authors of Salt Road", produces=["author"]),
+                node("n2", "birthplace of {author}", "n1"),
+            )
+        ],
+        BindVariables=[
+            {
+                "bindings": [
+                    {"variable": "author", "value": v} for v in ("Orla Venn", "Tam Quill", "Third")
+                ]
+            }
+        ],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer)[1:] == ["birthplace of Orla Venn", "birthplace of Tam Quill"]
+    second = [s for s in answer.steps if s.action == "search"][1]
+    assert {"Orla Venn", "Tam Quill"} <= set(second.pids)
+
+
+@pytest.mark.parametrize("reply", [bound(), bound(author="unknown"), "no JSON"])
+def test_an_unbound_variable_never_reaches_the_retriever(reply: Any) -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf()),
+        QUESTION,
+        DraftPlanGraph=[plan(*HOPS["nodes"][:2])],
+        BindVariables=[reply],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer)[1] == "birthplace of author of the novel Salt Road"
+    assert not any("{" in query for query in queries(answer))
+    assert answer.counts["unresolved_variable"] == 1
+    assert step(answer, "fallback").notes["triggers"] == ["critical"]
+
+
+# -- pruner
+
+
+def test_a_tight_budget_prunes_and_says_so() -> None:
+    nodes = [node(f"n{i}", f"town {i} Harwick", confidence=i / 10) for i in range(1, 6)]
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), budget=2, fallback=False),
+        QUESTION,
+        DraftPlanGraph=[plan(*nodes)],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert len(answer.searches) == 2
+    assert answer.counts["pruned_nodes"] == 3
+    assert len(answer.plan) == 2
+    whole, _, _ = converse(
+        LookaheadRAG(shelf(), budget=2, fallback=False, prune=False),
+        QUESTION,
+        DraftPlanGraph=[plan(*nodes)],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert len(whole.searches) == 5
+
+
+def test_where_all_is_pruned_the_question_is_searched() -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), budget=2, fallback=False),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "a", cost=5), node("n2", "b", cost=4))],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer) == [QUESTION]
+    assert answer.counts["all_pruned"] == 1
+
+
+# -- rerank
+
+
+def test_lm_reranks_each_look_up_against_its_query_or_the_question() -> None:
+    two = plan(node("n1", "Orla Venn novel"), node("n2", "Harwick county"))
+    for knob, asked in (("node", "Orla Venn novel"), ("question", QUESTION)):
+        answer, lm, ledger = converse(
+            LookaheadRAG(shelf(), rerank="lm", rerank_query=knob, rerank_keep=1, fallback=False),
+            QUESTION,
+            DraftPlanGraph=[two],
+            SelectItems=[{"keep": [2]}, {"keep": [2]}],
+            AnswerFromPlan=[cited("Dunmoor")],
+        )
+        shown = {a.inputs["question"] for a in lm.asked if a.signature == "SelectItems"}
+        assert asked in shown
+        searched = next(s for s in answer.steps if s.action == "search")
+        assert step(answer, "judge").pids == searched.pids[1:2]
+        assert (len(lm.asked), ledger.path.calls) == (4, 3)
+        assert len(step(answer, "context").pids) <= 2
+        assert [c.role for c in ledger.calls if c.signature == "SelectItems"] == ["judge"] * 2
+
+
+def test_a_scorer_orders_cuts_and_keeps_all_where_none_reaches_the_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class ByLength:
+        def score(self, query: str, passages: list[Passage]) -> list[float]:
+            asked.append(query)
+            return [len(p.text) / 100 for p in passages]
+
+    asked: list[str] = []
+    monkeypatch.setattr("ragbench.programs.lookahead_rerank.make_reranker", lambda spec: ByLength())
+    one = plan(node("n1", "town county"))
+    for least, kept in ((0.0, 2), (9.0, 2), (0.45, 1)):
+        answer, _, _ = converse(
+            LookaheadRAG(
+                shelf(), rerank="maxsim", rerank_keep=2, rerank_min=least, fallback=False
+            ).deepcopy(),
+            QUESTION,
+            DraftPlanGraph=[one],
+            AnswerFromPlan=[cited("x")],
+        )
+        shown = step(answer, "context").pids
+        assert len(shown) == kept
+        assert shown[0] == "Eastmere"  # the longer of the two towns
+    assert set(asked) == {"town county"}
+    assert "rerank" in answer.stages
+
+
+def test_an_unknown_reranker_is_refused_when_the_program_is_made() -> None:
+    with pytest.raises(ConfigError, match="nonsense"):
+        LookaheadRAG(shelf(), rerank="nonsense")
+
+
+# -- fallback
+
+
+def test_fallback_searches_further_and_shows_it_as_evidence() -> None:
+    answer, lm, _ = converse(
+        LookaheadRAG(shelf()),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "zzz"))],
+        AnswerFromPlan=[cited("Dunmoor", 1)],
+    )
+    assert step(answer, "fallback").notes["triggers"] == ["coverage"]
+    assert queries(answer) == ["zzz", "county author salt road born"]
+    assert step(answer, "context").notes["labels"][0] == "f1.1"
+    assert "[1] [f1.1]" in lm.asked[-1].prompt
+    assert answer.counts["fallback"] == 1
+    off, _, _ = converse(
+        LookaheadRAG(shelf(), fallback=False),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "zzz"))],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(off) == ["zzz"]
+    assert off.passages == []  # nothing found at all still ends in an answer
+
+
+def test_unsure_plans_fall_back_but_in_the_engine() -> None:
+    for variant, fired in (("bound", ["entropy"]), ("engine", None)):
+        answer, _, _ = converse(
+            LookaheadRAG(shelf(), variant=variant),
+            QUESTION,
+            DraftPlanGraph=[plan(node("n1", "novel caravan writer", confidence=0.5))],
+            AnswerFromPlan=[cited("Dunmoor")],
+        )
+        triggers = [s.notes["triggers"] for s in answer.steps if s.action == "fallback"]
+        assert triggers == ([fired] if fired else [])
+
+
+# -- context and citations
+
+
+def test_citations_are_checked_and_point_into_the_passages() -> None:
+    answer, lm, _ = converse(
+        LookaheadRAG(shelf()),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "Orla Venn"), node("n2", "Harwick Dunmoor"))],
+        AnswerFromPlan=[cited("Dunmoor", 2, 99, 0, 2, 1)],
+    )
+    assert answer.citations == [2, 1]
+    assert answer.counts["unknown_citation"] == 2
+    labels = step(answer, "context").notes["labels"]
+    assert step(answer, "answer").notes["citations"] == [labels[1], labels[0]]
+    assert step(answer, "answer").pids == tuple(answer.passages[n - 1].pid for n in (2, 1))
+    for number, label in enumerate(labels, start=1):
+        title = answer.passages[number - 1].title
+        assert f"[{number}] [{label}] {title} |" in lm.asked[-1].inputs["context"]
+
+
+def test_without_assembly_the_context_is_packed_as_found() -> None:
+    answer, lm, _ = converse(
+        LookaheadRAG(shelf(), assemble=False),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "Orla Venn"))],
+        AnswerFromPlan=[cited("Dunmoor", 1)],
+    )
+    assert f"[1] {answer.passages[0].title} |" in lm.asked[-1].inputs["context"]
+    assert answer.citations == [1]
+
+
+def test_without_citations_the_reader_is_the_plain_one() -> None:
+    answer, lm, _ = converse(
+        LookaheadRAG(shelf(), cite=False),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "Orla Venn"))],
+        AnswerFromContext=[{"answer": "Dunmoor"}],
+    )
+    assert answer.answer == "Dunmoor"
+    assert answer.get("citations") is None
+    assert lm.signatures == ["DraftPlanGraph", "AnswerFromContext"]
+
+
+# -- limits
+
+
+def test_calls_that_the_budget_does_not_allow_are_left_out() -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), max_calls=2),
+        QUESTION,
+        DraftPlanGraph=[plan(*HOPS["nodes"][:2])],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert answer.stop_reason == "budget"
+    assert queries(answer)[1] == "birthplace of author of the novel Salt Road"
+    only, _, _ = converse(
+        LookaheadRAG(shelf(), max_calls=1), QUESTION, AnswerFromPlan=[cited("Dunmoor")]
+    )
+    assert (only.answer, only.stop_reason) == ("Dunmoor", "budget")
+    assert queries(only)[0] == QUESTION
+
+
+def test_searches_that_the_budget_does_not_allow_are_left_out() -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(shelf(), max_retrievals=1),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "Orla Venn"), node("n2", "Harwick"))],
+        AnswerFromPlan=[cited("Dunmoor")],
+    )
+    assert queries(answer) == ["Orla Venn"]
+    assert answer.stop_reason == "budget"
+    assert answer.counts["cut_by_budget"] >= 1
+
+
+def test_a_retriever_that_breaks_is_a_failure_of_the_question() -> None:
+    class Broken(Retriever):
+        name = "broken"
+
+        def search(self, query: str, *, k: int) -> list[Passage]:
+            raise OSError("disk on fire")
+
+    script = Conversation(DraftPlanGraph=[plan(node("n1", "x"))])
+    lm = ScriptedLM(script)
+    program = LookaheadRAG(Broken(Corpus(())))
+    with (
+        dspy.context(lm=lm, adapter=make_adapter("json", lm)),
+        pytest.raises(OSError, match="fire"),
+    ):
+        program(question=QUESTION)
+
+
+def test_an_empty_corpus_still_ends_in_an_answer() -> None:
+    answer, _, _ = converse(
+        LookaheadRAG(make_retriever("bm25", Corpus(()))),
+        QUESTION,
+        DraftPlanGraph=[HOPS],
+        AnswerFromPlan=[cited("", 1)],
+    )
+    assert (answer.answer, answer.citations) == ("noanswer", [])
+
+
+@pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}, {"max_entropy": 1.5}])
+def test_wrong_knobs_are_refused(knob: dict[str, Any]) -> None:
+    with pytest.raises(KnobError):
+        LookaheadRAG(shelf(), **knob)
+
+
+# -- LMs by role
+
+
+def test_each_role_asks_its_own_lm_recorded_and_priced_by_itself() -> None:
+    planner = ScriptedLM(Conversation(DraftPlanGraph=[HOPS]), name="planner", price="in=10,out=20")
+    reader = ScriptedLM(
+        Conversation(
+            BindVariables=[bound(author="Orla Venn"), bound(town="Harwick")],
+            AnswerFromPlan=[cited("Dunmoor", 1)],
+        ),
+        name="reader",
+    )
+    with (
+        dspy.context(lm=reader, adapter=make_adapter("json", reader)),
+        dspy.context(**{ROLE_LMS_KEY: {"plan": planner}}),
+        open_ledger() as ledger,
+    ):
+        answer = LookaheadRAG(shelf())(question=QUESTION)
+    assert answer.answer == "Dunmoor"
+    by = {(c.role, c.signature, c.model.rpartition("/")[2]) for c in ledger.calls}
+    assert by == {
+        ("plan", "DraftPlanGraph", "planner"),
+        ("extract", "BindVariables", "reader"),
+        ("answer", "AnswerFromPlan", "reader"),
+    }
+    for call in ledger.calls:
+        rate = (10, 20) if call.role == "plan" else (1, 2)
+        cost = call.prompt_tokens * rate[0] + call.completion_tokens * rate[1]
+        assert call.cost_usd == pytest.approx(cost / 1e6)
