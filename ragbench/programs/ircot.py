@@ -13,7 +13,7 @@ passages so far, then searches with it. Variants:
 - `flash`: as FlashRAG and HippoRAG run it: few rounds, whole thoughts, every passage ranked by the
   best score it ever had, and the chain answers.
 
-A typed `done` stands beside the answer phrase ("the answer is ...") as the sign to stop. Where
+A typed choice of the next step stands beside the answer phrase ("the answer is ...") as the sign to stop. Where
 nothing was searched, as when the first sentence cannot be read, the question is searched before the
 forced answer.
 """
@@ -134,7 +134,7 @@ class IRCoT(RAGProgram):
             thoughts = _thoughts(trace)
             step = trace.ask(
                 self.think,
-                otherwise={"thought": "", "done": False, "answer": ""},
+                otherwise={"thought": "", "next_step": "search", "answer": ""},
                 context=self._context(trace),
                 question=trace.question,
                 thoughts=thoughts,
@@ -186,8 +186,9 @@ def _ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
     """Whether the chain ends here, and the answer it gives, which may be blank."""
     phrase = _ANSWER_PHRASE.search(thought)
     stated = phrase[1].strip() if phrase else ""
-    answer = step.answer.strip() if step.done else ""
-    return bool(step.done or stated), answer or stated
+    done = step.next_step == "answer"
+    answer = step.answer.strip() if done else ""
+    return bool(done or stated), answer or stated
 
 
 def _thoughts(trace: Trace) -> list[str]:

@@ -1,20 +1,23 @@
 """Signatures that think one step at a time."""
 
+from typing import Literal
+
 import dspy
 
 from ragbench.signatures.types import ToolCall
 
 
-# One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509).
+# One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
+# between two named steps, because small models answer a bare "done?" with yes at once.
 class CoTStep(dspy.Signature):
-    """Write the next sentence of reasoning towards the answer. Be done once the answer follows."""
+    """Write the next sentence of reasoning, then search for more facts or answer."""
 
     context: list[str] = dspy.InputField()
     question: str = dspy.InputField()
     thoughts: list[str] = dspy.InputField(desc="sentences written so far")
     thought: str = dspy.OutputField(desc="one new sentence")
-    done: bool = dspy.OutputField()
-    answer: str = dspy.OutputField(desc="in as few words as possible; empty unless done")
+    next_step: Literal["search", "answer"] = dspy.OutputField()
+    answer: str = dspy.OutputField(desc="in as few words as possible; empty if search")
 
 
 # One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629). A program narrows

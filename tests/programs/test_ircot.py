@@ -14,7 +14,8 @@ QUESTION = "Where was the author of Salt Road born?"
 
 
 def think(thought: str, answer: str = "", *, done: bool = False) -> dict[str, Any]:
-    return {"thought": thought, "done": done or bool(answer), "answer": answer}
+    step = "answer" if done or answer else "search"
+    return {"thought": thought, "next_step": step, "answer": answer}
 
 
 def queries_of(prediction: Any) -> list[str]:

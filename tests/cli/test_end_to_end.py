@@ -1,0 +1,63 @@
+"""The real chain with the real local model: eval, compile, eval of the compiled program, compare."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragbench.lms import RagbenchLM
+from tests.cli.test_mistakes import run
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+
+
+def test_eval_compile_eval_compare(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, local_lm: RagbenchLM
+) -> None:
+    common = ["--program", "vanilla", "--k", "2", "--size", "200", "--max-tokens", "64"]
+    code, out, err = run(capsys, "eval", *common, "--limit", "2", "--out", "zero")
+    assert code == 0, err
+    assert "| vanilla" in out
+    first = records(elsewhere / "zero")
+    assert len(first) == 2
+    assert all(r["failure"] is None and r["answer"] for r in first)
+    assert all(call["prompt_tokens"] > 0 for r in first for call in r["ledger"]["calls"])  # type: ignore[index]
+
+    code, _, err = run(
+        capsys, "compile", *common, "--optimizer", "labeled", "--train-limit", "2",
+        "--val-limit", "1", "--opt-set", "labeled=1", "--out", "compiled",
+    )  # fmt: skip
+    assert code == 0, err
+    code, out, err = run(
+        capsys, "eval", "--compiled", "compiled", "--size", "200", "--max-tokens", "64",
+        "--limit", "2", "--out", "one",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "vanilla compiled" in out
+
+    code, out, err = run(capsys, "compare", "zero", "one")
+    assert code == 0, err
+    assert "no difference shown" in out
+
+
+def test_ask_prints_the_trace(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, local_lm: RagbenchLM
+) -> None:
+    code, out, err = run(
+        capsys, "ask", "Who is it?", "--program", "vanilla", "--k", "1", "--size", "100",
+        "--max-tokens", "32",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "question  Who is it?" in out
+    assert "answer    " in out
+    assert "1 calls" in out
