@@ -83,7 +83,7 @@ def _outcome(prediction: dspy.Prediction) -> Record:
         "passages": [_passage(passage) for passage in prediction.passages],
         "counts": dict(sorted(prediction.counts.items())),
     }
-    for name in ("citations", "plan", "facts", "tree"):
+    for name in ("citations", "plan", "facts", "tree", "stages"):
         value = prediction.get(name)
         if value is not None:
             outcome[name] = _plain(value)
@@ -154,27 +154,38 @@ def read_records(folder: Path) -> Loaded:
         RunError: there is no such run or its records cannot be read.
     """
     path = folder / RECORDS
-    loaded = Loaded()
+    rows, corrupt = read_lines(path)
+    return Loaded({str(row["qid"]): row for row in rows}, corrupt)
+
+
+def read_lines(path: Path) -> tuple[list[Record], list[int]]:
+    """Every line of `path` that can be read, in order, and the numbers of corrupt ones.
+
+    A torn last line is passed over; a file that does not exist has no lines.
+
+    Raises:
+        RunError: the file cannot be read.
+    """
+    rows: list[Record] = []
+    corrupt: list[int] = []
     try:
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
         try:
-            record = decode(line)
+            rows.append(decode(line))
         except (ValueError, UnicodeDecodeError):
             if line.endswith(b"\n"):
-                loaded.corrupt.append(number)
-            continue
-        loaded.records[str(record["qid"])] = record
-    return loaded
+                corrupt.append(number)
+    return rows, corrupt
 
 
 class RecordWriter:
     """Appends records to a run folder, each fsynced before `write` returns. Thread-safe."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / RECORDS
+    def __init__(self, folder: Path, name: str = RECORDS) -> None:
+        self._path = folder / name
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
 

@@ -91,24 +91,31 @@ def summarize(
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
     groupings: Mapping[str, Grouping] = GROUPINGS,
+    breakdown_metrics: Sequence[str] = BREAKDOWN_METRICS,
+    columns: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Summary:
     """The summary of `records`, in whatever order they come.
 
     `groupings` are the breakdowns; add one to break down by what another run knows, such as whether
-    a question is solved without retrieval.
+    a question is solved without retrieval. `columns`, where they are known already, are what
+    `score_columns` gives for `records` as they stand, which must then be ordered by qid.
 
     Raises:
         UnknownNameError: a metric that does not exist.
     """
     records = sorted(records, key=lambda record: str(record["qid"]))
-    scores = {name: _score(get_metric(name), records) for name in metrics}
+    columns = score_columns(records, metrics) if columns is None else columns
+    scores = {name: _mean(columns[name], records) for name in metrics}
     curves = {name: budget_curve(records, name) for name in BUDGETS}
     return Summary(
         n=len(records),
         n_failed=sum(map(failed, records)),
         failures=_counts([_failure_class(record) for record in records]),
         scores={name: score for name, score in scores.items() if score},
-        breakdowns={name: _breakdown(records, group) for name, group in groupings.items()},
+        breakdowns={
+            name: _breakdown(records, group, breakdown_metrics)
+            for name, group in groupings.items()
+        },
         support_kinds=_counts([support_kind(record) for record in records]),
         causes=_counts([cause.name if (cause := cause_of(r)) else None for r in records]),
         efficiency=asdict(efficiency(records)),
@@ -122,8 +129,24 @@ def summarize(
     )
 
 
+def score_columns(
+    records: Sequence[Record], metrics: Sequence[str]
+) -> dict[str, list[float | None]]:
+    """For each metric its score of every record, in the order of `records`.
+
+    Raises:
+        UnknownNameError: a metric that does not exist.
+    """
+    found = [get_metric(name) for name in metrics]
+    return {metric.name: [metric.score(record) for record in records] for metric in found}
+
+
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
-    pairs = [(metric.score(record), failed(record)) for record in records]
+    return _mean([metric.score(record) for record in records], records)
+
+
+def _mean(column: Sequence[float | None], records: Sequence[Record]) -> Score | None:
+    pairs = list(zip(column, map(failed, records), strict=True))
     answered = [value for value, lost in pairs if value is not None and not lost]
     scored = [value for value, _ in pairs if value is not None]
     if not scored or (not answered and any(not failed(record) for record in records)):
@@ -136,20 +159,22 @@ def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
     )
 
 
-def _breakdown(records: Sequence[Record], group: Grouping) -> dict[str, dict[str, Any]]:
+def _breakdown(
+    records: Sequence[Record], group: Grouping, metrics: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     members: dict[Hashable, list[Record]] = {}
     for record in records:
         key = group(record)
         if key is not None:
             members.setdefault(key, []).append(record)
     return {
-        str(key): {"n": len(some), "n_failed": sum(map(failed, some)), **_means(some)}
+        str(key): {"n": len(some), "n_failed": sum(map(failed, some)), **_means(some, metrics)}
         for key, some in sorted(members.items(), key=lambda item: str(item[0]))
     }
 
 
-def _means(records: Sequence[Record]) -> dict[str, float]:
-    scores = {name: _score(get_metric(name), records) for name in BREAKDOWN_METRICS}
+def _means(records: Sequence[Record], metrics: Sequence[str]) -> dict[str, float]:
+    scores = {name: _score(get_metric(name), records) for name in metrics}
     return {name: score.mean for name, score in scores.items() if score}
 
 
