@@ -1,35 +1,49 @@
-"""One question through one program, without a run folder."""
+"""Single questions through one program, without a run folder."""
 
 from __future__ import annotations
 
 import dspy
 
 from ragbench.data.base import make_example
+from ragbench.experiments.artefact import load_artefact
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import Record
 from ragbench.experiments.runner import ask
-from ragbench.experiments.setup import build
+from ragbench.experiments.setup import Bench, build
 
 
-def answer_one(config: RunConfig, question: str | None) -> Record:
-    """The record of `question`; of the split's first question where none is given.
-
-    A question of the caller's own has no passages of its own, so it is asked over the whole corpus;
-    its record has no gold answer and no scores.
+def open_bench(config: RunConfig, *, like: Bench | None = None) -> Bench:
+    """What answers questions, with the compiled state if the config names one.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    if question is not None:
-        config = config.model_copy(update={"setting": "pooled"})
-    bench = build(config)
-    example = bench.examples[0] if question is None else _own(question)
+    bench = build(config, like=like)
+    if config.compiled is not None:
+        load_artefact(config.compiled, bench.program)
+    return bench
+
+
+def pooled(config: RunConfig) -> RunConfig:
+    """`config` for questions of the caller's own, which have no passages filed under them."""
+    return config.model_copy(update={"setting": "pooled"})
+
+
+def answer_example(config: RunConfig) -> Record:
+    """The record of the split's first question.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    bench = open_bench(config)
+    with bench.active():
+        return ask(bench.program, bench.examples[0])
+
+
+def answer_one(bench: Bench, question: str) -> Record:
+    """The record of a question of the caller's own: without gold answer and scores."""
+    example: dspy.Example = make_example(qid="asked", question=question, answers=[""])
     with bench.active():
         record = ask(bench.program, example)
-    if question is not None:
-        record["answers"], record["scores"] = [], {}
+    record["answers"], record["scores"] = [], {}
     return record
-
-
-def _own(question: str) -> dspy.Example:
-    return make_example(qid="asked", question=question, answers=[""])

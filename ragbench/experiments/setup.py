@@ -108,22 +108,28 @@ def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
     return examples[: config.limit]
 
 
-def build(config: RunConfig) -> Bench:
+def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
     """Everything the run needs, checked; cheap checks come first.
+
+    Data and retriever are those of `like` where its config asks for the same ones.
 
     Raises:
         RagbenchError: something the user can mend.
     """
     quiet()
     program = check(config)
-    dataset = load_dataset(config.data_spec())
+    same = like if like and like.config.data_spec() == config.data_spec() else None
+    dataset = same.dataset if same else load_dataset(config.data_spec())
     examples = choose(dataset, config)
     configure_cache()
     lm = _lm(config, config.lm, api_base=config.api_base)
     roles = {role: _lm(config, spec) for role, spec in config.lm_for.items()}
-    retriever = make_retriever(
-        config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
-    )
+    if same and _retrieval(same.config) == _retrieval(config):
+        retriever = same.retriever
+    else:
+        retriever = make_retriever(
+            config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
+        )
     built = program(retriever, **config.knobs())
     check_roles(built, roles)
     return Bench(
@@ -136,6 +142,10 @@ def build(config: RunConfig) -> Bench:
         role_lms=roles,
         adapter=make_adapter(config.adapter, lm),
     )
+
+
+def _retrieval(config: RunConfig) -> tuple[str, dict[str, object]]:
+    return config.retriever, config.retriever_set
 
 
 def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> RagbenchLM:

@@ -23,10 +23,13 @@ def trace_lines(record: Record) -> list[str]:
     lines = [f"question  {record['question']}"]
     for number, step in enumerate(record["steps"], start=1):
         lines += _step(number, step, titles)
+    lines += _plan(record)
+    labels = _labels(record)
     lines.append("passages")
-    for passage in record["passages"]:
+    for place, passage in enumerate(record["passages"]):
         mark = "*" if passage["pid"] in gold else " "
-        lines.append(f"  {mark} {passage['title']} | {passage['text'][:120]}")
+        label = f"[{labels[place]}] " if place < len(labels) else ""
+        lines.append(f"  {mark} {label}{passage['title']} | {passage['text'][:120]}")
     if not record["passages"]:
         lines.append("    none")
     if record["failure"]:
@@ -36,10 +39,49 @@ def trace_lines(record: Record) -> list[str]:
         )
     else:
         lines.append(f"answer    {record['answer']}  ({record['stop_reason']})")
+        lines += _citations(record, labels)
     if record["answers"]:
         scores = ", ".join(f"{name} {value:.2f}" for name, value in record["scores"].items())
         lines.append(f"gold      {' / '.join(record['answers'])}  ({scores})")
-    return [*lines, _cost(record)]
+    return [*lines, *_stages(record), _cost(record)]
+
+
+def _plan(record: Record) -> list[str]:
+    """The plan as it ended: each look-up, what it waits for, what it was asked and found out."""
+    lines = ["plan"] if record.get("plan") else []
+    for node in record.get("plan") or ():
+        wanted = node.get("query") or node.get("question") or ""
+        after = f" (after {', '.join(node['depends_on'])})" if node.get("depends_on") else ""
+        asked = " / ".join(node.get("queries") or ())
+        asked = f", asked: {asked}" if asked not in ("", wanted) else ""
+        found = "; ".join(f"{k} = {', '.join(v)}" for k, v in (node.get("values") or {}).items())
+        lines.append(
+            f"    {node['id']}: {wanted}{after}{asked}" + (f" -> {found}" if found else "")
+        )
+    return lines
+
+
+def _labels(record: Record) -> list[str]:
+    """The labels of the first passages, where the program gave them any."""
+    given = [step["notes"]["labels"] for step in record["steps"] if "labels" in step["notes"]]
+    return list(given[-1]) if given else []
+
+
+def _citations(record: Record, labels: list[str]) -> list[str]:
+    numbers = [n for n in record.get("citations") or () if isinstance(n, int)]
+    titles = [passage["title"] for passage in record["passages"]]
+    cited = [
+        f"[{labels[n - 1] if n <= len(labels) else n}] {titles[n - 1]}"
+        for n in numbers
+        if 0 < n <= len(titles)
+    ]
+    return ["cited     " + "; ".join(cited)] if cited else []
+
+
+def _stages(record: Record) -> list[str]:
+    stages = record.get("stages") or {}
+    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items())
+    return [f"stages    {told}"] if told else []
 
 
 def _step(number: int, step: dict[str, Any], titles: dict[str, str]) -> list[str]:

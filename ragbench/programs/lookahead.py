@@ -79,6 +79,7 @@ class LookaheadKnobs(ProgramKnobs):
         0.95, ge=0, le=1, description="more mean entropy of the confidences (bits) triggers it"
     )
     min_confidence: float = Field(0.4, ge=0, le=1, description="less mean confidence triggers it")
+    critical: bool = Field(True, description="an empty look-up that others wait for triggers it")
     assemble: bool = Field(True, description="context without near-duplicates, in shares")
     duplicate_at: float = Field(0.8, gt=0, le=1, description="share of words of near-duplicates")
     cut: Cut = Field("middle", description="where a passage that does not fit is cut")
@@ -106,6 +107,7 @@ class LookaheadRAG(RAGProgram):
             "rerank_keep": 10,
             "rerank_min": 0.5,
             "max_entropy": 1.0,
+            "critical": False,
         },
         "rewrite": {"variables": "none"},
     }
@@ -222,7 +224,7 @@ class LookaheadRAG(RAGProgram):
 
     def _fall_back(self, trace: Trace, graph: PlanGraph, run: Run) -> None:
         knobs = self.knobs
-        limits = Limits(knobs.min_passages, knobs.max_entropy, knobs.min_confidence)
+        limits = Limits(knobs.min_passages, knobs.max_entropy, knobs.min_confidence, knobs.critical)
         fired = triggers(graph, run.found, limits)
         if not fired:
             return

@@ -27,13 +27,14 @@ def read_bindings(
 ) -> dict[str, tuple[str, ...]]:
     """Variable -> its values in `rows`, at most `most`; what commits to nothing is left out.
 
-    A row of another name is left out too, unless only one variable was asked for.
+    A row of another name is left out too, unless one variable was asked for and no row names it.
     """
     found: dict[str, dict[str, str]] = {}
-    for row in rows:
-        name, value = variable_name(row.variable), " ".join(row.value.split()).rstrip(".")
-        if len(variables) == 1:
-            name = variables[0]
+    named = [(variable_name(row.variable), row.value) for row in rows]
+    if len(variables) == 1 and variables[0] not in dict(named):
+        named = [(variables[0], value) for _, value in named]
+    for name, text in named:
+        value = " ".join(text.split()).rstrip(".")
         if name in variables and is_answer(value):
             found.setdefault(name, {}).setdefault(question_key(value), value)
     return {name: tuple(values.values())[:most] for name, values in found.items()}

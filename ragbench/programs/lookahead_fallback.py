@@ -27,6 +27,7 @@ class Limits(NamedTuple):
     passages: int
     entropy: float
     confidence: float
+    critical: bool = True
 
 
 def triggers(graph: PlanGraph, found: Sequence[LookedUp], limits: Limits) -> list[str]:
@@ -34,7 +35,7 @@ def triggers(graph: PlanGraph, found: Sequence[LookedUp], limits: Limits) -> lis
 
     coverage: fewer different passages than the limit. entropy: mean binary entropy of the
     confidences, in [0, 1], above its limit. confidence: their mean below its limit. critical: a
-    look-up that others wait for found no passage, or not what they wanted of it.
+    look-up that others wait for found no passage, or not what they wanted of it, if that counts.
     """
     passages = {passage.pid for item in found for passage in item.passages}
     failed = {item.node.id for item in found if not item.passages or item.unbound}
@@ -42,7 +43,7 @@ def triggers(graph: PlanGraph, found: Sequence[LookedUp], limits: Limits) -> lis
         "coverage": len(passages) < limits.passages,
         "entropy": graph.entropy > limits.entropy,
         "confidence": graph.confidence < limits.confidence,
-        "critical": bool(failed & graph.critical),
+        "critical": limits.critical and bool(failed & graph.critical),
     }
     return [name for name, holds in fired.items() if holds]
 

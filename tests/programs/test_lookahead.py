@@ -70,7 +70,7 @@ def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
         "county of the town Harwick",
     ]
     assert len(lm.asked) == ledger.path.calls == 2 + 2  # two producers: nobody uses n3
-    assert [a.inputs["variables"] for a in lm.asked[1:3]] == ['["author"]', '["town"]']
+    assert [a.inputs["variables"].split()[0] for a in lm.asked[1:3]] == ['["author"]', '["town"]']
     shown = lm.asked[-1].inputs["plan"]
     assert "n1: author of the novel Salt Road -> author = Orla Venn" in shown
     assert answer.plan[1]["queries"] == ["birthplace of Orla Venn"]
@@ -302,7 +302,7 @@ def test_a_scorer_orders_cuts_and_keeps_all_where_none_reaches_the_least(
     asked: list[str] = []
     monkeypatch.setattr("ragbench.programs.lookahead_rerank.make_reranker", lambda spec: ByLength())
     one = plan(node("n1", "town county"))
-    for least, kept in ((0.0, 2), (9.0, 2), (0.45, 1)):
+    for least, kept in ((0.0, 2), (9.0, 2), (0.68, 1)):
         answer, _, _ = converse(
             LookaheadRAG(
                 shelf(), rerank="maxsim", rerank_keep=2, rerank_min=least, fallback=False
@@ -458,7 +458,8 @@ def test_an_empty_corpus_still_ends_in_an_answer() -> None:
         DraftPlanGraph=[HOPS],
         AnswerFromPlan=[cited("", 1)],
     )
-    assert (answer.answer, answer.citations) == ("noanswer", [])
+    assert answer.answer == "noanswer"
+    assert answer.counts["unknown_citation"] == 1
 
 
 @pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}, {"max_entropy": 1.5}])

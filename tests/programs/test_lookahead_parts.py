@@ -156,6 +156,8 @@ def test_values_are_read_by_name_once_each_and_without_evasions() -> None:
 
 def test_the_only_variable_asked_for_takes_a_row_of_any_name() -> None:
     assert read_bindings(rows(name="Orla"), ["author"], most=3) == {"author": ("Orla",)}
+    both = rows(name="Tam", author="Orla")
+    assert read_bindings(both, ["author"], most=3) == {"author": ("Orla",)}
 
 
 def pair() -> PlanGraph:
@@ -360,6 +362,9 @@ def test_each_trigger_can_fire_alone() -> None:
     later = looked_up("b", *two, confidence=0.9, after=("a",))
     assert fired([looked_up("a", confidence=0.9), later]) == ["critical"]
     assert fired([looked_up("a", *two, confidence=0.9, unbound=("x",)), later]) == ["critical"]
+    plan = PlanGraph((Node("a", "x", confidence=0.9), later.node))
+    alone = [looked_up("a", confidence=0.9), later]
+    assert triggers(plan, alone, LIMITS._replace(critical=False)) == []
     empty_end = looked_up("b", confidence=0.9, after=("a",))
     assert fired([looked_up("a", *two, confidence=0.9), empty_end]) == []
 

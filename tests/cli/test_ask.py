@@ -1,0 +1,193 @@
+"""`ragbench ask`: one question, the split's own, or a conversation piped in."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.experiments import setup
+from tests.cli.test_mistakes import run
+from tests.fakes import Asked, Reply, ScriptedLM, plausible
+
+QUESTION = "Who is it?"
+
+
+def reply(asked: Asked) -> Reply:
+    """A planner's plan of two hops, a binding, a cited answer; anything else as it comes."""
+    told: dict[str, Any] = {
+        "nodes": [
+            {"id": "n1", "query": "mayor town", "confidence": 0.9, "produces": ["who"]},
+            {"id": "n2", "query": "birthplace of {who}", "depends_on": ["n1"], "confidence": 0.9},
+        ],
+        "bindings": [{"variable": "who", "value": "Ada"}],
+        "citations": [1],
+        "tool": "finish",
+        "argument": "Oslo",
+        "answer": "Oslo",
+    }
+    return {**plausible(asked), **{k: v for k, v in told.items() if k in asked.fields}}
+
+
+@pytest.fixture
+def lms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, ScriptedLM]:
+    """LM spec -> the scripted LM made for it; the spec `broken` cannot be had."""
+    made: dict[str, ScriptedLM] = {}
+
+    def make_lm(spec: str, **settings: Any) -> ScriptedLM:
+        if spec == "broken":
+            raise LMSetupError("broken is not to be had")
+        price = "in=10,out=20" if spec == "dear" else "in=1,out=2"
+        return made.setdefault(spec, ScriptedLM(reply, name=spec, price=price))
+
+    monkeypatch.setattr(setup, "make_lm", make_lm)
+    monkeypatch.setattr(setup, "configure_cache", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+def converse(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *lines: str, args: str = ""
+) -> str:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    code, out, err = run(capsys, "ask", "--size", "100", *args.split())
+    assert (code, err) == (0, "")
+    return out
+
+
+def test_a_question_shows_plan_evidence_citations_and_stages(
+    capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM]
+) -> None:
+    code, out, _ = run(capsys, "ask", QUESTION, "--program", "lookahead", "--size", "100")
+    assert code == 0
+    assert f"question  {QUESTION}" in out
+    plan = "    n2: birthplace of {who} (after n1), asked: birthplace of Ada"
+    assert plan in out.splitlines()
+    assert "n1: mayor town -> who = Ada" in out
+    assert "[n1.1] " in out
+    assert "answer    Oslo  (answered)" in out
+    assert "cited     [n1.1] " in out
+    assert "stages    plan 0.0" in out
+    assert "3 calls (path 3)" in out
+    assert "gold" not in out
+
+
+def test_example_asks_the_splits_own_question_with_its_gold(
+    capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM]
+) -> None:
+    code, out, _ = run(capsys, "ask", "--example", "--program", "vanilla", "--size", "100")
+    assert code == 0
+    assert "gold " in out
+    code, _, err = run(capsys, "ask", QUESTION, "--example")
+    assert code == 2
+    assert "not both" in err
+
+
+def test_a_conversation_switches_program_lm_and_roles(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    lms: dict[str, ScriptedLM],
+) -> None:
+    out = converse(
+        capsys,
+        monkeypatch,
+        QUESTION,
+        "",
+        "/program lookahead rewrite",
+        "/lm second",
+        "Where is it?",
+        "/program react",
+        "/set max_steps=2",
+        "What is it?",
+        "/quit",
+        "never asked",
+        args="--lm first --program lookahead",
+    )
+    assert out.count("question  ") == 3
+    assert "never asked" not in out
+    assert lms["first"].signatures == ["DraftPlanGraph", "BindVariables", "AnswerFromPlan"]
+    assert lms["second"].signatures == ["DraftQueryGraph", "AnswerFromPlan", "ReActStep"]
+    assert "react (max_steps=2), scripted/second, bm25, 100 passages of synthetic" in out
+
+
+def test_a_mistake_in_a_conversation_is_one_line_and_changes_nothing(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    lms: dict[str, ScriptedLM],
+) -> None:
+    out = converse(
+        capsys,
+        monkeypatch,
+        "/program reactt",
+        "/set k",
+        "/set kk=3",
+        "/lm broken",
+        "/lm plan=first",
+        "/retriever bm26",
+        "/dance",
+        "/show",
+        QUESTION,
+        args="--lm first --program vanilla",
+    )
+    lines = out.splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert len(errors) == 7
+    assert "did you mean react" in errors[0]
+    assert "KNOB=VALUE" in errors[1]
+    assert "broken is not to be had" in errors[3]
+    assert "no role of vanilla named 'plan'" in errors[4]
+    assert lines[0].startswith("vanilla, scripted/first, bm25")
+    assert lms["first"].signatures == ["AnswerFromContext"]
+
+
+def test_data_and_index_outlive_a_switch(
+    monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
+) -> None:
+    from ragbench.experiments.config import make_config
+    from ragbench.experiments.demo import Demo
+
+    said: list[str] = []
+    demo = Demo(make_config({"program": "vanilla", "size": 100}), said.append)
+    before = demo.bench
+    demo.run(["/program ircot", "/help"])
+    assert demo.bench.dataset is before.dataset
+    assert demo.bench.retriever is before.retriever
+    demo.run(["/retriever bm25(k1=1.0)"])
+    assert demo.bench.dataset is before.dataset
+    assert demo.bench.retriever is not before.retriever
+    assert any(line.startswith("/program NAME") for line in said)
+
+
+def test_lm_for_a_role_answers_and_is_priced_by_itself(
+    capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM], tmp_path: Path
+) -> None:
+    from ragbench.experiments.evaluate import reopen
+    from ragbench.ledger import Ledger
+
+    args = "eval --program lookahead --size 100 --limit 2 --lm cheap --lm-for plan=dear --out run"
+    code, _, err = run(capsys, *args.split())
+    assert code == 0, err
+    assert set(lms["dear"].signatures) == {"DraftPlanGraph"}
+    assert set(lms["cheap"].signatures) == {"BindVariables", "AnswerFromPlan"}
+    for record in reopen(tmp_path / "run").records.values():
+        ledger = Ledger.from_dict(record["ledger"])
+        assert {(c.role, c.model) for c in ledger.calls} == {
+            ("plan", "scripted/dear"),
+            ("extract", "scripted/cheap"),
+            ("answer", "scripted/cheap"),
+        }
+        for call in ledger.calls:
+            per = (10, 20) if call.role == "plan" else (1, 2)
+            cost = call.prompt_tokens * per[0] + call.completion_tokens * per[1]
+            assert call.cost_usd == pytest.approx(cost / 1e6)
+        assert record["stages"]["plan"] > 0
+
+
+def test_show_program_lists_the_roles(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "show", "program", "lookahead")
+    assert "role plan: draft (DraftPlanGraph)" in out
+    assert "role extract: bind (BindVariables)" in out
+    assert "role answer: answer (AnswerFromPlan)" in out
