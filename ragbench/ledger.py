@@ -25,6 +25,9 @@ FALLBACK_KEY = "rb_fallback"
 #: A Counter of the question's events, such as `label_repair`.
 COUNTS_KEY = "rb_counts"
 
+#: Kinds of call that count as LM calls; embedding and reranking servers are counted apart.
+LM_KINDS = frozenset({"lm", "judge"})
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -54,9 +57,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over calls; `cost_usd` is None as soon as one call's price is unknown."""
+    """Sums over calls; `cost_usd` is None as soon as one call's price is unknown.
+
+    `calls` counts those to an LM, `others` those to an embedder or a reranker; the rest is of both.
+    """
 
     calls: int = 0
+    others: int = 0
     failed: int = 0
     attempts: int = 0
     fallbacks: int = 0
@@ -77,7 +84,8 @@ def total(calls: Iterable[Call]) -> Totals:
     costs = [call.cost_usd for call in calls if call.error is None]
     known = [cost for cost in costs if cost is not None]
     return Totals(
-        calls=len(calls),
+        calls=sum(call.kind in LM_KINDS for call in calls),
+        others=sum(call.kind not in LM_KINDS for call in calls),
         failed=sum(call.error is not None for call in calls),
         attempts=sum(call.attempts for call in calls),
         fallbacks=sum(call.fallback for call in calls),
@@ -150,7 +158,7 @@ def file_call(call: Call) -> None:
         return
     ledger.calls.append(call)
     path: Path = dspy.settings.get(PATH_KEY)
-    path.calls += 1
+    path.calls += call.kind in LM_KINDS
     path.latency_s += call.latency_s
     if call.cached:
         path.cached_s += call.latency_s

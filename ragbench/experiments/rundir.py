@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 import ragbench
 from ragbench.errors import RunError
+from ragbench.ledger import Ledger
 
 if TYPE_CHECKING:
     from ragbench.experiments.setup import Bench
@@ -61,10 +62,18 @@ class RunDir:
         """
         mine = card(bench)
         if (self.path / CONFIG).exists():
-            self._check_same(self.config(), mine)
+            theirs = self.config()
+            self._check_same(theirs, mine)
+            mine["preparation"] = theirs.get("preparation")
         elif (self.path / "records.jsonl").exists():
             raise RunError(f"{self.path} has records but no {CONFIG}; give another --out")
         write_json(self.path / CONFIG, mine)
+
+    def note_preparation(self, bench: Bench, ledger: Ledger) -> None:
+        """Write the card again, now that the index is there, with the calls that making it took."""
+        before = self.config().get("preparation") or {"calls": []}
+        calls = [*before["calls"], *ledger.to_dict()["calls"]]
+        write_json(self.path / CONFIG, {**card(bench), "preparation": {"calls": calls}})
 
     def config(self) -> dict[str, Any]:
         """What `config.json` holds.
@@ -72,7 +81,7 @@ class RunDir:
         Raises:
             RunError: it is missing or unreadable.
         """
-        return self._read(CONFIG)
+        return self.read(CONFIG)
 
     def summary(self) -> dict[str, Any]:
         """What `summary.json` holds.
@@ -80,9 +89,14 @@ class RunDir:
         Raises:
             RunError: it is missing or unreadable.
         """
-        return self._read(SUMMARY)
+        return self.read(SUMMARY)
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def read(self, name: str) -> dict[str, Any]:
+        """What the JSON file called `name` holds.
+
+        Raises:
+            RunError: it is missing or unreadable.
+        """
         path = self.path / name
         if not path.is_file():
             raise RunError(f"{self.path} is not a run folder: it has no {name}")
@@ -117,7 +131,7 @@ def card(bench: Bench) -> dict[str, Any]:
         "workers": bench.config.workers,
         "cache": bench.config.cache,
         "knobs": bench.program.knobs.model_dump(mode="json"),
-        "retriever": bench.retriever.settings.model_dump(mode="json"),
+        "retriever": bench.retriever.card(),
         "model": bench.lm.model,
         "adapter": type(bench.adapter).__name__,
         "data": {
@@ -143,10 +157,19 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
         RunError: the folder cannot be written.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    write_whole(path, text.encode("utf-8", "replace"))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write `content` in one step: a reader sees the old file or the new one.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)

@@ -24,8 +24,9 @@ from ragbench.experiments.records import Loaded, Record, RecordWriter, make_reco
 from ragbench.experiments.rundir import RunDir
 from ragbench.experiments.setup import Bench
 from ragbench.experiments.summary import score_record
-from ragbench.ledger import open_ledger
+from ragbench.ledger import Ledger, open_ledger
 from ragbench.programs.base import done_so_far
+from ragbench.retrievers.store import IndexStore
 
 #: Called after each record with the record, the number finished and the number in all.
 OnRecord = Callable[[Record, int, int], None]
@@ -61,11 +62,22 @@ def run(
             on_start(bench.title, len(todo), len(bench.examples) - len(todo))
         with RecordWriter(folder.path) as writer, bench.active():
             if todo:
-                bench.program.prepare()
+                folder.note_preparation(bench, _prepare(bench))
             _evaluate(bench, todo, writer, on_record)
         loaded = read_records(folder.path)
         loaded.corrupt = before.corrupt
         return RunResult(folder, loaded)
+
+
+def _prepare(bench: Bench) -> Ledger:
+    """Make what all questions share: the index, loaded if it is stored, and the program's own.
+
+    Gives the calls that this took, which are no question's.
+    """
+    with open_ledger() as ledger:
+        bench.retriever.build(IndexStore())
+        bench.program.prepare()
+    return ledger
 
 
 def _evaluate(

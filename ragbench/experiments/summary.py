@@ -65,6 +65,7 @@ def _totals(totals: Totals) -> dict[str, Any]:
     cost = totals.cost_usd
     return {
         "calls": totals.calls,
+        "embedding_and_reranking_calls": totals.others,
         "failed_calls": totals.failed,
         "attempts": totals.attempts,
         "fallbacks": totals.fallbacks,
