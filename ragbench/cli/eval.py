@@ -18,6 +18,8 @@ from ragbench.cli.options import (
 
 @click.command("eval")
 @program_options
+@click.option("--form", is_flag=True, default=None, help="Repair the answer's form; a control.")
+@click.option("--votes", type=int, help="Answers per question; the most common counts. A control.")
 @data_options
 @retriever_options
 @lm_options

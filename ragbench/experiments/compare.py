@@ -46,10 +46,10 @@ def compare(
     Raises:
         CompareError: the runs are over other data or, without `common`, other questions.
     """
-    qids = _shared_questions(a, b, common=common)
+    qids = shared_questions(a, b, common=common)
     scores = {
         name: compare_scores(
-            _scores(a, name, qids), _scores(b, name, qids), seed=seed, margin=margin,
+            scores_of(a, name, qids), scores_of(b, name, qids), seed=seed, margin=margin,
             higher_is_better=get_metric(name).higher_is_better,
             score_range=get_metric(name).score_range,
         )
@@ -57,7 +57,7 @@ def compare(
     }  # fmt: skip
     corrected = correct(list(scores.values()))
     costs = {name: _cost(a, b, qids, measure, seed) for name, measure in MEASURES.items()}
-    right_a, right_b = ({q for q in qids if _scores(run, "em", [q])[q] == 1} for run in (a, b))
+    right_a, right_b = ({q for q in qids if scores_of(run, "em", [q])[q] == 1} for run in (a, b))
     return RunComparison(
         a,
         b,
@@ -68,7 +68,12 @@ def compare(
     )
 
 
-def _shared_questions(a: Evaluation, b: Evaluation, *, common: bool) -> list[str]:
+def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
+    """Ids of the questions that both runs have; all of both, unless `common`.
+
+    Raises:
+        CompareError: the runs are over other data, or other questions.
+    """
     for key in ("name", "digest"):
         theirs, ours = a.card["data"].get(key), b.card["data"].get(key)
         if theirs != ours:
@@ -88,7 +93,12 @@ def _shared_questions(a: Evaluation, b: Evaluation, *, common: bool) -> list[str
     return shared
 
 
-def _scores(run: Evaluation, metric: str, qids: Sequence[str]) -> dict[str, float]:
+def scores_of(run: Evaluation, metric: str, qids: Sequence[str]) -> dict[str, float]:
+    """The scores of `run` by question id.
+
+    Raises:
+        CompareError: the metric is not defined for all of `qids`.
+    """
     chosen = get_metric(metric)
     found = {qid: chosen.score(run.records[qid]) for qid in qids}
     missing = sum(score is None for score in found.values())

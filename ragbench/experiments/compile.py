@@ -121,6 +121,8 @@ def plan(config: RunConfig, how: CompileConfig) -> Plan:
     """
     if config.compiled is not None:
         raise ConfigError("compile starts from a program as it is; leave --compiled out")
+    if config.form or config.votes > 1:
+        raise ConfigError("compile starts from a program as it is; leave form and votes out")
     optimizer = OPTIMIZERS.get(how.optimizer)(how.preset, **how.opt_set)
     # The run's own fields for choosing questions are of no use here, so they must not count.
     config = config.model_copy(update={"split": "train", "limit": how.train_limit, "out": None})
@@ -135,7 +137,7 @@ def plan(config: RunConfig, how: CompileConfig) -> Plan:
         train=train,
         val=val,
         data=data,
-        folder=how.out or Path("compiled") / _name(config, how),
+        folder=how.out or Path("compiled") / folder_name(config, how),
         prompt_lm=_lm(config, how.prompt_lm),
         teacher=_lm(config, how.teacher),
     )
@@ -360,7 +362,8 @@ def _lm(config: RunConfig, spec: str | None) -> Any:
     )
 
 
-def _name(config: RunConfig, how: CompileConfig) -> str:
+def folder_name(config: RunConfig, how: CompileConfig) -> str:
+    """A name for what `how` makes of `config`, which everything that decides it decides."""
     given = how.model_dump(mode="json", exclude={"out"})
     whole = config.model_copy(update={"set": {**config.set, "_compile": given}, "out": None})
     stem = whole.folder().name.removeprefix(f"{config.program}-")

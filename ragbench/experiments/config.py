@@ -19,6 +19,8 @@ from ragbench.knobs import Knobs, resolve
 
 #: Fields that change neither a question nor its answer, so they are no part of a run's identity.
 INCIDENTAL = frozenset({"limit", "workers", "cache", "out", "timeout"})
+#: Fields that change how a finished program is asked, and their values when they do not.
+CONTROLS: Mapping[str, Any] = {"form": False, "votes": 1}
 
 
 class RunConfig(Knobs):
@@ -62,6 +64,10 @@ class RunConfig(Knobs):
     seed: int = Field(42, ge=0, description="seeds the split, the world and the LM")
     cache: bool = Field(True, description="reuse replies to identical calls")
     compiled: Path | None = Field(None, description="folder of a compiled program")
+    form: bool = Field(False, description="repair the answer's form: a control for compiling")
+    votes: int = Field(
+        1, ge=1, le=99, description="answers per question, of which the most common is kept"
+    )
     out: Path | None = Field(None, description="run folder; default: runs/ and the config's name")
 
     def data_spec(self) -> DataSpec:
@@ -84,8 +90,9 @@ class RunConfig(Knobs):
         return {**({} if self.k is None else {"k": self.k}), **self.set}
 
     def identity(self) -> dict[str, Any]:
-        """The fields that decide the records, JSON-ready."""
-        return self.model_dump(mode="json", exclude=set(INCIDENTAL))
+        """The fields that decide the records, JSON-ready, without controls that are off."""
+        off = {name for name in CONTROLS if getattr(self, name) == CONTROLS[name]}
+        return self.model_dump(mode="json", exclude={*INCIDENTAL, *off})
 
     def folder(self) -> Path:
         """The run folder: `out`, or a name that the identity decides."""

@@ -13,6 +13,9 @@ from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
 from ragbench.experiments.runner import OnRecord, OnStart, run
 from ragbench.experiments.setup import build
 from ragbench.experiments.summary import summarize
+from ragbench.programs.base import RAGProgram
+from ragbench.programs.form import repair_form
+from ragbench.programs.votes import Voting
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,16 @@ def evaluate(
         sidecar = load_artefact(config.compiled, bench.program)
         assert_held_out(sidecar, bench.examples, dataset=bench.dataset.name)
         bench = replace(bench, compiled=sidecar.program_sha256)
+    bench = replace(bench, program=_controlled(bench.program, config))
     result = run(bench, on_start=on_start, on_record=on_record)
     return _finish(result.folder, result.loaded.records, result.loaded.corrupt)
+
+
+def _controlled(program: RAGProgram, config: RunConfig) -> RAGProgram:
+    """`program`, or what the config's controls put around it."""
+    if config.form:
+        program = repair_form(program)
+    return Voting(program, config.votes) if config.votes > 1 else program
 
 
 def compiled_fields(folder: Path) -> dict[str, Any]:

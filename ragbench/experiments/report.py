@@ -78,7 +78,7 @@ def row(identity: dict[str, Any], card: dict[str, Any], summary: dict[str, Any])
     name = identity["program"] + (f" ({variant})" if variant not in ("", "default") else "")
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
     return {
-        "program": name + (" compiled" if identity.get("compiled") else ""),
+        "program": name + _arm(identity),
         "n": str(summary["n"]),
         "EM": _score(summary["scores"].get("em")),
         "F1": _score(summary["scores"].get("f1")),
@@ -91,6 +91,16 @@ def row(identity: dict[str, Any], card: dict[str, Any], summary: dict[str, Any])
         "p50 s": f"{latency.get('p50', 0):.1f}",
         "p95 s": f"{latency.get('p95', 0):.1f}",
     }
+
+
+def _arm(identity: dict[str, Any]) -> str:
+    """What was done to the program beside its knobs, such as " compiled"."""
+    votes = identity.get("votes", 1)
+    return (
+        (" compiled" if identity.get("compiled") else "")
+        + (", form repaired" if identity.get("form") else "")
+        + (f", {votes} votes" if votes > 1 else "")
+    )
 
 
 def notes(evaluation: Evaluation) -> list[str]:

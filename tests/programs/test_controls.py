@@ -1,0 +1,164 @@
+"""The controls of a verdict: the form arm changes form alone, votes are counted and their own."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import dspy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragbench.errors import ConfigError
+from ragbench.experiments.compile import CompileConfig, plan
+from ragbench.experiments.config import RunConfig
+from ragbench.ledger import open_ledger
+from ragbench.metrics.text import normalise_answer
+from ragbench.programs import PROGRAMS
+from ragbench.programs.form import FORM_INSTRUCTION, bare_answer, repair_form
+from ragbench.programs.votes import TEMPERATURE, Voting
+from ragbench.retrievers.base import Corpus
+from ragbench.retrievers.factory import make_retriever
+from tests.fakes import Asked, Reply, ScriptedLM, plausible
+from tests.optimizers.world import EXAMPLES, program
+
+QUESTION = EXAMPLES[2].question
+EVERY = [(name, variant) for name, cls in PROGRAMS for variant in cls.variants]
+
+
+@pytest.mark.parametrize(
+    ("given", "bare"),
+    [
+        ("Paris", "Paris"),
+        ('"Paris."', "Paris"),
+        ("Answer: Paris", "Paris"),
+        ("**Answer:** Paris", "Paris"),
+        ("The answer is Paris.", "Paris"),
+        ("So the final answer is: Paris\nIt lies on the Seine.", "Paris"),
+        ("Answer:\nParis", "Paris"),
+        ("\n  Paris, France\n", "Paris, France"),
+        ("Harry S.", "Harry S."),
+        ("U.S.", "U.S."),
+        ("Answer", "Answer"),
+        ("The Answer", "The Answer"),
+        ("...", "..."),
+        ("", ""),
+    ],
+)
+def test_bare_answer(given: str, bare: str) -> None:
+    assert bare_answer(given, "What is the capital?") == bare
+
+
+@pytest.mark.parametrize(
+    ("answer", "question", "bare"),
+    [
+        ("Yes, both are American.", "Are both American?", "Yes"),
+        ("no they are not", "Were they Dutch?", "no"),
+        ("No, No, Nanette", "Which musical is it?", "No, No, Nanette"),
+        ("Norway", "Is it Norway or Sweden?", "Norway"),
+    ],
+)
+def test_yes_and_no_are_cut_out_of_closed_questions_alone(
+    answer: str, question: str, bare: str
+) -> None:
+    assert bare_answer(answer, question) == bare
+
+
+@given(st.text(), st.sampled_from(["Is it so?", "Who is it?", ""]))
+def test_a_bare_answer_is_a_piece_of_the_answer(answer: str, question: str) -> None:
+    bare = bare_answer(answer, question)
+    assert bare in answer
+    assert bool(bare) == bool(answer)
+
+
+@pytest.mark.parametrize(("name", "variant"), EVERY)
+def test_the_form_arm_changes_nothing_but_instructions_of_answering_predictors(
+    name: str, variant: str
+) -> None:
+    retriever = make_retriever("bm25", Corpus(()), setting="pooled")
+    plain, form = (PROGRAMS.get(name)(retriever, variant=variant) for _ in range(2))
+    repair_form(form)
+    changed = 0
+    for (at, a), (_, b) in zip(plain.named_predictors(), form.named_predictors(), strict=True):
+        assert str(b.signature.fields) == str(a.signature.fields), at
+        assert b.demos == a.demos == []
+        added = "\n\n" + FORM_INSTRUCTION if "answer" in a.signature.output_fields else ""
+        assert b.signature.instructions == a.signature.instructions + added
+        changed += bool(added)
+    assert changed
+
+
+def test_every_prompt_of_the_form_arm_is_the_plain_one_but_for_the_instruction() -> None:
+    prompts: dict[bool, list[str]] = {}
+    for form in (False, True):
+        lm = ScriptedLM(lambda asked: {**plausible(asked), "answer": "The answer is Ann 2."})
+        made = program("self_rag")
+        with dspy.context(lm=lm):
+            answer = (repair_form(made) if form else made)(question=QUESTION).answer
+        assert answer == ("Ann 2" if form else "The answer is Ann 2.")
+        prompts[form] = sorted(asked.prompt for asked in lm.asked)
+    words = [[" ".join(p.split()) for p in prompts[form]] for form in (False, True)]
+    assert [p.replace(f" {FORM_INSTRUCTION}", "") for p in words[1]] == words[0]
+    assert sum(FORM_INSTRUCTION in p for p in words[1]) == 3
+
+
+def _voters(*answers: str) -> ScriptedLM:
+    """Says the first at the run's temperature, and the others, in turn, when sampling."""
+    rest, lock = iter(answers[1:]), threading.Lock()
+
+    def script(asked: Asked) -> Reply:
+        if asked.request.config.temperature != TEMPERATURE:
+            return {"answer": answers[0]}
+        with lock:
+            return {"answer": next(rest)}
+
+    return ScriptedLM(script, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("answers", "winner"),
+    [
+        (("Ann", "Bea", "bea."), "bea"),
+        (("Ann", "Bea", "Cleo"), "ann"),
+        (("noanswer", "noanswer", "Bea"), "bea"),
+        (("noanswer", "noanswer", "noanswer"), "noanswer"),
+    ],
+)
+def test_the_most_common_answer_wins_and_the_plain_one_a_tie(
+    answers: tuple[str, ...], winner: str
+) -> None:
+    lm = _voters(*answers)
+    with dspy.context(lm=lm), open_ledger() as ledger:
+        prediction = Voting(program("vanilla"), 3)(question=QUESTION)
+    assert normalise_answer(prediction.answer) == winner
+    assert ledger.as_if.calls == 3
+    assert ledger.path.calls == 1
+    assert prediction.steps[-1].action == "vote"
+    assert len(prediction.searches) == 3
+    assert len({p.pid for p in prediction.passages}) == len(prediction.passages) == 5
+
+
+def test_votes_have_seeds_and_cache_entries_of_their_own() -> None:
+    lm = ScriptedLM(
+        lambda asked: {"answer": f"Ann {asked.number}"}, cache=True, name="votes", seed=7
+    )
+    for _ in range(2):
+        with dspy.context(lm=lm):
+            Voting(program("vanilla"), 4)(question=QUESTION)
+    assert len(lm.asked) == 4
+    sampled = [asked.request.config for asked in lm.asked if asked.request.config.temperature]
+    assert len({str(config.seed if hasattr(config, "seed") else config) for config in sampled}) == 3
+
+
+def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
+    for over in ({"form": True}, {"votes": 3}):
+        with pytest.raises(ConfigError, match="as it is"):
+            plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
+
+
+def test_a_control_that_is_off_leaves_the_identity_as_it_was() -> None:
+    plain = RunConfig(program="vanilla")
+    assert not {"form", "votes"} & set(plain.identity())
+    folders = {plain.folder(), *(RunConfig(**c).folder() for c in ({"form": True}, {"votes": 3}))}
+    assert len(folders) == 3
