@@ -234,7 +234,7 @@ class LookaheadRAG(RAGProgram):
         trace.count("fallback")
         trace.step(
             "fallback",
-            observation="\n".join(node.query for node in nodes),
+            observation=" / ".join(node.query for node in nodes),
             notes={"triggers": fired},
         )
         run.found += run.search(nodes)
