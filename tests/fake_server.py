@@ -44,6 +44,14 @@ class Fault:
     seconds: float = 30.0
 
 
+@dataclass(frozen=True)
+class Calls:
+    """An answer that asks for tools: name and arguments of each, and the text beside them."""
+
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    text: str = ""
+
+
 @dataclass
 class Hit:
     """One request as the server saw it, and what became of it."""
@@ -58,7 +66,7 @@ class Hit:
     completion_tokens: int = 0
 
 
-Script = Callable[[Hit], "str | Fault"]
+Script = Callable[[Hit], "str | Calls | Fault"]
 
 
 def plausible(hit: Hit) -> str:
@@ -122,7 +130,7 @@ class FakeServer:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def answer(self, body: dict[str, Any], key: str) -> tuple[Hit, str | Fault]:
+    def answer(self, body: dict[str, Any], key: str) -> tuple[Hit, str | Calls | Fault]:
         messages = body.get("messages") or []
         prompt = "\n\n".join(str(message.get("content")) for message in messages)
         with self._lock:
@@ -140,7 +148,7 @@ class FakeServer:
                 self._open -= 1
         if self.key is not None and key != self.key:
             reply = Fault("401")
-        if isinstance(reply, str) or reply.kind == "no_usage":
+        if not isinstance(reply, Fault) or reply.kind == "no_usage":
             hit.prompt_tokens, hit.completion_tokens = (
                 -(-len(prompt) // 4),
                 -(-len(str(reply)) // 4),
@@ -234,8 +242,16 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _completion(hit: Hit, text: str) -> dict[str, Any]:
-    hit.completion_tokens = -(-len(text) // 4)
+def _completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
+    hit.completion_tokens = -(-len(str(reply)) // 4)
+    message: dict[str, Any] = {"role": "assistant", "content": reply}
+    if isinstance(reply, Calls):
+        calls = [
+            {"id": f"c{hit.number}-{n}", "type": "function"}
+            | {"function": {"name": name, "arguments": json.dumps(arguments)}}
+            for n, (name, arguments) in enumerate(reply.calls)
+        ]
+        message = {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
     return {
         "id": f"fake-{hit.number}",
         "object": "chat.completion",
@@ -243,8 +259,8 @@ def _completion(hit: Hit, text: str) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": text},
+                "finish_reason": "tool_calls" if isinstance(reply, Calls) else "stop",
+                "message": message,
             }
         ],
         "usage": {

@@ -18,7 +18,7 @@ from dspy.lm15 import Request, Response
 from pydantic import BaseModel
 
 from ragbench.programs.base import RAGProgram
-from ragbench.programs.trace import estimate_tokens
+from ragbench.programs.trace import REHEARSAL_KEY, estimate_tokens
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def rehearse(
     for (yes, last), example in itertools.product(_KINDS, examples):
         stand_in = _StandIn(adapter, yes=yes, last=last)
         settings = {"lm": lm, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
+        settings[REHEARSAL_KEY] = True
         # A made-up reply may lead anywhere; what was asked until then counts.
         with dspy.context(**settings), contextlib.suppress(Exception):
             program(question=example.question)

@@ -40,6 +40,7 @@ from ragbench.programs.a_rag_turns import (
     ask_native,
     ask_typed,
     native_tools,
+    shown_arguments,
     typed_tools,
 )
 from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
@@ -167,10 +168,8 @@ class ARAG(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Turns until one answers, then a forced answer if none did."""
-        role_lms = dspy.settings.get(ROLE_LMS_KEY) or {}
-        self.check_lms(dspy.settings.lm, role_lms)
-        config = self._config(trace, role_lms.get("reason", dspy.settings.lm))
-        conversation = _Conversation(self, trace, config)
+        self.check_lms(dspy.settings.lm, dspy.settings.get(ROLE_LMS_KEY) or {})
+        conversation = _Conversation(self, trace)
         reason: StopReason
         try:
             answer, reason = conversation.run()
@@ -178,21 +177,12 @@ class ARAG(RAGProgram):
             answer, reason = "", "budget"
         return trace.prediction(answer or conversation.conclude(), reason)
 
-    def _config(self, trace: Trace, lm: Any) -> dict[str, Any]:
-        effort = self.knobs.reasoning_effort
-        if not effort:
-            return {}
-        if not lm.supports_reasoning:
-            trace.count("reasoning_effort_ignored")
-            return {}
-        return {"config": {"reasoning_effort": effort}}
-
 
 class _Conversation:
     """The turns of one question."""
 
-    def __init__(self, program: ARAG, trace: Trace, config: dict[str, Any]) -> None:
-        self.program, self.trace, self.config = program, trace, config
+    def __init__(self, program: ARAG, trace: Trace) -> None:
+        self.program, self.trace = program, trace
         self.knobs: ARAGKnobs = program.knobs
         self.box = ChunkTools(trace, program.index_of(trace.retriever), program.settings)
         self.history: list[ToolCall] = []
@@ -230,13 +220,15 @@ class _Conversation:
             return False
         self.searched_question = True
         call = self.box.call_for_question()
+        if self.knobs.backend == "native":
+            call = call._replace(shown=shown_arguments(call.arguments))
         self._note(call, "", self.box.use(call.tool, call.arguments))
         return True
 
     def _turn(self) -> Turn:
         shown = newest_fitting(self.history, self.window)
         ask = ask_native if self.knobs.backend == "native" else ask_typed
-        return ask(self.trace, self.program.act, self.program.tools, shown, self.config)
+        return ask(self.trace, self.program.act, self.program.tools, shown, self._effort("reason"))
 
     def _conclude(self) -> str:
         return self.trace.answer(
@@ -244,8 +236,19 @@ class _Conversation:
             last=True,
             context=self.box.context(max_tokens=self.window),
             question=self.trace.question,
-            **self.config,
+            **self._effort("answer"),
         )
+
+    def _effort(self, role: str) -> dict[str, Any]:
+        """What asks the LM of `role` for the reasoning effort, where it reasons at all."""
+        effort = self.knobs.reasoning_effort
+        if not effort:
+            return {}
+        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role) or dspy.settings.lm
+        if not lm.supports_reasoning:
+            self.trace.count("reasoning_effort_ignored")
+            return {}
+        return {"config": {"reasoning_effort": effort}}
 
     def _note(self, call: ToolUse, thought: str, seen: Seen) -> None:
         self.history.append(

@@ -59,12 +59,14 @@ class Settings:
 
     def described(self) -> dict[str, Described]:
         """The tools in use, by name; where chunks cannot be read, searches show them whole."""
-        shows = "shows matching sentences" if self.chunk_read else "shows the whole chunks"
+        whole, parts = "shows the whole chunks", "shows matching sentences"
+        shows = parts if self.chunk_read else whole
+        similar = whole if self.whole_chunks else shows
         tools = {
             "keyword_search": Described(
                 "keywords", f"find chunks with these exact words or names; {shows}", many=True
             ),
-            "semantic_search": Described("query", f"find chunks by meaning; {shows}"),
+            "semantic_search": Described("query", f"find chunks by meaning; {similar}"),
             "chunk_read": Described("chunk_ids", "read whole chunks by their numbers", many=True),
         }
         return {name: tool for name, tool in tools.items() if getattr(self, name)}
@@ -141,7 +143,7 @@ class ChunkTools:
         number = self.index.corpus.positions[passage.pid]
         head = f"{_name(number, passage)} (similarity {passage.score:.3f})" if similar else ""
         head = head or _name(number, passage)
-        if not self.settings.chunk_read:
+        if not self.settings.chunk_read or (similar and self.settings.whole_chunks):
             self._read[number] = passage
             return f"{head}: {passage.text}", (passage.text,)
         known = self._shown.setdefault(number, [])

@@ -89,11 +89,16 @@ def ask_native(
     text = " ".join(str(reply.answer or "").split())
     if reply.tool_calls:
         calls = [
-            ToolUse(call.name, call.args or {}, json.dumps(call.args or {}, ensure_ascii=False))
+            ToolUse(call.name, call.args or {}, shown_arguments(call.args or {}))
             for call in reply.tool_calls.tool_calls
         ]
         return Turn(text, calls=tuple(calls))
     return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
+
+
+def shown_arguments(arguments: Mapping[str, Any]) -> str:
+    """The arguments of a native call as the record has them, and as they are sent again."""
+    return json.dumps(dict(arguments), ensure_ascii=False)
 
 
 class _NativeChat(LenientChat):
@@ -106,23 +111,14 @@ class _NativeChat(LenientChat):
 def _history(question: str, shown: Sequence[ToolCall]) -> dspy.History:
     messages: list[dict[str, Any]] = []
     for number, step in enumerate(shown):
-        call = dspy.ToolCalls.ToolCall(
-            id=f"call_{number}", name=step.tool, args=_arguments(step.argument)
-        )
+        arguments = json.loads(step.argument)
+        call = dspy.ToolCalls.ToolCall(id=f"call_{number}", name=step.tool, args=arguments)
         results = ToolCallResults.from_tool_calls_and_values([call], [step.observation])
         calls = dspy.ToolCalls(tool_calls=[call], tool_call_results=results)
         messages.append({"tool_calls": calls})
     if messages:
         messages[0]["question"] = question
     return dspy.History(messages=messages)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {"text": text}  # a search for the question that the program made itself
-    return found if isinstance(found, dict) else {"text": text}
 
 
 def _tool(name: str, tool: Described, k: int) -> dspy.Tool:

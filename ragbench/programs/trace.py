@@ -25,6 +25,8 @@ StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress",
 
 #: role -> LM, for programs whose roles use different LMs.
 ROLE_LMS_KEY = "rb_role_lms"
+#: Set while every reply is made up, to count calls: nothing that is kept may be made of them.
+REHEARSAL_KEY = "rb_rehearsal"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

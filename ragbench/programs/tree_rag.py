@@ -30,7 +30,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.trace import Trace, estimate_tokens, render
+from ragbench.programs.trace import REHEARSAL_KEY, Trace, estimate_tokens, render
 from ragbench.retrievers import tree_search
 from ragbench.retrievers.base import Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.tree import SummaryTree
@@ -97,6 +97,8 @@ class TreeRAG(RAGProgram):
             dspy.LMError: a summary could not be had.
         """
         knobs = self.knobs
+        # A rehearsal must not have summaries made up, kept, and counted as a question's calls.
+        rehearsal = bool(dspy.settings.get(REHEARSAL_KEY))
         return SummaryTree.of(
             retriever.corpus,
             progress=progress,
@@ -105,7 +107,7 @@ class TreeRAG(RAGProgram):
             api_base=knobs.embedder_base,
             cluster_tokens=knobs.cluster_tokens,
             summary_words=knobs.summary_words,
-            max_layers=knobs.max_layers,
+            max_layers=0 if rehearsal else knobs.max_layers,
             top_size=knobs.top_size,
         )
 

@@ -10,9 +10,7 @@ comes, so that a tree that was interrupted goes on where it stopped.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,19 +18,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import dspy
 import numpy as np
-from dspy.utils.exceptions import AdapterParseError
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.ledger import Call, calling, fan_out, open_ledger, total
+from ragbench.ledger import Call, fan_out, open_ledger, total
 from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, make_embedder
 from ragbench.retrievers.embedders.base import Vectors
 from ragbench.retrievers.tree_clusters import Clustering, group
 from ragbench.retrievers.tree_search import Shape, collapsed
-from ragbench.signatures.extracting import Summarize
+from ragbench.retrievers.tree_summaries import Journal, Written, digest, summarize
 
 if TYPE_CHECKING:
     from ragbench.retrievers.store import IndexStore
@@ -79,7 +75,7 @@ class SummaryTree(Retriever):
         self.summaries: list[Summary] = []
         self.calls: list[Call] = []
         self._vectors: Vectors = np.zeros((0, 0), dtype=np.float32)
-        self._journal = _Journal(None)
+        self._journal = Journal(None)
 
     @classmethod
     def of(
@@ -114,10 +110,10 @@ class SummaryTree(Retriever):
         if store is not None and not self._ready:
             from ragbench.retrievers.store import index_key
 
-            self._journal = _Journal(store.root / f"{index_key(self)}.summaries.jsonl")
+            self._journal = Journal(store.root / f"{index_key(self)}.summaries.jsonl")
         super().build(store, progress)
         self._journal.drop()
-        self._journal = _Journal(None)
+        self._journal = Journal(None)
         return self
 
     @cached_property
@@ -229,14 +225,14 @@ class SummaryTree(Retriever):
         return vectors
 
     def _summarized(
-        self, clusters: Sequence[list[str]], written: dict[str, _Entry], progress: Progress | None
-    ) -> list[_Entry]:
+        self, clusters: Sequence[list[str]], written: dict[str, Written], progress: Progress | None
+    ) -> list[Written]:
         lock, done = threading.Lock(), 0
 
-        def entry(texts: list[str]) -> _Entry:
+        def entry(texts: list[str]) -> Written:
             nonlocal done
-            key = _digest(texts, self.settings.summary_words)
-            made = written.get(key) or _summarize(texts, self.settings.summary_words)
+            key = digest(texts, self.settings.summary_words)
+            made = written.get(key) or summarize(texts, self.settings.summary_words)
             with lock:
                 if key not in written:
                     self._journal.write(key, made)
@@ -263,69 +259,6 @@ class SummaryTree(Retriever):
         self.calls = [Call(**row) for row in _read_lines(folder / "calls.jsonl")]
         self._vectors = np.load(folder / "vectors.npy", mmap_mode="r")
         self.__dict__.pop("shape", None)
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A summary and the calls it took; `readable` is False where it is the texts cut short."""
-
-    text: str
-    calls: tuple[Call, ...]
-    readable: bool = True
-
-
-def _summarize(texts: list[str], max_words: int) -> _Entry:
-    with open_ledger() as ledger, calling("Summarize", "extract"), dspy.context(trace=None):
-        try:
-            reply = dspy.Predict(Summarize)(texts=texts, max_words=max_words)
-            text = " ".join(str(reply.summary or "").split())
-        except AdapterParseError:
-            text = ""
-    if text:
-        return _Entry(text, tuple(ledger.calls))
-    cut = " ".join(" ".join(texts).split()[:max_words])
-    return _Entry(cut, tuple(ledger.calls), readable=False)
-
-
-class _Journal:
-    """Summaries of a tree in the making, one JSON line each, on disk before the next is asked."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-
-    def read(self) -> dict[str, _Entry]:
-        """The summaries written before; a line cut short by a kill is left out."""
-        if self.path is None or not self.path.is_file():
-            return {}
-        found = {}
-        for line in self.path.read_text("utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            calls = tuple(Call(**call) for call in row["calls"])
-            found[row["key"]] = _Entry(row["text"], calls, row["readable"])
-        return found
-
-    def write(self, key: str, entry: _Entry) -> None:
-        """Add a summary."""
-        if self.path is None:
-            return
-        line = json.dumps({"key": key, **asdict(entry)})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")  # a torn line before it must not swallow this one
-            file.flush()
-            os.fsync(file.fileno())
-
-    def drop(self) -> None:
-        """Delete the file: the tree is whole."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
-
-
-def _digest(texts: Sequence[str], max_words: int) -> str:
-    text = json.dumps([texts, max_words])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:

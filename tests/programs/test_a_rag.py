@@ -1,0 +1,300 @@
+"""A-RAG's tools, loop and limits, by scripted conversations."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, get_args
+
+import pytest
+
+from ragbench.errors import KnobError
+from ragbench.metrics.retrieval import retrieved_tokens
+from ragbench.metrics.text import approx_tokens
+from ragbench.programs.a_rag import ARAG
+from ragbench.programs.a_rag_tools import ChunkTools, Settings, listed
+from ragbench.programs.trace import Budget, Trace
+from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.granular import GranularIndex
+from tests.fakes import Asked, Reply, overflowing
+from tests.programs.shelf import ask, shelf
+
+QUESTION = "Where was the author of Salt Road born?"
+VARIANTS = {
+    "full": ("keyword_search", "semantic_search", "chunk_read", "finish"),
+    "naive": ("semantic_search", "finish"),
+    "no_keyword": ("semantic_search", "chunk_read", "finish"),
+    "no_semantic": ("keyword_search", "chunk_read", "finish"),
+    "no_read": ("keyword_search", "semantic_search", "finish"),
+}
+
+
+def act(tool: str, argument: str = "", thought: str = "I need more.") -> dict[str, Any]:
+    return {"thought": thought, "tool": tool, "argument": argument}
+
+
+FINISH = act("finish", "Harwick", "Harwick it is.")
+
+
+def talk(program: ARAG, *replies: Any, question: str = QUESTION) -> tuple[Any, Any]:
+    """Prediction and LM of a conversation of exactly these replies."""
+    left = list(replies)
+    prediction, lm, _ = ask(program, lambda asked: left.pop(0), question)
+    assert left == []
+    return prediction, lm
+
+
+def observations(prediction: Any) -> list[str]:
+    return [step.observation for step in prediction.steps]
+
+
+def retrieved(prediction: Any) -> list[list[str]]:
+    return [list(s.notes["retrieved"]) for s in prediction.steps if "retrieved" in s.notes]
+
+
+def test_a_search_a_reading_and_an_answer() -> None:
+    prediction, lm = talk(
+        ARAG(shelf()), act("keyword_search", "salt road, orla"), act("chunk_read", "0"), FINISH
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert observations(prediction) == [
+        "Chunk 0 | Orla Venn: ... Orla Venn wrote the novel Salt Road ...\n"
+        "Chunk 1 | Salt Road: ... Salt Road is a novel by Orla Venn and Tam Quill about a "
+        "caravan ...",
+        "Chunk 0 | Orla Venn:\nOrla Venn wrote the novel Salt Road. She was born in Harwick.",
+        "Harwick",
+    ]
+    # 9 letters of "salt road" and 4 of "orla", once each in both.
+    assert [search.hits for search in prediction.searches] == [
+        (("Orla Venn", 13.0), ("Salt Road", 13.0))
+    ]
+    assert "She was born in Harwick." in lm.asked[2].inputs["trajectory"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_offers_its_own_tools_alone(variant: str) -> None:
+    program = ARAG(shelf(), variant=variant)
+    tool = program.act.signature.output_fields["tool"]
+    assert get_args(tool.annotation) == VARIANTS[variant]
+    _, lm = talk(program, FINISH)
+    for name in {*VARIANTS["full"]} - {*VARIANTS[variant]}:
+        assert name not in lm.asked[0].prompt
+
+
+def test_a_tool_that_the_variant_has_not_is_named_with_the_choices() -> None:
+    trace = Trace(QUESTION, shelf(), Budget(9, 9))
+    box = ChunkTools(trace, GranularIndex(shelf().corpus), Settings(semantic_search=False))
+    seen = box.use("semantic_search", {"query": "x"})
+    assert seen == (
+        "There is no tool semantic_search. Use one of keyword_search, chunk_read.",
+        (),
+        (),
+    )
+    assert trace.searches == []
+
+
+def test_a_chunk_read_again_costs_nothing() -> None:
+    prediction, _ = talk(ARAG(shelf()), act("chunk_read", "0"), act("chunk_read", "0, 1"), FINISH)
+    again = observations(prediction)[1]
+    assert again.startswith("Chunk 0 has been read before.\n\nChunk 1 | Salt Road:\n")
+    text = {p.pid: p.text for p in shelf().corpus}
+    assert retrieved(prediction) == [[text["Orla Venn"]], [text["Salt Road"]]]
+
+
+def test_retrieved_tokens_are_of_texts_alone_and_count_again_when_shown_again() -> None:
+    search = act("keyword_search", "harwick")
+    prediction, _ = talk(
+        ARAG(shelf()), search, search, act("chunk_read", "3"), act("chunk_read", "3"), FINISH
+    )
+    shown = "She was born in Harwick\nHarwick is a town in the county of Dunmoor"
+    whole = "Harwick is a town in the county of Dunmoor. It has 900 inhabitants."
+    steps = [{"notes": dict(step.notes)} for step in prediction.steps]
+    expected = 2 * approx_tokens(shown) + approx_tokens(whole)
+    assert retrieved_tokens({"steps": steps, "passages": [], "searches": []}) == expected
+
+
+def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
+    prediction, _ = talk(
+        ARAG(shelf()),
+        act("keyword_search", "zebra"),
+        act("chunk_read", "99, Chunk 2, Orla Venn"),
+        act("chunk_read", ""),
+        FINISH,
+    )
+    none, read, empty, _ = observations(prediction)
+    assert none == "No chunk matches."
+    assert read.split("\n\n") == [
+        "Chunk 99: not found.",
+        "Chunk 2 | Tam Quill:\nTam Quill is a writer. He was born in Eastmere.",
+        "Chunk Orla Venn: not found.",
+    ]
+    assert empty == "chunk_read needs the argument chunk_ids."
+
+
+def test_reading_what_no_search_found_is_on_record_as_found() -> None:
+    prediction, _ = talk(ARAG(shelf()), act("chunk_read", "3, 4"), FINISH)
+    assert [(s.query, s.hits) for s in prediction.searches] == [
+        ("chunk_read 3, 4", (("Harwick", 0.0), ("Eastmere", 0.0)))
+    ]
+
+
+def chunks() -> Retriever:
+    texts = ["The comet came in June.", "Nobody saw the comet leave.", "Then it rained for days."]
+    passages = tuple(Passage(f"c{n}", "", text) for n, text in enumerate(texts))
+    return make_retriever("bm25", Corpus(passages, view="chunk"))
+
+
+def test_chunks_name_their_neighbours_and_paragraphs_do_not() -> None:
+    prediction, _ = talk(ARAG(chunks()), act("chunk_read", "0, 1"), FINISH)
+    assert observations(prediction)[0] == (
+        "Chunk 0:\nThe comet came in June.\n(Beside it: 1.)\n\n"
+        "Chunk 1:\nNobody saw the comet leave.\n(Beside it: 0 and 2.)"
+    )
+
+
+def test_semantic_search_shows_similarity_and_sentences_in_text_order() -> None:
+    prediction, _ = talk(
+        ARAG(shelf(), k=1), act("semantic_search", "She was born in Harwick"), FINISH
+    )
+    assert observations(prediction)[0].startswith("Chunk 0 | Orla Venn (similarity 1.000): ... ")
+    assert observations(prediction)[0].endswith("... She was born in Harwick ...")
+
+
+@pytest.mark.parametrize("variant", ["naive", "no_read"])
+def test_without_chunk_read_searches_show_whole_chunks(variant: str) -> None:
+    prediction, _ = talk(
+        ARAG(shelf(), variant=variant, k=1), act("semantic_search", "Orla Venn wrote"), FINISH
+    )
+    assert observations(prediction)[0].endswith(
+        ": Orla Venn wrote the novel Salt Road. She was born in Harwick."
+    )
+
+
+def test_naive_embeds_chunks_and_no_sentence(embedder: Any) -> None:
+    talk(ARAG(shelf(), variant="naive", embedder="another"), act("semantic_search", "x"), FINISH)
+    assert len(embedder.embedded) == 5 + 1
+    assert "She was born in Harwick" not in embedder.embedded
+
+
+def test_the_step_limit_forces_an_answer_from_what_was_shown() -> None:
+    prediction, lm = talk(
+        ARAG(shelf(), max_steps=2),
+        act("keyword_search", "harwick"),
+        act("chunk_read", "0"),
+        {"answer": "Harwick"},
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    context = lm.asked[-1].inputs["context"]
+    # What was read stands first and whole; of the other chunk its sentence.
+    assert "[1] Orla Venn | Orla Venn wrote the novel" in context
+    assert "[2] Harwick | Harwick is a town in the county of Dunmoor" in context
+    assert "900 inhabitants" not in context
+
+
+def test_the_token_budget_forces_an_answer() -> None:
+    prediction, lm = talk(
+        ARAG(shelf(), token_budget=100),
+        act("keyword_search", "is", "so " * 150),
+        {"answer": "Harwick"},
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
+    assert lm.signatures == ["ReActStep", "AnswerFromContext"]
+
+
+def test_a_window_that_is_too_small_is_halved() -> None:
+    long = "so " * 400
+
+    def script(asked: Asked) -> Reply:
+        if len(asked.prompt) > 4000:
+            return overflowing()
+        if asked.signature != "ReActStep":
+            return {"answer": "Harwick"}
+        return act("keyword_search", f"town {asked.number}", long)
+
+    prediction, _, _ = ask(ARAG(shelf(), max_steps=5), script, QUESTION)
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    assert prediction.counts["window_halved"] >= 1
+    assert len(prediction.steps) == 6
+
+
+def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() -> None:
+    prediction, _ = talk(ARAG(shelf()), "Harwick, I say.", "Harwick!", {"answer": "Eastmere"})
+    assert [search.query for search in prediction.searches] == [QUESTION]
+    assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "parse_fallback")
+    assert prediction.counts["parse_fallback"] == 2
+
+
+def test_without_semantic_search_the_questions_words_are_searched() -> None:
+    prediction, _ = talk(ARAG(shelf(), variant="no_semantic"), "?", FINISH)
+    assert prediction.searches[0].query == "where, author, salt, road, born"
+
+
+def test_the_same_call_with_the_same_result_three_times_is_no_progress() -> None:
+    again = act("keyword_search", "harwick")
+    prediction, _ = talk(ARAG(shelf()), again, again, again, {"answer": "Harwick"})
+    assert prediction.stop_reason == "no_progress"
+
+
+def test_a_blank_finish_searches_before_the_forced_answer() -> None:
+    prediction, _ = talk(ARAG(shelf()), act("finish"), {"answer": "Harwick"})
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert [search.query for search in prediction.searches] == [QUESTION]
+
+
+def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
+    corpus = shelf().corpus
+    questions = {"Who?": (0, 1), "Where?": (3, 4)}
+    asked = Corpus(corpus.passages, contexts=questions)
+    program = ARAG(make_retriever("bm25", asked, setting="distractor"))
+    program.prepare()  # nothing to share
+    found = {}
+    for question in questions:
+        prediction, _ = talk(program, act("keyword_search", "a"), FINISH, question=question)
+        found[question] = {pid for search in prediction.searches for pid, _ in search.hits}
+    assert found == {"Who?": {"Orla Venn", "Salt Road"}, "Where?": {"Harwick", "Eastmere"}}
+
+
+def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> None:
+    program = ARAG(shelf(), embedder="prepared")
+    program.prepare()
+    assert len(embedder.embedded) == 9
+    talk(program, act("semantic_search", "born"), FINISH)
+    assert len(embedder.embedded) == 10
+
+
+def test_threads_share_one_index() -> None:
+    corpus = shelf(padding=50).corpus
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: GranularIndex.of(corpus, embedder="shared"), range(32)))
+        found = list(pool.map(lambda i: i.semantic_search("born in Harwick", k=3), made))
+    assert len({id(index) for index in made}) == 1
+    assert all(matches == found[0] for matches in found)
+
+
+def test_reasoning_effort_is_counted_where_the_lm_does_not_reason() -> None:
+    prediction, lm = talk(ARAG(shelf(), reasoning_effort="low"), FINISH)
+    assert prediction.counts["reasoning_effort_ignored"] == 1
+    assert "reasoning" not in str(lm.asked[0].request.config.extensions)
+
+
+def test_one_search_must_be_on() -> None:
+    with pytest.raises(KnobError, match="are both off; leave one on"):
+        ARAG(shelf(), keyword_search=False, semantic_search=False)
+    with pytest.raises(KnobError, match="k=21 is not allowed"):
+        ARAG(shelf(), k=21)
+
+
+@pytest.mark.parametrize(
+    ("value", "split", "texts"),
+    [
+        ("a, b;c\n'd'", True, ["a", "b", "c", "d"]),
+        ('["New York, NY", "b"]', True, ["New York, NY", "b"]),
+        ("[a, b", True, ["a", "b"]),
+        (["a", 3, ""], True, ["a", "3"]),
+        (7, True, ["7"]),
+        (None, True, []),
+        ("who, and where?", False, ["who, and where?"]),
+    ],
+)
+def test_arguments_are_read_as_models_write_them(value: Any, split: bool, texts: list[str]) -> None:
+    assert listed(value, split=split) == texts
