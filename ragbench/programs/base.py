@@ -155,7 +155,7 @@ class RAGProgram(dspy.Module):
             raise
         if not str(prediction.answer or "").strip():
             trace.count("blank_answer")
-            prediction = trace.prediction(NO_ANSWER, prediction.stop_reason)
+            prediction.answer = NO_ANSWER
         return prediction
 
     def _forced(self, trace: Trace) -> str:
