@@ -7,40 +7,20 @@ from typing import Any
 import click
 
 from ragbench.cli.options import (
+    compile_options,
     data_options,
     lm_options,
-    pairs,
     program_options,
     retriever_options,
     run_options,
+    take_compile_config,
     to_config,
 )
 
 
 @click.command("compile")
 @program_options
-@click.option("--optimizer", help="See `ragbench list optimizers`. [default: bootstrap]")
-@click.option("--preset", help="How much to spend: light, medium or heavy. [default: light]")
-@click.option(
-    "--opt-set",
-    multiple=True,
-    callback=pairs,
-    metavar="KNOB=VALUE",
-    help="A knob of the optimizer; repeat for more.",
-)
-@click.option("--metric", help="What candidates are scored by: em or f1. [default: f1]")
-@click.option("--train-limit", type=int, help="Training questions; 0 for all. [default: 50]")
-@click.option("--val-limit", type=int, help="Validation questions; 0 for all. [default: 50]")
-@click.option("--teacher", help="LM that answers training questions. [default: the LM itself]")
-@click.option("--prompt-lm", help="LM that writes instructions. [default: the LM itself]")
-@click.option("--optimizer-seed", type=int, help="Seeds the optimizer. [default: 0]")
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Compile this many times, from --optimizer-seed upwards.",
-)
+@compile_options
 @click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
 @click.option("--seconds-per-call", type=float, help="For the time in --dry-run.")
 @data_options
@@ -77,8 +57,6 @@ def compile_command(
 
 def _configs(options: dict[str, Any]) -> tuple[Any, Any]:
     from ragbench.errors import ConfigError
-    from ragbench.experiments.compile import CompileConfig
-    from ragbench.knobs import resolve
 
     if options.get("split") is not None:
         raise ConfigError(
@@ -86,9 +64,5 @@ def _configs(options: dict[str, Any]) -> tuple[Any, Any]:
         )
     if options.get("limit") is not None:
         raise ConfigError("compile has two limits: give --train-limit and --val-limit")
-    given = {}
-    for name in CompileConfig.model_fields:
-        value = options.pop(name, None)
-        if value not in (None, {}):
-            given[name] = None if name.endswith("_limit") and value == 0 else value
-    return to_config(**options), resolve(CompileConfig, "compile", given)
+    how = take_compile_config(options)
+    return to_config(**options), how

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from ragbench.experiments.compile import CompileConfig
     from ragbench.experiments.config import RunConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,9 +63,8 @@ program_options = _stack(
     ]
 )
 
-data_options = _stack(
+data_source_options = _stack(
     [
-        click.option("--dataset", help="See `ragbench list datasets`. [default: synthetic]"),
         click.option("--data-file", type=click.Path(), help="Questions in the official format."),
         click.option("--corpus-file", type=click.Path(), help="Passages, where kept apart."),
         click.option("--chunk-file", type=click.Path(), help="Fixed-length chunks."),
@@ -78,9 +78,15 @@ data_options = _stack(
     ]
 )  # fmt: skip
 
-lm_options = _stack(
+data_options = _stack(
     [
-        click.option("--lm", help="local, local:NAME or .gguf, openai/..., ... [default: local]"),
+        click.option("--dataset", help="See `ragbench list datasets`. [default: synthetic]"),
+        data_source_options,
+    ]
+)
+
+lm_setting_options = _stack(
+    [
         click.option(
             "--lm-for", multiple=True, callback=pairs, metavar="ROLE=LM",
             help="Another LM for one role of the program.",
@@ -96,6 +102,13 @@ lm_options = _stack(
         click.option("--cache/--no-cache", default=None, help="Reuse replies. [default: cache]"),
     ]
 )  # fmt: skip
+
+lm_options = _stack(
+    [
+        click.option("--lm", help="local, local:NAME or .gguf, openai/..., ... [default: local]"),
+        lm_setting_options,
+    ]
+)
 
 retriever_options = _stack(
     [
@@ -116,6 +129,48 @@ run_options = _stack(
         ),
     ]
 )
+
+compile_options = _stack(
+    [
+        click.option("--optimizer", help="See `ragbench list optimizers`. [default: bootstrap]"),
+        click.option("--preset", help="Spend: light, medium or heavy. [default: light]"),
+        click.option(
+            "--opt-set", multiple=True, callback=pairs, metavar="KNOB=VALUE",
+            help="A knob of the optimizer; repeat for more.",
+        ),
+        click.option("--metric", help="What candidates are scored by: em or f1. [default: f1]"),
+        click.option(
+            "--train-limit", type=int, help="Training questions; 0 for all. [default: 50]"
+        ),
+        click.option(
+            "--val-limit", type=int, help="Validation questions; 0 for all. [default: 50]"
+        ),
+        click.option("--teacher", help="LM that answers training questions. [default: the LM]"),
+        click.option("--prompt-lm", help="LM that writes instructions. [default: the LM]"),
+        click.option("--optimizer-seed", type=int, help="Seeds the optimizer. [default: 0]"),
+        click.option(
+            "--seeds", type=click.IntRange(min=1), default=1, show_default=True,
+            help="Compile this many times, from --optimizer-seed upwards.",
+        ),
+    ]
+)  # fmt: skip
+
+
+def take_compile_config(options: dict[str, Any], **given: Any) -> CompileConfig:
+    """The `CompileConfig` of the options, which are taken out of `options`; `given` win.
+
+    Raises:
+        KnobError: a value that is not allowed.
+    """
+    from ragbench.experiments.compile import CompileConfig
+    from ragbench.knobs import resolve
+
+    fields = {}
+    for name in CompileConfig.model_fields.keys() - given.keys():
+        value = options.pop(name, None)
+        if value not in (None, {}):
+            fields[name] = None if name.endswith("_limit") and value == 0 else value
+    return resolve(CompileConfig, "compile", {**fields, **given})
 
 
 def to_config(config_file: str | None = None, **options: Any) -> RunConfig:
