@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-KINDS = ("programs", "retrievers", "optimizers", "metrics", "datasets", "configs")
+KINDS = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
 
 
 @click.command("list")
@@ -25,7 +25,8 @@ def list_command(kind: str) -> None:
 
 @click.command("show")
 @click.argument(
-    "kind", type=click.Choice(("program", "retriever", "optimizer", "metric", "config"))
+    "kind",
+    type=click.Choice(("program", "retriever", "optimizer", "metric", "protocol", "config")),
 )
 @click.argument("name")
 def show_command(kind: str, name: str) -> None:
@@ -66,6 +67,12 @@ def _metrics() -> Iterable[tuple[str, str]]:
 
     for name in metric_names():
         yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+
+
+def _protocols() -> Iterable[tuple[str, str]]:
+    from ragbench.experiments.protocol_shelf import PROTOCOLS
+
+    return ((name, protocol.description) for name, protocol in sorted(PROTOCOLS.items()))
 
 
 def _datasets() -> Iterable[tuple[str, str]]:
@@ -149,6 +156,12 @@ def _show_metric(name: str) -> Iterable[str]:
     yield f"a failed question scores {metric.worst:g}"
 
 
+def _show_protocol(name: str) -> Iterable[str]:
+    from ragbench.experiments.protocols import get_protocol
+
+    return get_protocol(name).lines()
+
+
 def _show_config(name: str) -> Iterable[str]:
     from ragbench.experiments.config import load_config, make_config
 
@@ -163,6 +176,7 @@ _LISTERS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
     "retrievers": _retrievers,
     "optimizers": _optimizers,
     "metrics": _metrics,
+    "protocols": _protocols,
     "datasets": _datasets,
     "configs": _configs,
 }
@@ -172,5 +186,6 @@ _SHOWERS: dict[str, Callable[[str], Iterable[str]]] = {
     "retriever": _show_class("retriever", "retriever-set"),
     "optimizer": _show_class("optimizer", "opt-set"),
     "metric": _show_metric,
+    "protocol": _show_protocol,
     "config": _show_config,
 }

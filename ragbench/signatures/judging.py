@@ -120,3 +120,28 @@ class EvaluateCompleteness(dspy.Signature):
     facts: list[str] = dspy.InputField()
     score: float = dspy.OutputField(desc="0 to 1")
     missing: list[str] = dspy.OutputField()
+
+
+Verdict = Literal["correct", "incorrect"]
+
+
+class JudgeAnswer(dspy.Signature):
+    """Decide whether the answer means the same as one of the gold answers to the question.
+
+    An answer in more or other words is correct; one that is vague, hedges between several or
+    contradicts the gold answer is incorrect.
+    """
+
+    question: str = dspy.InputField()
+    gold_answers: list[str] = dspy.InputField()
+    answer: str = dspy.InputField()
+    verdict: Verdict = dspy.OutputField()
+
+
+class AttributeAnswer(dspy.Signature):
+    """Name the numbered sentences that are needed to derive the answer to the question."""
+
+    sentences: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    used: list[int] = dspy.OutputField(desc="numbers; empty if none")

@@ -1,0 +1,126 @@
+"""Why answers are wrong: the causes of runs as a table, and examples to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from ragbench.errors import UnknownNameError
+from ragbench.experiments.records import Record
+from ragbench.experiments.report import console, plain, print_table
+from ragbench.experiments.rundir import RunDir
+from ragbench.experiments.score import scored_records
+from ragbench.metrics.errors import Cause, cause_of
+
+#: What the causes mean, in the order in which the table shows them.
+LEVELS = ("retrieval", "reading", "control", "data")
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The wrong answers of a run, each with its cause, by qid."""
+
+    folder: Path
+    program: str
+    n: int
+    found: Sequence[tuple[Record, Cause]]
+
+
+def errors_of(folder: Path) -> Errors:
+    """The wrong answers of the run in `folder`; verdicts of a judge count where it was scored.
+
+    Raises:
+        RunError: it is not a run folder, or has no records.
+    """
+    records = scored_records(folder)
+    causes = [(record, cause_of(record)) for record in records]
+    wrong = [(record, cause) for record, cause in causes if cause is not None]
+    identity = RunDir(folder).config()["identity"]
+    return Errors(folder, identity["program"], len(records), wrong)
+
+
+def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
+    """Print the table of causes, and `show` examples of each; of `cause` alone where it is given.
+
+    `cause` is a level (`reading`) or a level and a kind (`reading/partial`).
+
+    Raises:
+        UnknownNameError: no wrong answer has such a cause.
+    """
+    names = {c.name for run in runs for _, c in run.found}
+    if cause is not None and not any(_matches(name, cause) for name in names):
+        raise UnknownNameError("cause", cause, names | {name.partition("/")[0] for name in names})
+    out = console()
+    print_table(out, cause_table(runs))
+    out.print(plain("causes are found by rules, from the record alone; see docs/metrics.md"))
+    for run in runs:
+        for line in example_lines(run, show=show, cause=cause):
+            out.print(plain(line), soft_wrap=True)
+
+
+def cause_table(runs: Sequence[Errors]) -> Table:
+    """A row per level and per cause within it, a column per run: number and share of all."""
+    table = Table(box=box.MARKDOWN)
+    table.add_column("cause", no_wrap=True)
+    for run in runs:
+        name = run.program if len(runs) == 1 else f"{run.program}, {run.folder.name}"
+        table.add_column(plain(name), justify="right", no_wrap=True)
+    levels = [Counter(cause.level for _, cause in run.found) for run in runs]
+    kinds = [Counter(cause.name for _, cause in run.found) for run in runs]
+    table.add_row("questions", *(str(run.n) for run in runs))
+    table.add_row("wrong", *(_share(len(run.found), run.n) for run in runs))
+    for level in LEVELS:
+        counts = [found[level] for found in levels]  # type: ignore[index]
+        table.add_row(level, *(_share(n, run.n) for n, run in zip(counts, runs, strict=True)))
+        for name in sorted({name for found in kinds for name in found if _matches(name, level)}):
+            cells = [
+                f"{found[name]}{_hops(run, name)}" for found, run in zip(kinds, runs, strict=True)
+            ]
+            table.add_row(plain(f"  {name.partition('/')[2]}"), *cells)
+    return table
+
+
+def example_lines(run: Errors, *, show: int, cause: str | None = None) -> list[str]:
+    """The first `show` examples of each cause, by qid."""
+    lines: list[str] = []
+    chosen = [(r, c) for r, c in run.found if cause is None or _matches(c.name, cause)]
+    for name in sorted({c.name for _, c in chosen}) if show else []:
+        some = [(record, found) for record, found in chosen if found.name == name]
+        lines.append(f"{name}: {len(some)} in {run.folder}")
+        for record, found in some[:show]:
+            lines += _example(record, found)
+    return lines
+
+
+def _example(record: Record, cause: Cause) -> list[str]:
+    hop = f"; hop {cause.hop}" if cause.hop else ""
+    answer = "none" if record["answer"] is None else repr(record["answer"][:300])
+    lines = [
+        f"  {record['qid']}  {record['question']}",
+        f"    answer {answer}; gold {' / '.join(record['answers'])[:300]!r}",
+        f"    why: {cause.detail or cause.kind}{hop} (by {cause.by})",
+    ]
+    if record["searches"]:
+        queries = "; ".join(search["query"][:80] for search in record["searches"][:6])
+        lines.append(f"    searched: {queries}")
+    return lines
+
+
+def _matches(name: str, wanted: str) -> bool:
+    return name == wanted or name.partition("/")[0] == wanted
+
+
+def _hops(run: Errors, name: str) -> str:
+    hops = Counter(c.hop for _, c in run.found if c.name == name and c.hop)
+    if not hops:
+        return ""
+    return " (" + ", ".join(f"hop {hop}: {n}" for hop, n in sorted(hops.items(), key=str)) + ")"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({part / whole:.0%})" if part else "0"

@@ -1,0 +1,247 @@
+"""Passes: a model asked about the records of a finished run, once each, and never twice.
+
+Every reply is a line of `judged.jsonl` in the run folder, written and fsynced as it comes: what was
+asked (as a hash), what came of it, and every call with its price. A pass that was cut off goes on
+where it stopped; one whose reply could not be used keeps that as its result; one that the provider
+failed is asked again next time. Calls are filed with kind `judge`: they are no cost of answering.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, LMError
+
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.failures import redact
+from ragbench.experiments.records import Record, RecordWriter, read_lines
+from ragbench.ledger import COUNTS_KEY, Call, Totals, open_ledger, total
+from ragbench.lms.adapters import LenientChat, LenientJSON
+from ragbench.lms.lm import RagbenchLM
+
+JOURNAL = "judged.jsonl"
+
+#: Temperature of what is asked again: of a retry, and of every repeat after the first.
+AGAIN_TEMPERATURE = 0.7
+
+#: Called after each reply with the number done and the number in all.
+OnReply = Callable[[int, int], None]
+
+
+class UnusableError(Exception):
+    """A reply without a usable value, after the retry."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to ask of a record; `key` is a hash of all that decides the reply."""
+
+    qid: str
+    name: str  # of the pass, such as "judge"
+    key: str
+    ask: Callable[[], Any] = field(repr=False)  # JSON-ready; raises UnusableError
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a task: `value` is None where there is none, and `why` then says the reason."""
+
+    value: Any
+    why: str
+    calls: tuple[Call, ...]
+
+
+@dataclass
+class PassResult:
+    """The results by key, and how many were asked now rather than read from the journal."""
+
+    results: dict[str, Result]
+    asked: int = 0
+    left: int = 0  # not asked, because the limit of spending was reached
+
+    def totals(self) -> Totals:
+        """What all of it took, as if uncached."""
+        return total(call for result in self.results.values() for call in result.calls)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """With what a pass asks: the model, how many calls at once, and what it may spend now."""
+
+    lm: RagbenchLM
+    workers: int = 4
+    max_usd: float | None = None
+    on_reply: OnReply | None = None
+
+    def check(self) -> None:
+        """Do nothing if the pass can start.
+
+        Raises:
+            RagbenchError: the LM cannot be called, or its price is needed and not known.
+        """
+        if self.max_usd is not None and not self.lm.pricing.known:
+            raise ConfigError(
+                f"no price is known for {self.lm.model}, so --max-usd cannot be kept; "
+                "give --price in=USD,out=USD"
+            )
+        self.lm.check()
+
+
+def key_of(*parts: Any) -> str:
+    """A hash of `parts`, which must be JSON."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def run_pass(folder: Path, tasks: Sequence[Task], asking: Asking) -> PassResult:
+    """The result of every task, from the journal of `folder` where it stands there.
+
+    Raises:
+        RagbenchError: the LM cannot be called at all, or the journal cannot be written.
+        KeyboardInterrupt: the user stopped it; every reply so far is kept.
+    """
+    wanted = {task.key for task in tasks}
+    known = {
+        row["key"]: _result(row)
+        for row in read_journal(folder)
+        if row["key"] in wanted and not row["provider_failed"]
+    }
+    todo = list({task.key: task for task in tasks if task.key not in known}.values())
+    found = PassResult(known)
+    if todo:
+        asking.check()
+        with RecordWriter(folder, JOURNAL) as writer:
+            _Runner(asking, writer, found).run(todo)
+    return found
+
+
+def read_journal(folder: Path) -> list[Record]:
+    """The rows of the journal in `folder`, oldest first.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    return [row for row in read_lines(folder / JOURNAL)[0] if "key" in row]
+
+
+class _Runner:
+    """Asks tasks at once, up to the limit of spending, and writes each result as it comes."""
+
+    def __init__(self, asking: Asking, writer: RecordWriter, found: PassResult) -> None:
+        self.asking, self.writer, self.found = asking, writer, found
+        self.spent = 0.0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self, todo: Sequence[Task]) -> None:
+        with ThreadPoolExecutor(self.asking.workers, thread_name_prefix="judge") as pool:
+            futures = [pool.submit(copy_context().run, self._one, task) for task in todo]
+            try:
+                for done, future in enumerate(as_completed(futures), start=1):
+                    future.result()
+                    if self.asking.on_reply:
+                        self.asking.on_reply(done, len(todo))
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _one(self, task: Task) -> None:
+        if self._stop.is_set():
+            return
+        with self._lock:
+            if self.asking.max_usd is not None and self.spent >= self.asking.max_usd:
+                self.found.left += 1
+                return
+        result, failed = _ask(task, self.asking.lm)
+        row = {
+            "qid": task.qid,
+            "pass": task.name,
+            "key": task.key,
+            "model": self.asking.lm.model,
+            "value": result.value,
+            "why": result.why,
+            "provider_failed": failed,
+            "calls": [asdict(call) for call in result.calls],
+        }
+        try:
+            self.writer.write(row)
+        except RunError:
+            self._stop.set()
+            raise
+        with self._lock:
+            self.found.results[task.key] = result
+            self.found.asked += 1
+            self.spent += sum(c.cost_usd or 0.0 for c in result.calls if not c.cached)
+
+
+def _ask(task: Task, lm: RagbenchLM) -> tuple[Result, bool]:
+    value, why, failed = None, "", False
+    with open_ledger() as ledger, dspy.context(lm=lm, trace=None):
+        try:
+            value = task.ask()
+        except UnusableError as error:
+            why = str(error)
+        except LMError as error:
+            why, failed = redact(f"{type(error).__name__}: {error}")[:500], True
+    calls = tuple(replace(call, kind="judge") for call in ledger.calls)
+    return Result(value, why, calls), failed
+
+
+def ask_strictly(predictor: dspy.Module, lm: RagbenchLM, **inputs: Any) -> dspy.Prediction:
+    """The reply of `predictor`, read as it stands; one that cannot be read is asked for once more.
+
+    Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.
+
+    Raises:
+        UnusableError: neither reply could be read.
+        dspy.LMError: the provider failed.
+    """
+    adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _chat()
+    why = ""
+    for one in (lm, again(lm, 1)):
+        counts: Counter[str] = Counter()
+        with dspy.context(lm=one, adapter=adapter, **{COUNTS_KEY: counts}):
+            try:
+                reply = predictor(**inputs)
+            except AdapterParseError as error:
+                why = str(error.message if hasattr(error, "message") else error)
+                continue
+        if not counts["label_repair"]:
+            return reply
+        why = "the reply had to be mended"
+    raise UnusableError(why.strip().partition("\n")[0][:200] or "unreadable")
+
+
+def again(lm: RagbenchLM, number: int) -> RagbenchLM:
+    """`lm` for asking the same once more: another seed, some temperature, other cached replies."""
+    settings: dict[str, Any] = {"rollout_id": 1000 + number}
+    if lm.kwargs.get("temperature") is not None:  # some models refuse it
+        settings["temperature"] = AGAIN_TEMPERATURE
+    copied = lm.copy(**settings)
+    assert isinstance(copied, RagbenchLM)
+    return copied
+
+
+def _chat() -> dspy.Adapter:
+    return LenientChat(use_json_adapter_fallback=False)
+
+
+def _result(row: Record) -> Result:
+    return Result(row["value"], row["why"], tuple(Call(**call) for call in row["calls"]))
+
+
+def not_failed(records: Iterable[Record]) -> list[Record]:
+    """The records that have an answer, by qid."""
+    answered = (r for r in records if r["failure"] is None and r["answer"] is not None)
+    return sorted(answered, key=lambda record: str(record["qid"]))

@@ -1,0 +1,229 @@
+"""Scores of a finished run, computed from its records; the answering model is not asked again.
+
+`scores.jsonl` has a line per question (its scores, and the sentences attributed to it), and
+`scores.json` the summary. The records are never rewritten. What models said when the run was scored
+before is kept as long as the answer is the same, so scores can be added one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import RunError
+from ragbench.experiments.attribute import attribute
+from ragbench.experiments.judge import (
+    METRIC_OF,
+    Rule,
+    check_judge,
+    judge,
+    summarize_verdicts,
+)
+from ragbench.experiments.passes import Asking, key_of
+from ragbench.experiments.protocols import apply, get_protocol
+from ragbench.experiments.records import Record, encode, read_lines, read_records
+from ragbench.experiments.rundir import RunDir, write_json, write_whole
+from ragbench.metrics.aggregate import (
+    BREAKDOWN_METRICS,
+    DEFAULT_METRICS,
+    GROUPINGS,
+    Grouping,
+    score_columns,
+    summarize,
+)
+from ragbench.metrics.base import get_metric
+from ragbench.metrics.judged import JUDGED
+
+LINES = "scores.jsonl"
+SUMMARY = "scores.json"
+
+
+@dataclass(frozen=True)
+class JudgeRequest:
+    """Which judge to ask, and how."""
+
+    asking: Asking
+    rule: Rule = "ragbench"
+    repeats: int = 1
+    allow_self: bool = False
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """What to score a run by; no metrics means the usual ones."""
+
+    metrics: tuple[str, ...] = ()
+    protocol: str | None = None
+    judge: JudgeRequest | None = None
+    attributor: Asking | None = None
+    closed_book: Path | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A scored run: its card, its records with all scores merged in, its summary."""
+
+    folder: Path
+    card: dict[str, Any]
+    records: list[Record]
+    summary: dict[str, Any]
+    corrupt: tuple[int, ...] = ()
+
+
+def score_run(folder: Path, request: ScoreRequest) -> Scored:
+    """The run in `folder`, scored; writes `scores.json` and `scores.jsonl` beside its records.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    rundir = RunDir(folder)
+    card = rundir.config()
+    for name in request.metrics:
+        get_metric(name)
+    protocol = get_protocol(request.protocol) if request.protocol else None
+    groupings = {**GROUPINGS, **_closed_book(request.closed_book)}
+    with rundir.locked():
+        loaded = read_records(folder)
+        if not loaded.records:
+            raise RunError(f"{folder} has no records to score")
+        state = _State.open(folder, list(loaded.records.values()))
+        state.ask(request)
+        wanted = list(dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *state.judged()]))
+        if protocol:
+            wanted += [m.metric for m in protocol.measures if m.metric not in wanted]
+        columns = score_columns(state.records, wanted)
+        summary = summarize(
+            state.records,
+            metrics=wanted,
+            groupings=groupings,
+            breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
+            columns=columns,
+        ).to_dict()
+        whole = {**summary, "judges": state.judges, "attribution": state.attribution}
+        if protocol:
+            whole["protocol"] = apply(protocol, card, state.records, state.judges).to_dict()
+        state.write(columns, whole)
+    return Scored(folder, card, state.records, whole, tuple(loaded.corrupt))
+
+
+def scored_records(folder: Path) -> list[Record]:
+    """The records of a run by qid, with what it was scored by before merged in.
+
+    Raises:
+        RunError: it is not a run folder, or has no records.
+    """
+    RunDir(folder).config()
+    loaded = read_records(folder)
+    if not loaded.records:
+        raise RunError(f"{folder} has no records")
+    return _State.open(folder, list(loaded.records.values())).records
+
+
+@dataclass
+class _State:
+    """The records of a run as scoring changes them, and the summaries of models' passes."""
+
+    folder: Path
+    records: list[Record]
+    old: dict[str, dict[str, float | None]]
+    judges: dict[str, Any] = field(default_factory=dict)
+    attribution: dict[str, Any] | None = None
+
+    @classmethod
+    def open(cls, folder: Path, records: Sequence[Record]) -> _State:
+        """The records with the scores of before merged in, where the answer is still the same."""
+        rows = {str(row["qid"]): row for row in read_lines(folder / LINES)[0]}
+        records = sorted(records, key=lambda record: str(record["qid"]))
+        merged, old, same = [], {}, bool(rows)
+        for record in records:
+            row = rows.get(str(record["qid"]))
+            if row is None or row["of"] != digest(record):
+                same = False
+                merged.append(record)
+                continue
+            old[record["qid"]] = row["scores"]
+            merged.append(_merge(record, row))
+        state = cls(folder, merged, old)
+        if same and (folder / SUMMARY).is_file():
+            before = RunDir(folder).read(SUMMARY)
+            state.judges = before.get("judges") or {}
+            state.attribution = before.get("attribution")
+        return state
+
+    def judged(self) -> list[str]:
+        """Metrics that some record has a verdict for."""
+        return [name for name in JUDGED if any(name in r["scores"] for r in self.records)]
+
+    def ask(self, request: ScoreRequest) -> None:
+        """Ask the models of `request`, and merge what they say into the records."""
+        if request.judge:
+            check_judge(self.records, request.judge.asking.lm, allow_self=request.judge.allow_self)
+        if request.attributor:
+            found = attribute(self.folder, self.records, request.attributor)
+            self.attribution = found.summary
+            self.records = [
+                {**r, "attribution": found.facts[r["qid"]]} if r["qid"] in found.facts else r
+                for r in self.records
+            ]
+        if request.judge:
+            self._judge(request.judge)
+
+    def _judge(self, request: JudgeRequest) -> None:
+        verdicts = judge(
+            self.folder, self.records, request.asking, rule=request.rule, repeats=request.repeats
+        )
+        name, scores = METRIC_OF[request.rule], verdicts.scores()
+        self.judges[name] = summarize_verdicts(self.records, verdicts)
+        self.records = [_with_score(r, name, scores.get(r["qid"])) for r in self.records]
+
+    def write(self, columns: Mapping[str, Sequence[float | None]], summary: Any) -> None:
+        """Write both files, each in one step."""
+        lines = []
+        for i, record in enumerate(self.records):
+            scores = {name: column[i] for name, column in columns.items()}
+            row = {
+                "qid": record["qid"],
+                "of": digest(record),
+                "scores": {**self.old.get(record["qid"], {}), **scores},
+            }
+            if record.get("attribution") is not None:
+                row["attribution"] = record["attribution"]
+            lines.append(encode(row))
+        write_whole(self.folder / LINES, b"".join(lines))
+        write_json(self.folder / SUMMARY, summary)
+
+
+def digest(record: Record) -> str:
+    """A hash of what scores depend on: a question that was asked again has another."""
+    pids = [passage["pid"] for passage in record["passages"]]
+    failed = record["failure"] is not None
+    return key_of(record["question"], record["answers"], record["answer"], failed, pids)
+
+
+def _merge(record: Record, row: Record) -> Record:
+    judged = {name: row["scores"][name] for name in JUDGED if name in row["scores"]}
+    merged = {**record, "scores": {**record["scores"], **judged}}
+    if "attribution" in row:
+        merged["attribution"] = row["attribution"]
+    return merged
+
+
+def _with_score(record: Record, name: str, score: float | None) -> Record:
+    return {**record, "scores": {**record["scores"], name: score}}
+
+
+def _closed_book(folder: Path | None) -> dict[str, Grouping]:
+    """A breakdown by whether the run in `folder`, one without retrieval, has the answer."""
+    if folder is None:
+        return {}
+    em = get_metric("em")
+    solved = {record["qid"]: em.score(record) == 1.0 for record in scored_records(folder)}
+    names = {True: "solved", False: "not solved"}
+
+    def group(record: Mapping[str, Any]) -> Hashable | None:
+        found = solved.get(record["qid"])
+        return None if found is None else names[found]
+
+    return {"closed_book": group}

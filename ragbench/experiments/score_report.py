@@ -1,0 +1,202 @@
+"""Tables of a scored run: metrics, treatments of failures, breakdowns, judges, protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from ragbench.experiments.report import console, money, plain, print_table
+from ragbench.experiments.score import Scored
+
+#: Breakdown -> what its rows are, for people.
+_GROUP_NAMES = {
+    "qtype": "question type",
+    "hops": "hops",
+    "answer_kind": "kind of answer",
+    "closed_book": "solved without retrieval",
+}
+
+
+def print_scores(runs: Sequence[Scored]) -> None:
+    """Print the tables of all `runs`, and what the tables do not show."""
+    out = console()
+    for run in runs:
+        out.print(plain(f"{name_of(run)}: {run.folder}"), soft_wrap=True)
+    print_table(out, metric_table(runs))
+    failing = [run for run in runs if run.summary["n_failed"]]
+    if failing:
+        out.print(plain("where questions failed: the mean with failures as the worst, without, "
+                        "and not available"), soft_wrap=True)  # fmt: skip
+        print_table(out, failure_table(failing))
+    out.print(plain("by kind of question"))
+    print_table(out, breakdown_table(runs))
+    for run in runs:
+        for line in notes(run):
+            prefix = f"{name_of(run)}: " if len(runs) > 1 else ""
+            out.print(plain(prefix + line), soft_wrap=True)
+
+
+def name_of(run: Scored) -> str:
+    """Program, variant and data of a run."""
+    identity = run.card["identity"]
+    variant = run.card["knobs"].get("variant", "")
+    more = f" ({variant})" if variant not in ("", "default") else ""
+    return f"{identity['program']}{more} on {run.card['data']['name']}, {run.card['model']}"
+
+
+def metric_table(runs: Sequence[Scored]) -> Table:
+    """A row per metric, a column per run; n where not every question has the score."""
+    table = _table("metric", [_column(run, i, runs) for i, run in enumerate(runs)])
+    scores = [run.summary["scores"] for run in runs]
+    table.add_row("questions", *(str(run.summary["n"]) for run in runs))
+    table.add_row("failed", *(str(run.summary["n_failed"]) for run in runs))
+    for name in dict.fromkeys(name for found in scores for name in found):
+        cells = [_cell(run.summary, name) for run in runs]
+        table.add_row(plain(name), *cells)
+    return table
+
+
+def failure_table(runs: Sequence[Scored]) -> Table:
+    """The three treatments of failed questions, for the metrics that they change."""
+    table = _table("run", ["metric", "failed", "as worst", "without", "n/a"])
+    for run in runs:
+        for name, score in run.summary["scores"].items():
+            found = score.get("failures")
+            if found is None or found["excluded"] == found["as_worst"]:
+                continue
+            cells = (name, found["n"], _number(found["as_worst"]), _number(found["excluded"]), "-")
+            table.add_row(plain(run.folder.name), *(plain(cell) for cell in cells))
+    return table
+
+
+def breakdown_table(runs: Sequence[Scored]) -> Table:
+    """A row per run and group of questions."""
+    every = [
+        (run, by, group, row)
+        for run in runs
+        for by, groups in run.summary["breakdowns"].items()
+        for group, row in groups.items()
+    ]
+    metrics = list(dict.fromkeys(
+        name for _, _, _, row in every for name in row if name not in ("n", "n_failed")
+    ))  # fmt: skip
+    head = ["by", "group", "n", "failed", *metrics]
+    table = _table("run", head) if len(runs) > 1 else _table(head[0], head[1:])
+    for run, by, group, row in every:
+        cells: list[object] = [_GROUP_NAMES.get(by, by), group, row["n"], row["n_failed"]]
+        cells += [_number(row.get(name)) for name in metrics]
+        first = [run.folder.name] if len(runs) > 1 else []
+        table.add_row(*(plain(cell) for cell in [*first, *cells]))
+    return table
+
+
+def notes(run: Scored) -> list[str]:
+    """What the tables do not show: where support comes from, judges, protocol, bad lines."""
+    summary = run.summary
+    lines: list[str] = []
+    if summary["support_kinds"]:
+        found = ", ".join(f"{kind} {n}" for kind, n in summary["support_kinds"].items())
+        lines.append(f"supporting sentences: {found} of {summary['n']}")
+    if summary["attribution"]:
+        lines.append(_attribution(summary["attribution"]))
+    for name, judge in summary["judges"].items():
+        lines += judge_lines(name, judge)
+    if "protocol" in summary:
+        lines += protocol_lines(summary["protocol"])
+    if run.corrupt:
+        numbers = ", ".join(map(str, run.corrupt))
+        lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
+    return lines
+
+
+def judge_lines(name: str, judge: Mapping[str, Any]) -> list[str]:
+    """What a judge said, with every denominator, and how far it can be believed."""
+    lines = [
+        f"{name} by {judge['model']}: {judge['correct']} correct, {judge['incorrect']} incorrect, "
+        f"{judge['unscored']} unscored, {judge['failed']} failed, {judge['not_asked']} not asked",
+        f"  accuracy: {_number(judge['accuracy_all'])} of all (LinearRAG's denominator), "
+        f"{_number(judge['accuracy_answered'])} of the answered (A-RAG's), "
+        f"{_number(judge['accuracy_scored'])} of those with a verdict",
+    ]
+    contain = judge["contain"]
+    lines.append(
+        f"  contain-match: {_number(contain['all'])} of all, {_number(contain['answered'])} of the "
+        f"answered; agrees with the judge on {_number(contain['same'])} of {contain['n']} "
+        f"(kappa {_number(contain['cohen_kappa'])}); right only by contain "
+        f"{contain['only_contain']}, only by the judge {contain['only_judge']}"
+    )
+    repeats = judge["repeats"]
+    if repeats:
+        lines.append(
+            f"  {repeats['raters']} verdicts on each of {repeats['n']}: all agree on "
+            f"{_number(repeats['all_agree'])}, Cohen's kappa {_number(repeats['cohen_kappa'])}, "
+            f"Krippendorff's alpha {_number(repeats['krippendorff_alpha'])}"
+        )
+    if judge["unscored_because"]:
+        found = "; ".join(f"{why} ({n})" for why, n in judge["unscored_because"].items())
+        lines.append(f"  unscored because: {found}")
+    as_if, billed = judge["as_if"], judge["billed"]
+    lines.append(
+        f"  took {as_if['calls']} calls, {as_if['prompt_tokens'] + as_if['completion_tokens']:,} "
+        f"tokens, {money(as_if['cost_usd'])} $; billed {billed['calls']} calls, "
+        f"{money(billed['cost_usd'])} $"
+    )
+    return lines
+
+
+def protocol_lines(protocol: Mapping[str, Any]) -> list[str]:
+    """The scores under a protocol, every deviation, and what was not checked."""
+    lines = [f"protocol {protocol['name']}"]
+    for name, score in protocol["scores"].items():
+        empty = score.get("without_score")
+        note = f", {empty} without the score count 0" if empty else ""
+        lines.append(
+            f"  {name}: {_number(score['mean'])} over {score['n']} ({score['over']}{note})"
+        )
+    lines += [f"  {name}: no question has it" for name in protocol["missing"]]
+    lines += [f"  differs: {text}" for text in protocol["deviations"]]
+    lines += [f"  not checked: {text}" for text in protocol["unchecked"]]
+    return lines
+
+
+def _attribution(found: Mapping[str, Any]) -> str:
+    return (
+        f"attributed by {found['model']}: {found['attributed']} answers; "
+        f"{found['cited_themselves']} cite themselves, {found['no_sentences']} have no numbered "
+        f"sentences, {found['unscored']} unscored, {found['not_asked']} not asked, {found['cut']} "
+        f"cut; {found['numbers_out_of_range']} numbers out of range; took "
+        f"{found['as_if']['calls']} calls, {money(found['as_if']['cost_usd'])} $"
+    )
+
+
+def _column(run: Scored, index: int, runs: Sequence[Scored]) -> str:
+    if len(runs) == 1:
+        return "mean"
+    same = [other.folder.name for other in runs].count(run.folder.name) > 1
+    return f"{run.folder.name} {index + 1}" if same else run.folder.name
+
+
+def _cell(summary: Mapping[str, Any], name: str) -> str:
+    score = summary["scores"].get(name)
+    if score is None:
+        return "-"
+    part = f" (n {score['n']})" if score["n"] != summary["n"] else ""
+    return _number(score["mean"]) + part
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _table(first: str, others: Sequence[str]) -> Table:
+    table = Table(box=box.MARKDOWN)
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        text = name in ("metric", "group")
+        table.add_column(plain(name), justify="left" if text else "right", no_wrap=True)
+    return table

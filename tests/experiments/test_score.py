@@ -1,0 +1,139 @@
+"""Scoring an old run: from its records alone, without changing them, and added one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragbench.errors import RunError, UnknownNameError
+from ragbench.experiments.attribute import numbered
+from ragbench.experiments.passes import Asking
+from ragbench.experiments.records import RECORDS, read_lines
+from ragbench.experiments.score import ScoreRequest, score_run
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import answered, four, make_run
+from tests.fakes import Asked, Reply, ScriptedLM
+from tests.metrics.records import passage
+
+
+def test_scores_are_written_beside_records_that_stay_as_they_are(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    before = (folder / RECORDS).read_bytes()
+    scored = score_run(folder, ScoreRequest())
+    assert (folder / RECORDS).read_bytes() == before
+    assert scored.summary["scores"]["em"]["mean"] == 0.25
+    assert scored.summary["scores"]["em"]["failures"] == {
+        "n": 1, "as_worst": 0.25, "excluded": pytest.approx(1 / 3), "not_available": None,
+    }  # fmt: skip
+    rows, corrupt = read_lines(folder / "scores.jsonl")
+    assert [row["qid"] for row in rows] == ["q1", "q2", "q3", "q4"]
+    assert [row["scores"]["em"] for row in rows] == [1.0, 0.0, 0.0, 0.0]
+    assert [row["scores"]["contain"] for row in rows] == [1.0, 1.0, 0.0, 0.0]
+    assert corrupt == []
+    assert json.loads((folder / "scores.json").read_text())["n"] == 4
+
+
+def test_scores_add_up_over_calls_and_breakdowns_are_there(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    score_run(folder, ScoreRequest(metrics=("em",)))
+    scored = score_run(folder, ScoreRequest(metrics=("recall@1",)))
+    assert list(scored.summary["scores"]) == ["recall@1"]
+    row = read_lines(folder / "scores.jsonl")[0][0]
+    assert set(row["scores"]) == {"em", "recall@1"}
+    assert scored.summary["breakdowns"]["answer_kind"]["entity"]["n"] == 4
+    assert scored.summary["breakdowns"]["hops"]["2"]["n_failed"] == 1
+
+
+def test_closed_book_run_breaks_a_run_down(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    direct = make_run(tmp_path / "direct", [answered("q1", "Norway"), answered("q3", "Chad")])
+    found = score_run(folder, ScoreRequest(closed_book=direct)).summary["breakdowns"]
+    assert {name: row["n"] for name, row in found["closed_book"].items()} == {
+        "not solved": 1, "solved": 1,
+    }  # fmt: skip
+    assert found["closed_book"]["solved"]["em"] == 1.0
+
+
+def test_question_asked_again_loses_what_was_said_of_its_old_answer(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    score_run(folder, ScoreRequest(metrics=("em", "f1")))
+    make_run(folder, [answered("q1", "Norway"), answered("q4", "Norway")])
+    score_run(folder, ScoreRequest(metrics=("em",)))
+    rows = {row["qid"]: row["scores"] for row in read_lines(folder / "scores.jsonl")[0]}
+    assert rows == {"q1": {"em": 1.0, "f1": 1.0}, "q4": {"em": 1.0}}
+
+
+def test_unknown_metric_and_empty_folder_are_mistakes(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        score_run(folder, ScoreRequest(metrics=("recal",)))
+    with pytest.raises(RunError, match="not a run folder"):
+        score_run(tmp_path, ScoreRequest())
+    with pytest.raises(RunError, match="no records"):
+        score_run(make_run(tmp_path / "empty", []), ScoreRequest())
+
+
+def attributing(used: list[int]) -> ScriptedLM:
+    def script(asked: Asked) -> Reply:
+        assert asked.signature == "AttributeAnswer"
+        return {"used": used}
+
+    return ScriptedLM(script, name="reader")
+
+
+def test_attribution_gives_support_and_joint_marked_and_kept(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    lm = attributing([2, 3, 99])  # Ann Lee 1 and Oslo 0, the gold facts, and no sentence
+    scored = score_run(folder, ScoreRequest(attributor=Asking(lm)))
+    assert scored.summary["support_kinds"] == {"attributed": 3}
+    assert scored.summary["scores"]["sp_f1"]["mean"] == 0.75  # the failed one has 0
+    assert scored.summary["scores"]["joint_em"]["mean"] == 0.25
+    found = scored.summary["attribution"]
+    assert (found["attributed"], found["numbers_out_of_range"]) == (3, 3)
+    assert len(lm.asked) == 3
+    again = score_run(folder, ScoreRequest())
+    assert again.summary["scores"]["sp_f1"]["mean"] == 0.75
+    assert again.summary["attribution"] == found
+    score_run(folder, ScoreRequest(attributor=Asking(lm)))
+    assert len(lm.asked) == 3
+
+
+def test_attribution_leaves_programs_that_cite_alone(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [answered("q1", "Norway", citations=[["Oslo", 0]])])
+    lm = attributing([1])
+    found = score_run(folder, ScoreRequest(attributor=Asking(lm)))
+    assert lm.asked == []
+    assert found.summary["support_kinds"] == {"cited": 1}
+    assert found.summary["attribution"]["cited_themselves"] == 1
+
+
+def test_sentences_of_a_chunk_are_the_facts_that_it_holds() -> None:
+    chunk = {**passage("p1"), "title": "", "holds": [["Ann Lee", 0], ["Ann Lee", 1]]}
+    rows, cut = numbered(answered("q1", "Norway", passages=[chunk]))
+    assert [fact for fact, _ in rows] == [("Ann Lee", 0), ("Ann Lee", 1)]
+    assert not cut
+    unknown = {**chunk, "holds": [["Ann Lee", 0]]}
+    assert numbered(answered("q1", "Norway", passages=[unknown]))[0] == []
+
+
+def test_commands_print_tables_and_examples_safely(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = answered("q5", "[red]\x1b[31mSweden[/red]")
+    folder = make_run(tmp_path / "run", [*four(), evil])
+    code, out, _ = command(capsys, "score", str(folder), "--protocol", "hotpotqa")
+    assert code == 0
+    assert "| em " in out
+    assert "without" in out
+    assert "question type" in out
+    assert "protocol hotpotqa" in out
+    code, out, _ = command(capsys, "errors", str(folder), "--show", "2")
+    assert code == 0
+    assert "reading" in out
+    assert "\x1b" not in out
+    assert "[red]" in out
+    code, _, err = command(capsys, "errors", str(folder), "--cause", "readin")
+    assert code == 2
+    assert "did you mean reading" in err
