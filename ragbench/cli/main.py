@@ -16,12 +16,13 @@ COMMANDS = {
     "ask": ("ask", "ask_command", "Answer one question and show how."),
     "compare": ("compare", "compare_command", "Compare two runs, question by question."),
     "compile": ("compile", "compile_command", "Compile a program's prompts with an optimizer."),
+    "errors": ("errors", "errors_command", "Show why answers are wrong, with examples."),
     "eval": ("eval", "eval_command", "Run a program over questions and print the table."),
     "index": ("index", "index_group", "Build, list and drop search indexes."),
     "list": (
         "listing",
         "list_command",
-        "List programs, retrievers, optimizers, metrics, datasets.",
+        "List programs, retrievers, optimizers, metrics, protocols, datasets.",
     ),
     "models": ("models", "models_group", "Fetch and serve the local models."),
     "retrieve": (
@@ -29,8 +30,9 @@ COMMANDS = {
         "retrieve_command",
         "Measure retrievers by themselves, without an LM.",
     ),
+    "score": ("score", "score_command", "Add scores to finished runs; judge their answers."),
     "search": ("search", "search_command", "Look at what a retriever finds for a query."),
-    "show": ("listing", "show_command", "Show one program, retriever, optimizer or config."),
+    "show": ("listing", "show_command", "Show one program, retriever, metric, protocol or config."),
     "summarize": ("summarize", "summarize_command", "Rebuild a run's summary from its records."),
 }
 
