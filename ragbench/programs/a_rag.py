@@ -33,6 +33,7 @@ from dspy.utils.exceptions import ContextWindowExceededError
 from pydantic import Field, model_validator
 
 from ragbench.errors import ConfigError
+from ragbench.ledger import file_call
 from ragbench.programs.a_rag_tools import MAX_TOP_K, ChunkTools, Seen, Settings, ToolUse
 from ragbench.programs.a_rag_turns import (
     FINISH,
@@ -152,13 +153,14 @@ class ARAG(RAGProgram):
             )
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Embed the pooled corpus; a question's own passages are embedded with the question."""
-        if not isinstance(self.retriever, PerQuestion):
-            index = self.index_of(self.retriever)
-            if self.knobs.semantic_search and self.knobs.whole_chunks:
-                index.build_chunks(progress)
-            elif self.knobs.semantic_search:
-                index.build_sentences(progress)
+        """Embed the pooled corpus, and file the calls; a question's own passages come with it."""
+        if isinstance(self.retriever, PerQuestion) or not self.knobs.semantic_search:
+            return
+        index = self.index_of(self.retriever)
+        before = len(index.index_calls)
+        (index.build_chunks if self.knobs.whole_chunks else index.build_sentences)(progress)
+        for call in index.index_calls[before:]:
+            file_call(call)
 
     def index_of(self, retriever: Retriever) -> GranularIndex:
         """The index of the corpus that `retriever` searches."""

@@ -122,7 +122,8 @@ class ChunkTools:
         self.trace.search_by(find, ", ".join(given), k=k)
         if not matches:
             return Seen("No chunk matches." if tool == "keyword_search" else "Nothing found.")
-        lines, texts = [], []
+        lines: list[str] = []
+        texts: list[str] = []
         for match in matches:
             line, shown = self._show(match, similar=tool == "semantic_search")
             lines.append(line)

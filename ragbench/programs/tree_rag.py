@@ -29,6 +29,7 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
+from ragbench.ledger import open_ledger
 from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, predict
 from ragbench.programs.trace import REHEARSAL_KEY, Trace, estimate_tokens, render
 from ragbench.retrievers import tree_search
@@ -86,7 +87,7 @@ class TreeRAG(RAGProgram):
         self.answer = predict(AnswerFromContext)
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Make or load the tree of the pooled corpus."""
+        """Make or load the tree of the pooled corpus; its calls are filed in the current ledger."""
         if not isinstance(self.retriever, PerQuestion):
             self.tree_of(self.retriever, progress)
 
@@ -113,7 +114,8 @@ class TreeRAG(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One search of the tree, one call."""
-        tree = self.tree_of(trace.retriever)
+        with open_ledger():  # a tree made only now is still no part of the question's cost
+            tree = self.tree_of(trace.retriever)
         cost = {name: fact for name, fact in tree.facts().items() if name != "index_s"}
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
         passages = trace.search_by(lambda: self._nodes(trace, tree), trace.question, k=self.knobs.k)

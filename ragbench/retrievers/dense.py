@@ -113,6 +113,11 @@ class Dense(Retriever):
             **(embedding if self._rows.calls else {}),
         }
 
+    @property
+    def index_calls(self) -> list[Call]:
+        """The calls that embedding passages has taken in this process; no question's."""
+        return list(self._rows.calls)
+
     def _nearest(self, queries: Vectors, k: int) -> list[topk.Hits]:
         if self._vectors is not None:
             return [topk.top(self._vectors @ query, k) for query in queries]

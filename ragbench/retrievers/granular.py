@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragbench.errors import DataError
+from ragbench.ledger import Call
 from ragbench.retrievers.base import Corpus, Passage, Progress
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.dense import Dense
@@ -95,6 +96,11 @@ class GranularIndex:
     def build_chunks(self, progress: Progress | None = None) -> None:
         """Make search by whole chunks ready."""
         self._chunks.build(self._store, progress)
+
+    @property
+    def index_calls(self) -> list[Call]:
+        """The calls that embedding sentences and chunks has taken in this process."""
+        return [*self._dense.index_calls, *self._chunks.index_calls]
 
     def restrict(self, positions: Sequence[int]) -> GranularIndex:
         """The same over the chunks at `positions`; their sentences are embedded once in all."""

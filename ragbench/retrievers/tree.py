@@ -5,7 +5,8 @@ corpus of such chunks for its own setting. Each layer is grouped into soft clust
 one summary per cluster, which are the nodes of the next layer, until a layer is small. Making a
 tree costs one call per cluster. Those calls belong to the index, not to a question: they are kept
 beside the tree, in `calls.jsonl`, and summed up in its facts. Each summary is journaled as it
-comes, so that a tree that was interrupted goes on where it stopped.
+comes, so that a tree that was interrupted goes on where it stopped. What this process asks for is
+filed in the current ledger too, once the tree is made.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.ledger import Call, fan_out, open_ledger, total
+from ragbench.ledger import Call, fan_out, file_call, open_ledger, total
 from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, make_embedder
 from ragbench.retrievers.embedders.base import Vectors
@@ -183,6 +184,7 @@ class SummaryTree(Retriever):
 
     def _make(self, progress: Progress | None) -> None:
         written = self._journal.read()
+        journaled = {id(call) for entry in written.values() for call in entry.calls}
         self.summaries, self.calls = [], []
         texts = [f"{p.title} {p.text}".strip() for p in self.corpus]
         self._vectors = self._embedded(texts)
@@ -206,6 +208,9 @@ class SummaryTree(Retriever):
             self._vectors = np.concatenate([self._vectors, self._embedded(new)])
             layer = range(len(texts), len(texts) + len(new))
             texts += new
+        for call in self.calls:
+            if id(call) not in journaled:
+                file_call(call)
         self.__dict__.pop("shape", None)
 
     def _clustering(self) -> Clustering:

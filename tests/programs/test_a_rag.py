@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from ragbench.errors import KnobError
+from ragbench.ledger import open_ledger
 from ragbench.metrics.retrieval import retrieved_tokens
 from ragbench.metrics.text import approx_tokens
 from ragbench.programs.a_rag import ARAG
@@ -256,8 +257,11 @@ def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
 
 def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> None:
     program = ARAG(shelf(), embedder="prepared")
-    program.prepare()
+    with open_ledger() as ledger:
+        program.prepare()
+        program.prepare()
     assert len(embedder.embedded) == 9
+    assert [call.kind for call in ledger.calls] == ["embed"]
     talk(program, act("semantic_search", "born"), FINISH)
     assert len(embedder.embedded) == 10
 

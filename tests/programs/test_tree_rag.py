@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.experiments.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs.tree_rag import TreeRAG
@@ -32,6 +33,22 @@ def script(asked: Asked) -> Reply:
     return {"answer": "Harwick"}
 
 
+def test_a_tree_made_with_the_first_question_is_no_part_of_its_cost() -> None:
+    prediction, lm, ledger = ask(TreeRAG(shelf(padding=41)), script, QUESTION)
+    assert lm.signatures.count("Summarize") == prediction.steps[0].notes["index_calls"] > 0
+    assert ledger.as_if.calls == ledger.path.calls == 1
+
+
+def test_a_rehearsal_makes_no_summaries_up(cache: Path) -> None:
+    adapter = make_adapter("json", ScriptedLM())
+    examples = [dspy.Example(question=QUESTION).with_inputs("question")]
+    rehearsed = rehearse(TreeRAG(shelf(padding=42)), examples, adapter)
+    assert rehearsed is not None
+    assert rehearsed.calls == (1, 1)
+    (kept,) = (cache / "indexes").glob("tree-*/summaries.jsonl")
+    assert kept.read_text() == ""
+
+
 @pytest.mark.parametrize("variant", ["collapsed", "traversal", "hiro"])
 def test_one_search_one_call(variant: str) -> None:
     prediction, lm, _ = ask(TreeRAG(shelf(), variant=variant), script, QUESTION)
@@ -46,12 +63,13 @@ def test_summaries_are_made_once_and_are_no_part_of_a_questions_cost(cache: Path
     program = TreeRAG(shelf(padding=40), k=40)
     lm = ScriptedLM(script, name="tree")
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        program.prepare()
+        with open_ledger() as preparation:
+            program.prepare()
         made = len(lm.asked)
         with open_ledger() as ledger:
             prediction = program(question=QUESTION)
             program(question="Another?")
-    assert made > 0
+    assert preparation.as_if.calls == made > 0
     assert lm.signatures == ["Summarize"] * made + ["AnswerFromContext"] * 2
     assert [call.signature for call in ledger.calls if call.kind == "lm"] == [
         "AnswerFromContext"

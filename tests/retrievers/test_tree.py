@@ -117,13 +117,15 @@ def test_layers_are_summaries_of_the_layer_below() -> None:
     assert made.node(top.pid) == layers[1][0]
 
 
-def test_the_calls_are_the_indexs_and_no_questions() -> None:
+def test_the_calls_are_filed_where_the_tree_is_made_and_never_again(store: IndexStore) -> None:
     with open_ledger() as ledger:
-        made, lm = build(topical(30))
-    assert (ledger.calls, ledger.path.calls) == ([], 0)
-    facts = made.facts()
-    assert facts["index_calls"] == len(lm.asked) > 0
-    assert facts["index_tokens"] > 0
+        made, lm = build(topical(30), store)
+    assert ledger.as_if.calls == len(lm.asked) == made.facts()["index_calls"] > 0
+    assert made.facts()["index_tokens"] == ledger.as_if.tokens
+    with open_ledger() as ledger:
+        again, _ = build(topical(30), store)
+    assert ledger.calls == []
+    assert again.facts() == made.facts()
 
 
 def test_stored_with_its_cost_and_loaded_without_a_call(store: IndexStore) -> None:
@@ -164,8 +166,9 @@ def test_an_interrupted_tree_goes_on_where_it_stopped(store: IndexStore, torn: b
     if torn:
         with journal.open("a") as file:
             file.write('{"key": "half a li')
-    made, lm = build(topical(45), store)
-    assert len(lm.asked) == needed - 2
+    with open_ledger() as ledger:
+        made, lm = build(topical(45), store)
+    assert ledger.as_if.calls == len(lm.asked) == needed - 2
     assert made.summaries == whole.summaries
     assert made.facts()["index_calls"] == needed  # those paid for before count too
 
