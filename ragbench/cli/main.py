@@ -25,6 +25,7 @@ COMMANDS = {
         "List programs, retrievers, optimizers, metrics, protocols, datasets.",
     ),
     "models": ("models", "models_group", "Fetch and serve the local models."),
+    "programs": ("programs", "programs_command", "List the compiled programs in a folder."),
     "retrieve": (
         "retrieve",
         "retrieve_command",
@@ -34,6 +35,13 @@ COMMANDS = {
     "search": ("search", "search_command", "Look at what a retriever finds for a query."),
     "show": ("listing", "show_command", "Show one program, retriever, metric, protocol or config."),
     "summarize": ("summarize", "summarize_command", "Rebuild a run's summary from its records."),
+    "transfer": (
+        "programs",
+        "transfer_command",
+        "Ask one compiled program on other LMs and other data.",
+    ),
+    "tune": ("tune", "tune_command", "Search a program's knobs for the best trade-offs."),
+    "verdict": ("verdict", "verdict_command", "Does compiling help? All arms and the verdict."),
 }
 
 

@@ -67,14 +67,8 @@ def _arms(verdict: Verdict) -> Table:
     names = ("arm", "runs", "n", *verdict.plan.metrics, "failed", "calls", "tokens", "cost $", "s")
     for name in names:
         table.add_column(name, justify="left" if name == "arm" else "right")
-    means = {
-        **{b: found for (_, b), found in verdict.contrasts.items()},
-    }
     for name, runs in verdict.arms.items():
-        scores = [
-            means[name][m].mean_b if name in means else _first(verdict, name, m)
-            for m in verdict.plan.metrics
-        ]
+        scores = [_mean(verdict, name, metric) for metric in verdict.plan.metrics]
         cost = per_question(runs, "cost_usd")
         votes = f" ({verdict.plan.votes})" if name == "votes" else ""
         table.add_row(
@@ -89,13 +83,15 @@ def _arms(verdict: Verdict) -> Table:
     return table
 
 
-def _first(verdict: Verdict, name: str, metric: str) -> float:
-    """The mean of an arm that is only ever the first of a contrast."""
-    return next(c[metric].mean_a for (a, _), c in verdict.contrasts.items() if a == name)
+def _mean(verdict: Verdict, arm: str, metric: str) -> float:
+    """The mean score of an arm; every arm is in some contrast."""
+    pair, found = next((p, c[metric]) for p, c in verdict.contrasts.items() if arm in p)
+    return found.mean_a if pair[0] == arm else found.mean_b
 
 
 def _seconds(runs: Sequence[Evaluation]) -> float:
-    return sum(run.summary["latency_s"].get("mean", 0.0) for run in runs) / len(runs)
+    means = [float(run.summary["latency_s"].get("mean", 0.0)) for run in runs]
+    return sum(means) / len(means)
 
 
 def _contrasts(verdict: Verdict) -> Table:

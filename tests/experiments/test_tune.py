@@ -1,0 +1,155 @@
+"""Tuning: the space is of the knobs, the front is not dominated, and a kill changes nothing."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from ragbench.errors import ConfigError, DataError, KnobError, RunError, UnknownNameError
+from ragbench.experiments.artefact import read_sidecar
+from ragbench.experiments.evaluate import compiled_fields, evaluate
+from ragbench.experiments.space import make_space
+from ragbench.experiments.tune import TuneConfig, Tuned, tune
+from ragbench.experiments.tune_report import print_tuned
+from ragbench.programs import PROGRAMS
+from tests.experiments.towns import Killed, World, killed_at, town
+from tests.fakes import Asked, Reply, plausible
+
+
+def by_passages(asked: Asked) -> Reply:
+    """More passages answer more questions, up to a point, and cost more."""
+    shown = asked.prompt.rpartition("[[ ## context ## ]]")[2].count("lies on river")
+    right = shown > town(asked) % 4
+    return {**plausible(asked), "answer": f"Town {town(asked)}" if right else "elsewhere"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path, monkeypatch)
+    made.use(by_passages)
+    return made
+
+
+def search(world: World, **how: Any) -> Tuned:
+    run = {"k": None, "split": "validation", "setting": "pooled", **how.pop("run", {})}
+    config = world.config(**{"out": world.folder / "tuned", **run})
+    given = {"only": ("k",), "trials": 8, "objectives": ("f1", "tokens"), **how}
+    return tune(config, TuneConfig(**given), say=lambda line: None)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])
+def test_the_front_is_not_dominated(
+    sampler: str, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = search(world, sampler=sampler)
+    points = [tuple(point.values.values()) for point in tuned.front]
+    assert len(points) >= 2
+    for (f1, tokens), (other_f1, other_tokens) in permutations(points, 2):
+        assert f1 > other_f1 or tokens < other_tokens
+    assert points == sorted(points, reverse=True)
+    print_tuned(tuned)
+    assert "flatters" in capsys.readouterr().out
+
+
+def test_a_front_point_loads_and_is_held_out(world: World) -> None:
+    best = search(world).front[0]
+    fields = compiled_fields(best.folder)
+    assert fields["set"]["k"] == best.knobs["k"]
+    over = {"set": fields["set"], "k": None, "setting": "pooled", "compiled": best.folder}
+    done = evaluate(world.config(**over, out=world.folder / "test", limit=4))
+    assert len(done.records) == 4
+    with pytest.raises(DataError, match="used to compile"):
+        evaluate(world.config(**over, out=world.folder / "seen", split="validation"))
+    sidecar = read_sidecar(best.folder)
+    assert sidecar.scores["n"] == 8
+    assert sidecar.cost["as_if"]["all"]["calls"] % 8 == 0
+
+
+def front(tuned: Tuned) -> list[tuple[Any, Any]]:
+    return [(dict(point.knobs), dict(point.values)) for point in tuned.front]
+
+
+def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path) -> None:
+    quiet = search(world, run={"out": tmp_path / "quiet", "workers": 1})
+    for call in (3, 11, 14):
+        world.use(killed_at(call, by_passages), cache=False)
+        with pytest.raises(Killed):
+            search(world, run={"workers": 1})
+    world.use(by_passages, cache=False)
+    assert front(search(world, run={"workers": 1})) == front(quiet)
+    again = world.use(by_passages, cache=False)
+    assert front(search(world, run={"workers": 1})) == front(quiet)
+    assert again.asked == []
+
+
+def test_a_torn_journal_is_mended(world: World) -> None:
+    done = search(world, trials=4)
+    path = done.folder / "study.log"
+    path.write_bytes(path.read_bytes() + b'{"op_code": 4, "wor')
+    assert search(world, trials=6).trials == 6
+
+
+def test_more_trials_go_on_from_those_there(world: World) -> None:
+    search(world, trials=4)
+    first = world.use(by_passages, cache=False)
+    assert search(world, trials=4).trials == 4
+    assert first.asked == []
+    assert search(world, trials=7).trials == 7
+
+
+def test_one_objective_gives_up_early_on_bad_trials(world: World) -> None:
+    tuned = search(world, objectives=("f1",), trials=16, space={"k": "1:8"})
+    assert tuned.pruned > 0
+    assert len(tuned.front) == 1, "of equals one is kept"
+    assert tuned.front[0].values["f1"] >= tuned.default.values["f1"]
+    assert tuned.front[0].n == 8
+
+
+def test_what_cannot_be_searched_is_refused(world: World) -> None:
+    with pytest.raises(DataError, match="leave out --split test"):
+        search(world, run={"split": "test"})
+    with pytest.raises(UnknownNameError, match="tokens"):
+        search(world, objectives=("token",))
+    with pytest.raises(ConfigError, match="fixed by --set"):
+        search(world, run={"set": {"k": 3}})
+    with pytest.raises(KnobError, match="did you mean"):
+        search(world, only=("context_token",))
+    with pytest.raises(KnobError, match="not allowed"):
+        search(world, space={"k": "1:1000"})
+    assert world.lm.asked == []
+    search(world, trials=1)
+    with pytest.raises(RunError, match=r"another (space|how)"):
+        search(world, trials=1, space={"k": "1:3"})
+
+
+def test_an_unknown_price_is_no_cost_of_nothing(world: World) -> None:
+    world.use(by_passages, price=None)
+    with pytest.raises(RunError, match="give --price, or take tokens"):
+        search(world, objectives=("f1", "cost"))
+
+
+def test_a_dead_lm_is_no_bad_combination(world: World) -> None:
+    world.use(lambda asked: RuntimeError("down"))
+    with pytest.raises(RunError, match="every question failed"):
+        search(world)
+    world.use(by_passages)
+    assert search(world).front[0].values["f1"] > 0
+
+
+def test_the_space_comes_from_types_and_bounds() -> None:
+    space = make_space(PROGRAMS.get("self_rag"), {"select": "best"}, narrowed={"k": "2,4"})
+    assert space["gate"] == CategoricalDistribution(["ask", "always", "never"])
+    assert space["joint"] == CategoricalDistribution([False, True])
+    assert space["threshold"] == FloatDistribution(0, 1)
+    assert space["k"] == CategoricalDistribution([2, 4])
+    assert space["candidates"] == IntDistribution(1, 12, log=True)
+    assert not {"variant", "max_calls", "max_retrievals", "select"} & set(space)
+
+
+def test_every_program_has_a_space() -> None:
+    for _, program in PROGRAMS:
+        assert make_space(program, {})
