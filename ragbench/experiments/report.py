@@ -63,10 +63,11 @@ def run_table(evaluations: Sequence[Evaluation]) -> Table:
 
 
 def print_table(out: Console, table: Table) -> None:
-    """Print `table` without the blank lines that rich puts around a Markdown one."""
-    with out.capture() as captured:
-        out.print(table)
-    lines = [line for line in captured.get().splitlines() if line.strip()]
+    """Print `table` whole, also past the edge of the terminal, and without blank lines around."""
+    wide = Console(width=1000)
+    with wide.capture() as captured:
+        wide.print(table)
+    lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
     out.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
 
 
