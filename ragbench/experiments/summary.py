@@ -43,6 +43,7 @@ def summarize(records: Iterable[Record]) -> dict[str, Any]:
         "by_signature": _by_signature(ledgers),
         "critical_path_calls": sum(ledger.path.calls for ledger in ledgers),
         "retrievals": sum(len(record["searches"]) for record in records),
+        "searches_from_memory": sum(s["cached"] for r in records for s in r["searches"]),
         "latency_s": _quantiles([record["latency_s"] for record in records]),
     }
 
