@@ -24,6 +24,7 @@ RULES = ("ragbench", "arag", "linearrag")
 @click.option("--judge-rule", type=click.Choice(RULES), default="ragbench", help="How it judges.")
 @click.option("--repeats", type=click.IntRange(1, 10), default=1, help="Verdicts on each answer.")
 @click.option("--allow-self-judge", is_flag=True, help="Let a model judge its own answers.")
+@click.option("--embedder", default="local", help="Of similarity, for graphrag-bench.")
 @click.option("--attribute", "attribute_lm", metavar="LM",
               help="LM that names the sentences an answer rests on.")  # fmt: skip
 @click.option("--api-base", help="URL of an OpenAI-compatible server, for these LMs.")
@@ -46,7 +47,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     judge = None
     if asking is not None:
         rule, repeats = options["judge_rule"], options["repeats"]
-        judge = JudgeRequest(asking, rule, repeats, options["allow_self_judge"])
+        allow = options["allow_self_judge"]
+        judge = JudgeRequest(asking, rule, repeats, allow, options["embedder"])
     request = ScoreRequest(
         metrics=options["metrics"],
         protocol=options["protocol"],

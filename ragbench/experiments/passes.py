@@ -194,7 +194,7 @@ def _ask(task: Task, lm: RagbenchLM) -> tuple[Result, bool]:
             why = str(error)
         except LMError as error:
             why, failed = redact(f"{type(error).__name__}: {error}")[:500], True
-    calls = tuple(replace(call, kind="judge") for call in ledger.calls)
+    calls = tuple(replace(c, kind="judge") if c.kind == "lm" else c for c in ledger.calls)
     return Result(value, why, calls), failed
 
 

@@ -151,11 +151,14 @@ _SHELF = (
         setting="pooled",
         golds="first",
         judge="statements by an LM at temperature 0; similarity by bge-large-en-v1.5",
+        judged_by="statements",
         temperature=0.0,
         always=(
-            "the judge's prompts are worded by ragbench and shown no demonstrations",
+            "the judge's prompts are worded by ragbench, without demonstrations; statements are "
+            "matched by number",
             "an unreadable reply is unscored here; published, it can score 1 for two empty lists",
-            "the embedder is the one given, by default the small local one",
+            "coverage takes the gold statements of answer_correctness, not a second list of facts",
+            "ROUGE-L here stems no words",
         ),
         unchecked=("means leave out what has no score: read the number beside each",),
     ),

@@ -52,6 +52,8 @@ class Protocol:
     golds: Literal["all", "first"] = "all"
     judge: str = ""
     self_judged: bool = False
+    #: What `--judge` is asked for: a verdict on each answer, or a match of its statements.
+    judged_by: Literal["verdict", "statements"] = "verdict"
     temperature: float | None = None
     prompt: str = ""
     always: tuple[str, ...] = ()  # deviations of ragbench itself
@@ -226,20 +228,25 @@ def _check_judge(
 ) -> Iterable[str]:
     if not protocol.judge:
         return
-    found = judges.get("judge_arag")
-    if any(measure.metric == "judge_arag" for measure in protocol.measures):
-        if found is None:
-            yield f"judge: none was asked; give --judge LM --judge-rule {protocol.name}"
-        else:
-            if protocol.self_judged and found["model"] != card["model"]:
-                yield f"judge: {found['model']}, not the answering model {card['model']}"
-            if found["unscored"]:
-                yield (
-                    f"judge: {found['unscored']} replies were neither correct nor incorrect; "
-                    "they count as incorrect, as in the published code"
-                )
-            if found["not_asked"]:
-                yield f"judge: {found['not_asked']} answers were not judged and count as incorrect"
+    statements = protocol.judged_by == "statements"
+    found = judges.get("statements" if statements else "judge_arag")
+    if found is None:
+        rule = "" if statements else f" --judge-rule {protocol.name}"
+        yield f"judge: none was asked; give --judge LM{rule}"
+        return
+    if protocol.self_judged and found["model"] != card["model"]:
+        yield f"judge: {found['model']}, not the answering model {card['model']}"
+    if statements:
+        yield f"similarity: {found['embedder']}, not bge-large-en-v1.5"
+        if found["unscored"]:
+            yield f"judge: {found['unscored']} answers are unscored and left out of the means"
+    elif found["unscored"]:
+        yield (
+            f"judge: {found['unscored']} replies were neither correct nor incorrect; "
+            "they count as incorrect, as in the published code"
+        )
+    if found["not_asked"]:
+        yield f"judge: {found['not_asked']} answers were not judged"
 
 
 _CHECKS: tuple[_Check, ...] = (_check_data, _check_run, _check_support, _check_judge)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from ragbench.ledger import Ledger
 from ragbench.retrievers.base import Passage
 
 Record = dict[str, Any]
+Alignment = Mapping[str, Sequence[tuple[str, int]]]
 
 RECORDS = "records.jsonl"
 
@@ -41,8 +42,11 @@ def make_record(
     *,
     latency_s: float,
     failure: Failure | None = None,
+    alignment: Alignment | None = None,
 ) -> Record:
     """The record of one question, JSON-ready; see docs/records.md for its fields.
+
+    `alignment` says which sentences of the paragraphs each chunk of the corpus holds.
 
     `prediction` of a failed question holds what it did before it failed, if that is known.
     `latency_s` is wall time; the record adds the time that the cache saved.
@@ -69,18 +73,18 @@ def make_record(
         "scores": {},
     }
     if prediction is not None:
-        record.update(_outcome(prediction))
+        record.update(_outcome(prediction, alignment or {}))
         record["answer"] = None if failure else record["answer"]
     return record
 
 
-def _outcome(prediction: dspy.Prediction) -> Record:
+def _outcome(prediction: dspy.Prediction, alignment: Alignment) -> Record:
     outcome: Record = {
         "answer": str(prediction.answer),
         "stop_reason": prediction.stop_reason,
         "steps": [asdict(step) for step in prediction.steps],
         "searches": [asdict(search) for search in prediction.searches],
-        "passages": [_passage(passage) for passage in prediction.passages],
+        "passages": [_passage(passage, alignment) for passage in prediction.passages],
         "counts": dict(sorted(prediction.counts.items())),
     }
     for name in ("citations", "plan", "facts", "tree", "stages"):
@@ -90,10 +94,12 @@ def _outcome(prediction: dspy.Prediction) -> Record:
     return outcome
 
 
-def _passage(passage: Passage) -> Record:
+def _passage(passage: Passage, alignment: Alignment) -> Record:
     shown: Record = {"pid": passage.pid, "title": passage.title, "text": passage.text}
     if passage.sentences:
         shown["sentences"] = list(passage.sentences)
+    if passage.pid in alignment:
+        shown["holds"] = [list(fact) for fact in alignment[passage.pid]]
     return shown
 
 

@@ -150,7 +150,15 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
             failure = classify(error)
             prediction = done_so_far(error)
         latency = time.perf_counter() - start
-    record = make_record(example, prediction, ledger, latency_s=latency, failure=failure)
+    corpus = getattr(getattr(program, "retriever", None), "corpus", None)
+    record = make_record(
+        example,
+        prediction,
+        ledger,
+        latency_s=latency,
+        failure=failure,
+        alignment=getattr(corpus, "alignment", None),
+    )
     record["scores"] = score_record(record)
     return record
 

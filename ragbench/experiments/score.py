@@ -22,9 +22,10 @@ from ragbench.experiments.judge import (
     summarize_verdicts,
 )
 from ragbench.experiments.passes import Asking, key_of
-from ragbench.experiments.protocols import apply, get_protocol
+from ragbench.experiments.protocols import Protocol, apply, get_protocol
 from ragbench.experiments.records import Record, encode, read_lines, read_records
 from ragbench.experiments.rundir import RunDir, write_json, write_whole
+from ragbench.experiments.statements import score_statements
 from ragbench.metrics.aggregate import (
     BREAKDOWN_METRICS,
     DEFAULT_METRICS,
@@ -34,10 +35,15 @@ from ragbench.metrics.aggregate import (
     summarize,
 )
 from ragbench.metrics.base import get_metric
+from ragbench.metrics.graphrag_bench import ASKED
 from ragbench.metrics.judged import JUDGED
+from ragbench.retrievers.embedders import make_embedder
 
 LINES = "scores.jsonl"
 SUMMARY = "scores.json"
+
+#: Metrics that a model filled: they are kept from one scoring to the next.
+_KEPT = (*JUDGED, *ASKED)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class JudgeRequest:
     rule: Rule = "ragbench"
     repeats: int = 1
     allow_self: bool = False
+    embedder: str = "local"  # for protocols that compare answers by similarity
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         if not loaded.records:
             raise RunError(f"{folder} has no records to score")
         state = _State.open(folder, list(loaded.records.values()))
-        state.ask(request)
+        state.ask(request, protocol)
         wanted = list(dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *state.judged()]))
         if protocol:
             wanted += [m.metric for m in protocol.measures if m.metric not in wanted]
@@ -154,9 +161,9 @@ class _State:
 
     def judged(self) -> list[str]:
         """Metrics that some record has a verdict for."""
-        return [name for name in JUDGED if any(name in r["scores"] for r in self.records)]
+        return [name for name in _KEPT if any(name in r["scores"] for r in self.records)]
 
-    def ask(self, request: ScoreRequest) -> None:
+    def ask(self, request: ScoreRequest, protocol: Protocol | None) -> None:
         """Ask the models of `request`, and merge what they say into the records."""
         if request.judge:
             check_judge(self.records, request.judge.asking.lm, allow_self=request.judge.allow_self)
@@ -167,7 +174,9 @@ class _State:
                 {**r, "attribution": found.facts[r["qid"]]} if r["qid"] in found.facts else r
                 for r in self.records
             ]
-        if request.judge:
+        if request.judge and protocol and protocol.judged_by == "statements":
+            self._match(request.judge)
+        elif request.judge:
             self._judge(request.judge)
 
     def _judge(self, request: JudgeRequest) -> None:
@@ -176,7 +185,13 @@ class _State:
         )
         name, scores = METRIC_OF[request.rule], verdicts.scores()
         self.judges[name] = summarize_verdicts(self.records, verdicts)
-        self.records = [_with_score(r, name, scores.get(r["qid"])) for r in self.records]
+        self.records = [_with_scores(r, {name: scores.get(r["qid"])}) for r in self.records]
+
+    def _match(self, request: JudgeRequest) -> None:
+        embedder = make_embedder(request.embedder)
+        found = score_statements(self.folder, self.records, request.asking, embedder)
+        self.judges["statements"] = dict(found.summary)
+        self.records = [_with_scores(r, found.scores.get(r["qid"], {})) for r in self.records]
 
     def write(self, columns: Mapping[str, Sequence[float | None]], summary: Any) -> None:
         """Write both files, each in one step."""
@@ -203,15 +218,15 @@ def digest(record: Record) -> str:
 
 
 def _merge(record: Record, row: Record) -> Record:
-    judged = {name: row["scores"][name] for name in JUDGED if name in row["scores"]}
-    merged = {**record, "scores": {**record["scores"], **judged}}
+    kept = {name: row["scores"][name] for name in _KEPT if name in row["scores"]}
+    merged = _with_scores(record, kept)
     if "attribution" in row:
         merged["attribution"] = row["attribution"]
     return merged
 
 
-def _with_score(record: Record, name: str, score: float | None) -> Record:
-    return {**record, "scores": {**record["scores"], name: score}}
+def _with_scores(record: Record, scores: Mapping[str, float | None]) -> Record:
+    return {**record, "scores": {**record["scores"], **scores}}
 
 
 def _closed_book(folder: Path | None) -> dict[str, Grouping]:

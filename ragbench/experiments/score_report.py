@@ -103,7 +103,7 @@ def notes(run: Scored) -> list[str]:
     if summary["attribution"]:
         lines.append(_attribution(summary["attribution"]))
     for name, judge in summary["judges"].items():
-        lines += judge_lines(name, judge)
+        lines += [_statements(judge)] if name == "statements" else judge_lines(name, judge)
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
     if run.corrupt:
@@ -160,6 +160,16 @@ def protocol_lines(protocol: Mapping[str, Any]) -> list[str]:
     lines += [f"  differs: {text}" for text in protocol["deviations"]]
     lines += [f"  not checked: {text}" for text in protocol["unchecked"]]
     return lines
+
+
+def _statements(found: Mapping[str, Any]) -> str:
+    why = "; ".join(f"{text} ({n})" for text, n in found["unscored_because"].items())
+    return (
+        f"statements matched by {found['model']}, similarity by {found['embedder']}: "
+        f"{found['scored']} scored, {found['unscored']} unscored{f' ({why})' if why else ''}, "
+        f"{found['not_asked']} not asked, {found['other_types']} of other question types; took "
+        f"{found['as_if']['calls']} calls, {money(found['as_if']['cost_usd'])} $"
+    )
 
 
 def _attribution(found: Mapping[str, Any]) -> str:

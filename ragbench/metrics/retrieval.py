@@ -10,7 +10,7 @@ union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log
 import math
 from collections.abc import Callable, Collection, Sequence
 
-from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, failed
+from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, add_metric, failed
 from ragbench.metrics.text import approx_tokens
 
 Measure = Callable[[Sequence[str], Collection[str]], float]
@@ -80,6 +80,23 @@ def retrieved_tokens(record: Record) -> float:
     return float(sum(sizes.get(pid, 0) for pid in hits))
 
 
+def sentence_recall(record: Record) -> float | None:
+    """The share of the supporting sentences that the passages found hold; None without any.
+
+    A paragraph holds its sentences; a chunk those that its alignment names (`holds`).
+    """
+    gold = {(title, int(index)) for title, index in record["support"]}
+    if not gold:
+        return None
+    return len(gold & set().union(*map(_held, record["passages"]))) / len(gold)
+
+
+def _held(passage: Record) -> set[tuple[str, int]]:
+    if "holds" in passage:
+        return {(title, int(index)) for title, index in passage["holds"]}
+    return {(passage["title"], index) for index in range(len(passage.get("sentences", ())))}
+
+
 def _hops_to_gold(record: Record) -> float | None:
     numbers = list(first_found(record).values())
     found = [number for number in numbers if number is not None]
@@ -133,6 +150,11 @@ for _prefix in ("", "search_"):
     _register(f"{_prefix}mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
     _register(f"{_prefix}ndcg", ndcg, "normalised discounted gain of gold passages")
 
+add_metric(
+    "sentence_recall",
+    sentence_recall,
+    "share of supporting sentences in the passages found, through the alignment on chunks",
+)
 METRICS.register("hops_to_gold")(
     Metric(
         "hops_to_gold",

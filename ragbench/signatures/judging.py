@@ -145,3 +145,37 @@ class AttributeAnswer(dspy.Signature):
     question: str = dspy.InputField()
     answer: str = dspy.InputField()
     used: list[int] = dspy.OutputField(desc="numbers; empty if none")
+
+
+# The three below score long answers, statement by statement, as GraphRAG-Bench does.
+class SplitStatements(dspy.Signature):
+    """Break the text, an answer to the question, into statements that can be read alone.
+
+    Keep every fact, add none, and use no pronouns.
+    """
+
+    question: str = dspy.InputField()
+    text: str = dspy.InputField()
+    statements: list[str] = dspy.OutputField()
+
+
+class MatchStatements(dspy.Signature):
+    """Compare the numbered statements of an answer and of the gold answer to the question.
+
+    Name the answer's statements that the gold statements support, and the gold statements that the
+    answer's statements contain.
+    """
+
+    question: str = dspy.InputField()
+    answer_statements: list[str] = dspy.InputField()
+    gold_statements: list[str] = dspy.InputField()
+    supported: list[int] = dspy.OutputField(desc="numbers of answer statements")
+    covered: list[int] = dspy.OutputField(desc="numbers of gold statements")
+
+
+class SupportedStatements(dspy.Signature):
+    """Name the numbered statements that can be inferred from the passages alone."""
+
+    context: list[str] = dspy.InputField()
+    statements: list[str] = dspy.InputField()
+    supported: list[int] = dspy.OutputField(desc="numbers; empty if none")

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import dspy
 import pytest
 
+from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RunError, UnknownNameError
 from ragbench.experiments.attribute import numbered
 from ragbench.experiments.passes import Asking
 from ragbench.experiments.records import RECORDS, read_lines
+from ragbench.experiments.runner import ask
 from ragbench.experiments.score import ScoreRequest, score_run
+from ragbench.lms.adapters import make_adapter
+from ragbench.metrics import get_metric
+from ragbench.programs import PROGRAMS
+from ragbench.retrievers.factory import make_retriever
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
@@ -137,3 +144,30 @@ def test_commands_print_tables_and_examples_safely(
     code, _, err = command(capsys, "errors", str(folder), "--cause", "readin")
     assert code == 2
     assert "did you mean reading" in err
+
+
+def test_run_over_chunks_knows_which_sentences_it_found() -> None:
+    world = load_dataset(DataSpec(size=200, view="chunk", chunk_tokens=100))
+    retriever = make_retriever("bm25", world.corpus, setting=world.setting)
+    program = PROGRAMS.get("vanilla")(retriever, k=5)
+    example = next(e for e in world.splits["test"] if e.support)
+    lm = ScriptedLM()
+    with dspy.context(lm=lm, adapter=make_adapter("auto", lm)):
+        record = ask(program, example)
+    held = {tuple(fact) for passage in record["passages"] for fact in passage["holds"]}
+    wanted = {tuple(fact) for fact in record["support"]}
+    assert held
+    recall = get_metric("sentence_recall").score(record)
+    assert recall == len(held & wanted) / len(wanted)
+    whole = {fact for chunk in world.corpus.alignment.values() for fact in chunk}
+    assert wanted <= whole
+    everything = [{**record["passages"][0], "holds": [list(fact) for fact in sorted(whole)]}]
+    assert get_metric("sentence_recall").score({**record, "passages": everything}) == 1.0
+
+
+def test_sentences_of_paragraphs_found_are_recalled() -> None:
+    score = get_metric("sentence_recall").score
+    assert score(answered("q1", "Norway")) == 1.0
+    assert score(answered("q1", "Norway", pids=("p2", "p3"))) == 0.5
+    assert score(answered("q1", "Norway", support=[])) is None
+    assert score(four()[3]) == 0.0

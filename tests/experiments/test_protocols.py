@@ -1,0 +1,168 @@
+"""Protocols: the right denominators, every deviation said, GraphRAG-Bench's trap not sprung."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragbench.errors import UnknownNameError
+from ragbench.experiments import score as scoring
+from ragbench.experiments.passes import Asking
+from ragbench.experiments.protocol_shelf import PROTOCOLS
+from ragbench.experiments.protocols import apply, get_protocol
+from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.metrics import get_metric
+from ragbench.metrics.graphrag_bench import answer_correctness, rouge_l, statement_f1
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import CARD, answered, four, make_run
+from tests.fakes import Asked, Reply, ScriptedLM
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
+    protocol = get_protocol(name)
+    for measure in protocol.measures:
+        get_metric(measure.metric)
+    found = apply(protocol, CARD, four(), {})
+    assert len(found.scores) + len(found.missing) == len(protocol.measures)
+    assert any(name in line for line in protocol.lines())
+
+
+def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(capsys, "show", "protocol", "arag")
+    assert code == 0
+    assert "LLM-Acc (judge_arag)  answered" in out
+    assert "source: A-RAG" in out
+    with pytest.raises(UnknownNameError, match="did you mean arag"):
+        get_protocol("arg")
+
+
+def test_arag_divides_by_the_answered_and_linearrag_by_all() -> None:
+    assert apply(get_protocol("arag"), CARD, four(), {}).scores["Cont-Acc"] == {
+        "mean": pytest.approx(2 / 3), "n": 3, "over": "answered",
+    }  # fmt: skip
+    assert apply(get_protocol("linearrag"), CARD, four(), {}).scores["Contain-Acc"] == {
+        "mean": 0.5, "n": 4, "over": "all",
+    }  # fmt: skip
+
+
+def test_hotpotqa_counts_answers_without_support_as_zero_and_takes_one_gold() -> None:
+    records = [
+        answered("q1", "Norway", citations=[["Ann Lee", 1], ["Oslo", 0]]),
+        answered("q2", "Norge", answers=["Norway", "Norge"]),
+    ]
+    found = apply(get_protocol("hotpotqa"), CARD, records, {})
+    assert found.scores["em"]["mean"] == 0.5
+    assert found.scores["sp_em"] == {"mean": 0.5, "n": 2, "over": "all", "without_score": 1}
+    assert any("1 answers name none" in text for text in found.deviations)
+
+
+def test_failures_alone_make_no_score() -> None:
+    failures = [record for record in four() if record["failure"]]
+    assert apply(get_protocol("linearrag"), CARD, failures, {}).scores == {}
+
+
+def card(**changes: Any) -> dict[str, Any]:
+    data = {"name": "arag", "setting": "pooled"}
+    return {**CARD, "data": data, **changes}
+
+
+def test_deviations_are_said_and_only_those() -> None:
+    judge = {"model": "scripted/answerer", "unscored": 0, "not_asked": 0}
+    protocol = get_protocol("arag")
+    matching = apply(protocol, card(), four(), {"judge_arag": judge}).deviations
+    assert [text for text in matching if text not in protocol.always] == [
+        "questions are ragbench's test split of the file, not the published list of ids"
+    ]
+    other = card(
+        knobs={"k": 3},
+        identity={**CARD["identity"], "temperature": 0.7, "view": "paragraph", "compiled": "x"},
+        data={"name": "hotpotqa", "setting": "distractor"},
+    )
+    judge = {"model": "scripted/judge", "unscored": 2, "not_asked": 1}
+    found = "\n".join(apply(protocol, other, four(), {"judge_arag": judge}).deviations)
+    for text in (
+        "data: hotpotqa, not arag", "corpus view: paragraph, not chunk", "k: 3, not 5",
+        "setting: distractor, not pooled", "temperature: 0.7, not 0.0", "prompts: compiled",
+        "not the answering model", "2 replies were neither", "1 answers were not judged",
+    ):  # fmt: skip
+        assert text in found
+    none = apply(protocol, card(), four(), {}).deviations
+    assert any("--judge LM --judge-rule arag" in text for text in none)
+
+
+def test_statement_scores_by_hand() -> None:
+    assert statement_f1(2, 1, 1) == pytest.approx(2 / 3)
+    assert statement_f1(0, 0, 0) is None  # published: 1.0
+    assert answer_correctness(0.5, 1.0) == pytest.approx(0.625)
+    assert answer_correctness(None, 1.0) is None
+    assert rouge_l("the cat sat", "the cat sat on the mat") == pytest.approx(2 / 3)
+    assert rouge_l("mat the", "the mat") == 0.5
+    assert rouge_l("", "the mat") == 0.0
+
+
+class Vectors:
+    """An embedder of unit vectors that are at right angles for different texts."""
+
+    identity = "angles"
+
+    def embed(self, texts: list[str]) -> Any:
+        names = sorted(set(texts))
+        return np.eye(8, dtype=np.float32)[[names.index(text) for text in texts]]
+
+
+def splitter(asked: Asked) -> Reply:
+    if asked.signature == "SplitStatements":
+        return {"statements": [s for s in asked.inputs["text"].split(". ") if s]}
+    if asked.signature == "MatchStatements":
+        return {"supported": [1], "covered": [1]}
+    return {"supported": [1, 2]}
+
+
+@pytest.fixture
+def long_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(scoring, "make_embedder", lambda spec: Vectors())
+    gold = "Iron is low. Blood is thin. Rest helps"
+    records = [
+        answered("f", "Iron is low. It rains", answers=[gold], qtype="Fact Retrieval"),
+        answered("c", "Iron is low. It rains", answers=[gold], qtype="Creative Generation"),
+        answered("o", "Iron", answers=[gold], qtype="Other"),
+    ]
+    return make_run(tmp_path / "run", records, data={"name": "graphrag_bench", "setting": "pooled"})
+
+
+def scored(folder: Path, lm: ScriptedLM) -> dict[str, Any]:
+    request = ScoreRequest(protocol="graphrag-bench", judge=JudgeRequest(Asking(lm)))
+    return score_run(folder, request).summary
+
+
+def test_graphrag_bench_scores_by_type(long_run: Path) -> None:
+    lm = ScriptedLM(splitter, name="judge")
+    found = scored(long_run, lm)
+    scores = {name: row["mean"] for name, row in found["protocol"]["scores"].items()}
+    factual = 2 * 1 / (2 * 1 + 1 + 2)
+    correctness = pytest.approx(0.75 * factual + 0.25 * 0.5)
+    assert scores["answer_correctness, Fact Retrieval"] == correctness
+    assert scores["coverage"] == pytest.approx(1 / 3)
+    assert scores["faithfulness"] == 1.0
+    assert found["judges"]["statements"]["other_types"] == 1
+    assert len(lm.asked) == 3 + 4
+    scored(long_run, lm)
+    assert len(lm.asked) == 7
+
+
+@pytest.mark.parametrize(
+    "bad", ["```json nothing```", {"statements": []}, {"supported": [9], "covered": []}]
+)
+def test_unusable_reply_is_counted_and_never_rewarded(long_run: Path, bad: Reply) -> None:
+    def script(asked: Asked) -> Reply:
+        wanted = "MatchStatements" if isinstance(bad, dict) and "covered" in bad else None
+        return bad if asked.signature == (wanted or "SplitStatements") else splitter(asked)
+
+    found = scored(long_run, ScriptedLM(script, name="judge"))
+    assert found["judges"]["statements"]["unscored"] == 2
+    assert not any("correctness" in name for name in found["protocol"]["scores"])
+    assert "answer_correctness" not in found["scores"]
