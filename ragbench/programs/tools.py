@@ -51,8 +51,8 @@ class CorpusTools(Toolbox):
     """`search` shows the top k passages, `lookup` every matching sentence of all passages seen."""
 
     described: ClassVar[dict[str, tuple[str, str]]] = {
-        "search": ("query", "find passages"),
-        "lookup": ("text", "show the sentences with this text in the passages found so far"),
+        "search": ("words", "find passages"),
+        "lookup": ("name", "find a name in the passages found so far"),
     }
 
     def search(self, query: str) -> str:

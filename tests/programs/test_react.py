@@ -136,7 +136,7 @@ def test_advice_where_the_argument_is_missing() -> None:
         ReActRAG(shelf()), QUESTION, ReActStep=[act("search"), act("lookup", ""), FINISH]
     )
     assert observations(prediction)[:2] == [
-        "search needs the argument query.",
+        "search needs the argument words.",
         "lookup needs the argument text.",
     ]
 
