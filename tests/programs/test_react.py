@@ -137,7 +137,7 @@ def test_advice_where_the_argument_is_missing() -> None:
     )
     assert observations(prediction)[:2] == [
         "search needs the argument words.",
-        "lookup needs the argument text.",
+        "lookup needs the argument name.",
     ]
 
 
