@@ -51,8 +51,9 @@ def tune_command(
     the same command again to continue, with more --trials to search on. Use a result by
     `ragbench eval --compiled`, on the test split.
     """
-    from ragbench.experiments.tune import TuneConfig, tune
+    from ragbench.experiments.tune import tune
     from ragbench.experiments.tune_report import print_tuned
+    from ragbench.experiments.tune_search import TuneConfig
     from ragbench.knobs import resolve
 
     options["split"] = options["split"] or "validation"

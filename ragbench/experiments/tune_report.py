@@ -6,7 +6,8 @@ from rich import box
 from rich.table import Table
 
 from ragbench.experiments.report import console, plain, print_table
-from ragbench.experiments.tune import Point, Tuned
+from ragbench.experiments.tune import Tuned
+from ragbench.experiments.tune_search import Point
 
 
 def print_tuned(tuned: Tuned) -> None:

@@ -23,7 +23,7 @@ import dspy
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.artefact import Sidecar, assert_held_out, read_json, read_sidecar
 from ragbench.experiments.compare import scores_of, shared_questions
-from ragbench.experiments.compile import CompileConfig, Say, compile_program, folder_name
+from ragbench.experiments.compile import CompileConfig, Say, compile_program, folder_name, plan
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.evaluate import Evaluation, evaluate, reopen
 from ragbench.experiments.prompts import PromptChange, prompt_changes
@@ -43,7 +43,7 @@ LEAST_VOTES = 3
 
 
 @dataclass(frozen=True)
-class Plan:
+class Design:
     """What a verdict is over: the arms' folders, and how they are compared."""
 
     seeds: tuple[int, ...]
@@ -76,7 +76,7 @@ class Verdict:
     """
 
     folder: Path
-    plan: Plan
+    design: Design
     arms: Mapping[str, Sequence[Evaluation]]
     sidecars: Sequence[Sidecar]
     contrasts: Mapping[tuple[str, str], Mapping[str, Comparison]]
@@ -106,7 +106,7 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return {
-            "plan": asdict(self.plan),
+            "design": asdict(self.design),
             "form_instruction": FORM_INSTRUCTION,
             "arms": {
                 name: [{"folder": run.folder.name, "summary": run.summary} for run in runs]
@@ -117,7 +117,7 @@ class Verdict:
                 for (a, b), found in self.contrasts.items()
                 for metric, comparison in found.items()
             ],
-            "conclusions": {metric: self.conclusion(metric) for metric in self.plan.metrics},
+            "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
             "groups": {
                 metric: {by: {k: asdict(c) for k, c in rows.items()} for by, rows in found.items()}
                 for metric, found in self.groups.items()
@@ -155,6 +155,7 @@ def run_verdict(
         )
     for metric in metrics:
         get_metric(metric)
+    plan(config, how)  # what compiling would refuse is refused before an arm is paid for
     folder = config.out or Path("verdicts") / folder_name(config, how)
     first = how.optimizer_seed
     numbers = tuple(range(first, first + seeds))
@@ -175,7 +176,7 @@ def run_verdict(
         votes = _votes(zero_shot, compiled, say) if equal_cost else 0
         if votes:
             arm(f"votes-{votes}", votes=votes)
-        return assemble(folder, Plan(numbers, votes, tuple(metrics), margin))
+        return assemble(folder, Design(numbers, votes, tuple(metrics), margin))
 
 
 def reread(folder: Path) -> Verdict:
@@ -187,17 +188,17 @@ def reread(folder: Path) -> Verdict:
     path = folder / VERDICT
     if not path.is_file():
         raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")
-    kept = read_json(path).get("plan")
+    kept = read_json(path).get("design")
     try:
-        plan = Plan(
+        design = Design(
             **{**kept, "seeds": tuple(kept["seeds"]), "metrics": tuple(kept["metrics"])}  # type: ignore[index, dict-item]
         )
     except (TypeError, KeyError):
-        raise RunError(f"cannot read {path}: it has no plan; run the verdict again") from None
-    return assemble(folder, plan)
+        raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
+    return assemble(folder, design)
 
 
-def assemble(folder: Path, plan: Plan) -> Verdict:
+def assemble(folder: Path, design: Design) -> Verdict:
     """The verdict on the finished runs in `folder`, written to `verdict.json`.
 
     Raises:
@@ -205,25 +206,25 @@ def assemble(folder: Path, plan: Plan) -> Verdict:
         DataError: a question was used to compile.
         RunError: an arm is missing.
     """
-    arms = {name: [reopen(folder / f) for f in found] for name, found in plan.folders().items()}
-    sidecars = [read_sidecar(folder / f"program-{seed}") for seed in plan.seeds]
+    arms = {name: [reopen(folder / f) for f in found] for name, found in design.folders().items()}
+    sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
     base = arms[ZERO_SHOT][0]
     qids = sorted(base.records)
-    contrasts = _contrasts(arms, plan, qids)
+    contrasts = _contrasts(arms, design, qids)
     fixed, broken = _changed(arms, qids)
     verdict = Verdict(
         folder=folder,
-        plan=plan,
+        design=design,
         arms=arms,
         sidecars=sidecars,
         contrasts=contrasts,
-        groups={metric: _groups(arms, metric, qids) for metric in plan.metrics},
+        groups={metric: _groups(arms, metric, qids) for metric in design.metrics},
         fixed=fixed,
         broken=broken,
         prompts=[
             prompt_changes(folder / f"program-{seed}", sidecar)
-            for seed, sidecar in zip(plan.seeds, sidecars, strict=True)
+            for seed, sidecar in zip(design.seeds, sidecars, strict=True)
         ],
         spending=spending_of(base, arms[COMPILED], sidecars),
     )
@@ -260,21 +261,21 @@ def _scores(runs: Sequence[Evaluation], metric: str, qids: Sequence[str]) -> dic
 
 def _compare(
     a: Sequence[Evaluation], b: Sequence[Evaluation], metric: str, qids: Sequence[str],
-    margin: float | None = None,
+    **how: Any,
 ) -> Comparison:  # fmt: skip
     kind = get_metric(metric)
     return compare_scores(
-        _scores(a, metric, qids), _scores(b, metric, qids), margin=margin,
+        _scores(a, metric, qids), _scores(b, metric, qids), **how,
         higher_is_better=kind.higher_is_better, score_range=kind.score_range,
     )  # fmt: skip
 
 
 def _contrasts(
-    arms: Mapping[str, Sequence[Evaluation]], plan: Plan, qids: Sequence[str]
+    arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str]
 ) -> dict[tuple[str, str], dict[str, Comparison]]:
-    keys = [(pair, metric) for pair in plan.contrasts() for metric in plan.metrics]
+    keys = [(pair, metric) for pair in design.contrasts() for metric in design.metrics]
     family = correct(
-        [_compare(arms[a], arms[b], metric, qids, plan.margin) for (a, b), metric in keys]
+        [_compare(arms[a], arms[b], metric, qids, margin=design.margin) for (a, b), metric in keys]
     )
     found: dict[tuple[str, str], dict[str, Comparison]] = {pair: {} for pair, _ in keys}
     for (pair, metric), comparison in zip(keys, family, strict=True):
@@ -295,7 +296,7 @@ def _groups(
             members.setdefault("unknown" if group is None else str(group), []).append(qid)
         if len(members) > 1:
             found[name] = {
-                group: _compare(arms[ZERO_SHOT], arms[COMPILED], metric, some)
+                group: _compare(arms[ZERO_SHOT], arms[COMPILED], metric, some, n_resamples=2_000)
                 for group, some in sorted(members.items())
             }
     return found

@@ -42,7 +42,7 @@ def print_verdict(verdict: Verdict, *, show: int = 2) -> None:
 def summary_lines(verdict: Verdict) -> list[str]:
     """The verdict in words, with what a reader must know beside it."""
     lines = []
-    for metric in verdict.plan.metrics:
+    for metric in verdict.design.metrics:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
         for (a, b), found in verdict.contrasts.items():
             lines.append(f"  {b} against {a}: {found[metric].verdict}")
@@ -64,13 +64,14 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 def _arms(verdict: Verdict) -> Table:
     table = Table(box=box.MARKDOWN)
-    names = ("arm", "runs", "n", *verdict.plan.metrics, "failed", "calls", "tokens", "cost $", "s")
+    costs = ("failed", "calls", "tokens", "cost $", "s")
+    names = ("arm", "runs", "n", *verdict.design.metrics, *costs)
     for name in names:
         table.add_column(name, justify="left" if name == "arm" else "right")
     for name, runs in verdict.arms.items():
-        scores = [_mean(verdict, name, metric) for metric in verdict.plan.metrics]
+        scores = [_mean(verdict, name, metric) for metric in verdict.design.metrics]
         cost = per_question(runs, "cost_usd")
-        votes = f" ({verdict.plan.votes})" if name == "votes" else ""
+        votes = f" ({verdict.design.votes})" if name == "votes" else ""
         table.add_row(
             name + votes, str(len(runs)), str(runs[0].summary["n"]),
             *(f"{score:.3f}" for score in scores),
@@ -128,12 +129,12 @@ def _groups(verdict: Verdict) -> Iterable[tuple[str, Table]]:
 
 
 def _prompts(verdict: Verdict) -> Iterable[str]:
-    for seed, changes in zip(verdict.plan.seeds, verdict.prompts, strict=True):
+    for seed, changes in zip(verdict.design.seeds, verdict.prompts, strict=True):
         yield f"prompts, seed {seed}:"
         for change in changes:
             yield f"  {change.predictor} ({change.signature}): {_what_changed(change)}"
             # The later seeds' prompts are in verdict.json; here they would bury the rest.
-            if seed == verdict.plan.seeds[0]:
+            if seed == verdict.design.seeds[0]:
                 yield from _instructions(change)
                 yield from _demos(change)
 

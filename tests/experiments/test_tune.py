@@ -13,11 +13,12 @@ from ragbench.errors import ConfigError, DataError, KnobError, RunError, Unknown
 from ragbench.experiments.artefact import read_sidecar
 from ragbench.experiments.evaluate import compiled_fields, evaluate
 from ragbench.experiments.space import make_space
-from ragbench.experiments.tune import TuneConfig, Tuned, tune
+from ragbench.experiments.tune import Tuned, tune
 from ragbench.experiments.tune_report import print_tuned
+from ragbench.experiments.tune_search import TuneConfig
 from ragbench.programs import PROGRAMS
 from tests.experiments.towns import Killed, World, killed_at, town
-from tests.fakes import Asked, Reply, plausible
+from tests.fakes import Asked, Reply, overflowing, plausible
 
 
 def by_passages(asked: Asked) -> Reply:
@@ -138,6 +139,13 @@ def test_a_dead_lm_is_no_bad_combination(world: World) -> None:
         search(world)
     world.use(by_passages)
     assert search(world).front[0].values["f1"] > 0
+
+
+def test_a_combination_that_always_fails_is_the_worst_not_the_end(world: World) -> None:
+    world.use(lambda a: overflowing() if a.prompt.count("lies on river") > 7 else by_passages(a))
+    tuned = search(world, space={"k": "1,30"}, sampler="random", objectives=("f1", "calls"))
+    assert {point.knobs["k"] for point in tuned.front} == {1}
+    assert tuned.default.failed == 0
 
 
 def test_the_space_comes_from_types_and_bounds() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import CompareError, DataError, RunError
+from ragbench.errors import CompareError, DataError, RagbenchError, RunError
 from ragbench.experiments.compile import CompileConfig
 from ragbench.experiments.records import RECORDS, read_records
 from ragbench.experiments.spending import PayBack
@@ -69,7 +69,7 @@ def test_equal_cost_gives_at_least_the_compiled_arms_tokens(world: World) -> Non
     made = verdict(world, equal_cost=True)
     tokens = {name: runs[0].summary["as_if"]["prompt_tokens"] for name, runs in made.arms.items()}
     assert tokens["votes"] >= tokens["compiled"] > tokens["zero-shot"]
-    assert made.plan.votes == max(3, math.ceil(made.spending.ratio or 0))
+    assert made.design.votes == max(3, math.ceil(made.spending.ratio or 0))
 
 
 def test_a_second_call_asks_nothing_and_says_the_same(world: World) -> None:
@@ -102,7 +102,7 @@ def test_verdict_json_is_rebuilt_from_records(world: World) -> None:
     made = verdict(world, seeds=2, metrics=("f1",), margin=0.2)
     path = made.folder / VERDICT
     whole = json.loads(path.read_text())
-    path.write_text(json.dumps({"plan": whole["plan"]}))
+    path.write_text(json.dumps({"design": whole["design"]}))
     assert json.loads(json.dumps(reread(made.folder).to_dict())) == whole
     path.unlink()
     with pytest.raises(RunError, match="no finished verdict"):
@@ -123,6 +123,19 @@ def test_questions_that_are_not_held_out_are_refused(world: World) -> None:
         reread(made.folder)
     with pytest.raises(DataError, match="used to compile"):
         verdict(world)
+
+
+def test_what_compiling_would_refuse_is_refused_before_anything_is_spent(world: World) -> None:
+    config = world.config(out=world.folder / "verdict")
+    for run, how in (
+        (config, CompileConfig(optimizer="bootstrp")),
+        (config, CompileConfig(opt_set={"bootstrapped": -1})),
+        (config.model_copy(update={"form": True}), CompileConfig()),
+        (config.model_copy(update={"compiled": world.folder}), CompileConfig()),
+    ):
+        with pytest.raises(RagbenchError):
+            run_verdict(run, how, say=lambda line: None)
+    assert world.lm.asked == []
 
 
 def test_arms_over_different_questions_are_refused(world: World) -> None:

@@ -1,0 +1,104 @@
+"""The Pareto front of a search, kept as folders that `eval --compiled` loads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from ragbench.experiments.artefact import (
+    FORMAT,
+    PROGRAM,
+    Sidecar,
+    cards_of,
+    data_card,
+    save_program,
+    versions,
+    write_sidecar,
+)
+from ragbench.experiments.records import read_records
+from ragbench.experiments.tune_search import Point, Search, direction, objective
+from ragbench.ledger import Ledger, total
+from ragbench.metrics.stats import paired_bootstrap
+
+
+def best_trials(search: Search, study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that none beats, best first; of equals the one that takes fewest tokens."""
+    best: dict[tuple[float, ...], tuple[float, FrozenTrial]] = {}
+    for trial in study.best_trials:
+        tokens = objective("tokens", search.records(trial.params))
+        kept = best.get(tuple(trial.values))
+        if kept is None or tokens < kept[0]:
+            best[tuple(trial.values)] = (tokens, trial)
+    sign = -1 if direction(search.how.objectives[0]) == "maximize" else 1
+    return sorted((t for _, t in best.values()), key=lambda t: (sign * t.values[0], t.number))
+
+
+def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
+    """Write trial `number` to `folder` as a compiled program whose prompts are as they were.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    bench, how = search.bench, search.how
+    config = search.config(point.knobs)
+    program = type(bench.program)(bench.retriever, **config.set)
+    digest = save_program(program, folder / PROGRAM)
+    asked = {"train": [], "validation": [], bench.config.split: bench.examples}
+    write_sidecar(
+        folder,
+        Sidecar(
+            format=FORMAT,
+            program=program.name,
+            variant=program.knobs.variant,
+            knobs=program.knobs.model_dump(mode="json"),
+            predictors=cards_of(program),
+            program_sha256=digest,
+            data=data_card(
+                bench.dataset.name, bench.dataset.digest, asked["train"], asked["validation"]
+            ),
+            optimizer={"name": "tune", "seed": how.tune_seed, **how.model_dump(mode="json")},
+            config=config.model_copy(update={"out": None}).identity(),
+            lms={"student": bench.lm.model, "adapter": type(bench.adapter).__name__},
+            versions=versions(),
+            scores=_scores(search, point, default),
+            cost=_cost(search.folder / "trials"),
+            inflation={},
+            notes={"trial": number, "objectives": dict(point.values)},
+        ),
+    )
+
+
+def _scores(search: Search, point: Point, default: Point) -> dict[str, Any]:
+    """The first objective, against the knobs as they were given."""
+    name = search.how.objectives[0]
+    before, after = (
+        [objective(name, [record]) for record in search.records(each.knobs)]
+        for each in (default, point)
+    )
+    interval = paired_bootstrap(before, after, seed=0) if len(after) > 1 else None
+    return {
+        "metric": name,
+        "split": search.bench.config.split,
+        "n": len(after),
+        "zero_shot": {"mean": default.values[name], "failed": default.failed},
+        "compiled": {"mean": point.values[name], "failed": point.failed},
+        "difference": point.values[name] - default.values[name],
+        "interval": asdict(interval) if interval else None,
+        "selected_on_these_questions": True,
+    }
+
+
+def _cost(trials: Path) -> dict[str, Any]:
+    """What all trials together took."""
+    ledgers = [
+        Ledger.from_dict(record["ledger"])
+        for folder in sorted(trials.iterdir())
+        for record in read_records(folder).records.values()
+    ]
+    calls = [call for ledger in ledgers for call in ledger.calls]
+    billed = total(call for call in calls if not call.cached)
+    return {"as_if": {"all": asdict(total(calls))}, "billed": {"all": asdict(billed)}}

@@ -1,0 +1,132 @@
+"""What tuning searches: knobs of a program, objectives, and the run of each combination."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dspy.utils.exceptions import ContextWindowExceededError
+from pydantic import Field
+
+from ragbench.errors import RunError
+from ragbench.experiments.compare import MEASURES
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.records import Record, read_records
+from ragbench.experiments.runner import run
+from ragbench.experiments.setup import Bench
+from ragbench.experiments.space import Space
+from ragbench.knobs import Knobs
+from ragbench.metrics import get_metric
+
+#: Objectives of cost, all to be made small: name -> measure of a record.
+COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
+
+
+class TuneConfig(Knobs):
+    """How to search; what is searched, and over which questions, is a `RunConfig`."""
+
+    objectives: tuple[str, ...] = Field(("f1", "cost"), min_length=1, description="first ranks")
+    trials: int = Field(20, ge=1, le=100_000, description="combinations of knobs to try")
+    sampler: Literal["tpe", "nsga2", "random"] = Field("tpe", description="who proposes knobs")
+    space: dict[str, str] = Field({}, description="knob -> LOW:HIGH or choices")
+    only: tuple[str, ...] = Field((), description="knobs to search; empty for all")
+    tune_seed: int = Field(0, ge=0, description="seeds the sampler")
+    prune: bool = Field(True, description="give up early on bad trials, with one objective")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of knobs and what it came to over the questions; `values` by objective."""
+
+    knobs: Mapping[str, Any]
+    values: Mapping[str, float]
+    n: int
+    failed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, over what, and where its runs are."""
+
+    bench: Bench
+    how: TuneConfig
+    folder: Path
+    space: Space
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The knobs that were given."""
+        return self.bench.config.knobs()
+
+    def config(self, params: Mapping[str, Any]) -> RunConfig:
+        """The run of one combination, in a folder that the knobs decide."""
+        knobs = {**self.given, **params}
+        resolved = type(self.bench.program).resolve_knobs(knobs).model_dump(mode="json")
+        name = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:10]
+        out = self.folder / "trials" / name
+        return self.bench.config.model_copy(update={"set": resolved, "k": None, "out": out})
+
+    def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
+        """What the combination comes to over the first `n` questions; asks those not asked yet.
+
+        Raises:
+            KnobError: knobs that do not go together.
+            RunError: the LM answers no question, or a price is not known.
+        """
+        config = self.config(params)
+        program = type(self.bench.program)(self.bench.retriever, **config.set)
+        examples = self.bench.examples[:n]
+        run(replace(self.bench, config=config, program=program, examples=examples))
+        rows = self.records(params)[:n]
+        if all(_lm_is_down(row) for row in rows):
+            raise RunError(
+                f"every question failed by the LM ({rows[0]['failure']['message'][:160]}); when it "
+                "answers, give the same command again"
+            )
+        return self.point(params, rows)
+
+    def records(self, params: Mapping[str, Any]) -> list[Record]:
+        """The records of a combination, in the order of the questions; those that there are."""
+        found = read_records(self.config(params).folder()).records
+        return [found[e.qid] for e in self.bench.examples if e.qid in found]
+
+    def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:
+        """What `records` of a combination come to."""
+        values = {name: objective(name, records) for name in self.how.objectives}
+        failed = sum(record["failure"] is not None for record in records)
+        return Point(params, values, len(records), failed, self.config(params).folder())
+
+
+def _lm_is_down(record: Record) -> bool:
+    """Whether the LM's server failed, and not by a prompt too long, which is the knobs' doing."""
+    failure = record["failure"]
+    if not failure or failure["boundary"] != "provider":
+        return False
+    return bool(failure["error"] != ContextWindowExceededError.__name__)
+
+
+def objective(name: str, records: Sequence[Record]) -> float:
+    """The mean of a metric, or of a measure of cost, over `records`.
+
+    Raises:
+        RunError: a price is unknown, or the metric is not defined for a question.
+    """
+    measure = COSTS.get(name) or get_metric(name).score
+    found = [measure(record) for record in records]
+    known = [value for value in found if value is not None]
+    if len(known) < len(found):
+        raise RunError(
+            f"objective {name} is unknown for {len(found) - len(known)} of {len(found)} questions; "
+            + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
+        )
+    return sum(known) / len(known)
+
+
+def direction(name: str) -> Literal["minimize", "maximize"]:
+    """Which way the objective `name` is to go."""
+    return "maximize" if name not in COSTS and get_metric(name).higher_is_better else "minimize"
