@@ -21,7 +21,8 @@ RULES = ("ragbench", "arag", "linearrag")
 @click.option("--closed-book", type=click.Path(path_type=Path),
               help="Run without retrieval; breaks down by whether it has the answer.")  # fmt: skip
 @click.option("--judge", "judge_lm", metavar="LM", help="LM that judges the answers.")
-@click.option("--judge-rule", type=click.Choice(RULES), default="ragbench", help="How it judges.")
+@click.option("--judge-rule", type=click.Choice(RULES),
+              help="How it judges. [default: the protocol's, else ragbench]")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 10), default=1, help="Verdicts on each answer.")
 @click.option("--allow-self-judge", is_flag=True, help="Let a model judge its own answers.")
 @click.option("--embedder", default="local", help="Of similarity, for graphrag-bench.")
@@ -31,7 +32,7 @@ RULES = ("ragbench", "arag", "linearrag")
 @click.option("--price", help="in=USD,out=USD per million tokens, where unknown.")
 @click.option("--max-usd", type=click.FloatRange(min=0, min_open=True),
               help="Stop asking when this much was billed.")  # fmt: skip
-@click.option("--max-tokens", type=click.IntRange(min=16), default=512, help="Of one reply.")
+@click.option("--max-tokens", type=click.IntRange(min=16), default=1024, help="Of one reply.")
 @click.option("--workers", type=click.IntRange(1, 1024), default=4, help="Calls at once.")
 @click.option("--cache/--no-cache", default=True, help="Reuse replies.")
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
@@ -46,7 +47,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     asking = _asking(options, options["judge_lm"], "judging")
     judge = None
     if asking is not None:
-        rule, repeats = options["judge_rule"], options["repeats"]
+        protocol, repeats = options["protocol"], options["repeats"]
+        rule = options["judge_rule"] or (protocol if protocol in RULES else "ragbench")
         allow = options["allow_self_judge"]
         judge = JudgeRequest(asking, rule, repeats, allow, options["embedder"])
     request = ScoreRequest(

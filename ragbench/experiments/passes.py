@@ -225,7 +225,7 @@ def ask_strictly(predictor: dspy.Module, lm: RagbenchLM, **inputs: Any) -> dspy.
 
 def again(lm: RagbenchLM, number: int) -> RagbenchLM:
     """`lm` for asking the same once more: another seed, some temperature, other cached replies."""
-    settings: dict[str, Any] = {"rollout_id": 1000 + number}
+    settings: dict[str, Any] = {"rollout_id": (lm.kwargs.get("rollout_id") or 1000) + number}
     if lm.kwargs.get("temperature") is not None:  # some models refuse it
         settings["temperature"] = AGAIN_TEMPERATURE
     copied = lm.copy(**settings)

@@ -176,7 +176,7 @@ def test_command_asks_a_real_server(
     with FakeServer(lambda hit: "correct") as server:
         code, out, err = command(
             capsys, "score", str(folder), "--judge", "openai/judge", "--api-base", server.url,
-            "--judge-rule", "arag", "--no-cache", "--protocol", "arag",
+            "--no-cache", "--protocol", "arag",
         )  # fmt: skip
         assert (code, err) == (0, "")
         assert len(server.hits) == 3

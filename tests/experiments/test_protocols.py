@@ -36,6 +36,7 @@ def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) ->
     assert code == 0
     assert "LLM-Acc (judge_arag)  answered" in out
     assert "source: A-RAG" in out
+    assert command(capsys, "list", "protocols")[1].startswith("2wiki ")
     with pytest.raises(UnknownNameError, match="did you mean arag"):
         get_protocol("arg")
 
