@@ -31,7 +31,7 @@ RULES = ("ragbench", "arag", "linearrag")
 @click.option("--api-base", help="URL of an OpenAI-compatible server, for these LMs.")
 @click.option("--price", help="in=USD,out=USD per million tokens, where unknown.")
 @click.option("--max-usd", type=click.FloatRange(min=0, min_open=True),
-              help="Stop asking when this much was billed.")  # fmt: skip
+              help="Stop judging, or attributing, a run when this much was billed.")  # fmt: skip
 @click.option("--max-tokens", type=click.IntRange(min=16), default=1024, help="Of one reply.")
 @click.option("--workers", type=click.IntRange(1, 1024), default=4, help="Calls at once.")
 @click.option("--cache/--no-cache", default=True, help="Reuse replies.")
@@ -48,7 +48,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     judge = None
     if asking is not None:
         protocol, repeats = options["protocol"], options["repeats"]
-        rule = options["judge_rule"] or (protocol if protocol in RULES else "ragbench")
+        rule: Any = options["judge_rule"] or (protocol if protocol in RULES else "ragbench")
         allow = options["allow_self_judge"]
         judge = JudgeRequest(asking, rule, repeats, allow, options["embedder"])
     request = ScoreRequest(

@@ -28,7 +28,7 @@ from ragbench.experiments.passes import (
     run_pass,
 )
 from ragbench.experiments.records import Record
-from ragbench.ledger import calling, total
+from ragbench.ledger import calling
 from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics.agreement import cohens_kappa, krippendorff_alpha
 from ragbench.metrics.answer import best, contains
@@ -168,7 +168,6 @@ def summarize_verdicts(records: Sequence[Record], verdicts: Verdicts) -> dict[st
     correct = sum(score == 1.0 for score in scores.values())
     incorrect = sum(score == 0.0 for score in scores.values())
     took = verdicts.result.totals()
-    billed = total(c for r in verdicts.result.results.values() for c in r.calls if not c.cached)
     return {
         "rule": verdicts.rule,
         "model": verdicts.model,
@@ -185,7 +184,7 @@ def summarize_verdicts(records: Sequence[Record], verdicts: Verdicts) -> dict[st
         "repeats": _repeats(verdicts.labels),
         "contain": _against_contain(answered, len(records), scores, verdicts.rule),
         "as_if": asdict(took),
-        "billed": asdict(billed),
+        "billed": asdict(verdicts.result.billed()),
     }
 
 

@@ -63,15 +63,24 @@ class Result:
 
 @dataclass
 class PassResult:
-    """The results by key, and how many were asked now rather than read from the journal."""
+    """The results by key, and how many were asked now rather than read from the journal.
+
+    `earlier` are the calls of tries that the provider failed and that were made again since.
+    """
 
     results: dict[str, Result]
+    earlier: tuple[Call, ...] = ()
     asked: int = 0
     left: int = 0  # not asked, because the limit of spending was reached
 
     def totals(self) -> Totals:
         """What all of it took, as if uncached."""
         return total(call for result in self.results.values() for call in result.calls)
+
+    def billed(self) -> Totals:
+        """What was sent to a server, over all attempts at the pass."""
+        calls = [call for result in self.results.values() for call in result.calls]
+        return total(call for call in [*self.earlier, *calls] if not call.cached)
 
 
 @dataclass(frozen=True)
@@ -111,13 +120,11 @@ def run_pass(folder: Path, tasks: Sequence[Task], asking: Asking) -> PassResult:
         KeyboardInterrupt: the user stopped it; every reply so far is kept.
     """
     wanted = {task.key for task in tasks}
-    known = {
-        row["key"]: _result(row)
-        for row in read_journal(folder)
-        if row["key"] in wanted and not row["provider_failed"]
-    }
+    rows = [row for row in read_journal(folder) if row["key"] in wanted]
+    known = {row["key"]: _result(row) for row in rows if not row["provider_failed"]}
+    lost = [call for row in rows if row["provider_failed"] for call in _result(row).calls]
     todo = list({task.key: task for task in tasks if task.key not in known}.values())
-    found = PassResult(known)
+    found = PassResult(known, tuple(lost))
     if todo:
         asking.check()
         with RecordWriter(folder, JOURNAL) as writer:

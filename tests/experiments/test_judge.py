@@ -97,6 +97,7 @@ def test_what_the_provider_failed_is_asked_again_next_time(tmp_path: Path) -> No
     assert "LMRateLimitError" in next(iter(found["unscored_because"]))
     healed = score_run(folder, judging(ScriptedLM(fair, name="judge"))).summary["judges"]["judge"]
     assert (healed["correct"], healed["unscored"]) == (1, 0)
+    assert (healed["as_if"]["calls"], healed["billed"]["calls"]) == (1, 2)
 
 
 def test_a_model_does_not_judge_itself_unless_told(tmp_path: Path) -> None:
