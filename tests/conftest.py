@@ -11,8 +11,15 @@ from pathlib import Path
 
 import dspy
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ragbench.lms import RagbenchLM, make_lm
+
+# The same examples on every machine, and no time limit: a busy one is no failure.
+settings.register_profile(
+    "ragbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ragbench")
 
 
 @pytest.fixture(scope="session")

@@ -113,8 +113,7 @@ def summarize(
         failures=_counts([_failure_class(record) for record in records]),
         scores={name: score for name, score in scores.items() if score},
         breakdowns={
-            name: _breakdown(records, group, breakdown_metrics)
-            for name, group in groupings.items()
+            name: _breakdown(records, group, breakdown_metrics) for name, group in groupings.items()
         },
         support_kinds=_counts([support_kind(record) for record in records]),
         causes=_counts([cause.name if (cause := cause_of(r)) else None for r in records]),

@@ -13,9 +13,9 @@ passages so far, then searches with it. Variants:
 - `flash`: as FlashRAG and HippoRAG run it: few rounds, whole thoughts, every passage ranked by the
   best score it ever had, and the chain answers.
 
-A typed choice of the next step stands beside the answer phrase ("the answer is ...") as the sign to stop. Where
-nothing was searched, as when the first sentence cannot be read, the question is searched before the
-forced answer.
+A typed choice of the next step stands beside the answer phrase ("the answer is ...") as the sign
+to stop. Where nothing was searched, as when the first sentence cannot be read, the question is
+searched before the forced answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real chain with the real local model: eval, compile, eval of the compiled program, compare."""
+"""The real chain on the real local model: eval, compile, eval of what was compiled, compare."""
 
 from __future__ import annotations
 
