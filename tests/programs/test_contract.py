@@ -33,7 +33,6 @@ QUESTION = "In which county was the author of Salt Road born?"
 #: Replies that keep each loop going for as long as it can, field by field.
 _GOING: dict[str, Any] = {
     "done": False,
-    "next_step": "continue",
     "strategy": "reword",
     "score": 0.0,
     "confidence": 0.1,
@@ -124,6 +123,8 @@ def names_unknown(asked: Asked) -> Reply:
 
 
 def _filled(asked: Asked, values: dict[str, Any]) -> dict[str, Any]:
+    if "search" in get_args(asked.fields.get("next_step")):
+        values = {"next_step": "search", **values}
     return {**plausible(asked), **{k: v for k, v in values.items() if k in asked.fields}}
 
 
