@@ -38,11 +38,10 @@ from ragbench.experiments.failures import redact
 from ragbench.experiments.journal import CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
-from ragbench.experiments.setup import Bench, build
+from ragbench.experiments.setup import Bench, build, lm_of
 from ragbench.knobs import Knobs
 from ragbench.ledger import Totals
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.factory import make_lm
 from ragbench.metrics.stats import paired_bootstrap
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import SIDE_KEY, Found, Optimizer, Scores, Size, Task, measure
@@ -138,8 +137,8 @@ def plan(config: RunConfig, how: CompileConfig) -> Plan:
         val=val,
         data=data,
         folder=how.out or Path("compiled") / folder_name(config, how),
-        prompt_lm=_lm(config, how.prompt_lm),
-        teacher=_lm(config, how.teacher),
+        prompt_lm=lm_of(config, how.prompt_lm) if how.prompt_lm else None,
+        teacher=lm_of(config, how.teacher) if how.teacher else None,
     )
     optimizer.check(made.size)
     return made
@@ -347,19 +346,6 @@ def _validation(dataset: Dataset, limit: int | None) -> Sequence[dspy.Example]:
             f"{dataset.name} has no validation questions, on which compiled programs are chosen"
         )
     return found[:limit]
-
-
-def _lm(config: RunConfig, spec: str | None) -> Any:
-    if spec is None:
-        return None
-    return make_lm(
-        spec,
-        temperature=config.temperature,
-        max_tokens=config.max_tokens,
-        cache=config.cache,
-        seed=config.seed,
-        timeout=config.timeout,
-    )
 
 
 def folder_name(config: RunConfig, how: CompileConfig) -> str:

@@ -122,8 +122,8 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
     dataset = same.dataset if same else load_dataset(config.data_spec())
     examples = choose(dataset, config)
     configure_cache()
-    lm = _lm(config, config.lm, api_base=config.api_base)
-    roles = {role: _lm(config, spec) for role, spec in config.lm_for.items()}
+    lm = lm_of(config, config.lm, api_base=config.api_base, price=config.price)
+    roles = {role: lm_of(config, spec) for role, spec in config.lm_for.items()}
     if same and _retrieval(same.config) == _retrieval(config):
         retriever = same.retriever
     else:
@@ -148,7 +148,13 @@ def _retrieval(config: RunConfig) -> tuple[str, dict[str, object]]:
     return config.retriever, config.retriever_set
 
 
-def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> RagbenchLM:
+def lm_of(
+    config: RunConfig, spec: str, *, api_base: str | None = None, price: str | None = None
+) -> RagbenchLM:
+    """The LM of `spec` with the config's sampling, seed, cache and time limit.
+
+    The config's `api_base` and `price` are those of its main LM; another has its own.
+    """
     return make_lm(
         spec,
         api_base=api_base,
@@ -157,7 +163,7 @@ def _lm(config: RunConfig, spec: str, api_base: str | None = None) -> RagbenchLM
         cache=config.cache,
         seed=config.seed,
         timeout=config.timeout,
-        price=config.price,
+        price=price,
     )
 
 

@@ -51,8 +51,9 @@ def summarize(records: Iterable[Record]) -> dict[str, Any]:
 def _scores(records: Sequence[Record]) -> dict[str, float]:
     if not records:
         return {}
-    columns = {name: [score_record(r)[name] or 0.0 for r in records] for name in HEADLINE}
-    return {name: round(float(np.mean(column)), 6) for name, column in columns.items()}
+    scores = [score_record(record) for record in records]
+    columns = {name: np.array([row[name] for row in scores], dtype=float) for name in HEADLINE}
+    return {name: round(float(column.mean()), 6) for name, column in columns.items()}
 
 
 def _counts(records: Sequence[Record]) -> dict[str, int]:

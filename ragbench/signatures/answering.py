@@ -40,15 +40,6 @@ class AnswerWithConfidence(dspy.Signature):
     confidence: float = dspy.OutputField(desc="0 to 1: how well the passages settle it")
 
 
-class CitedAnswer(dspy.Signature):
-    """Answer the question from the passages in as few words as possible, and cite them."""
-
-    context: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField()
-    citations: list[int] = dspy.OutputField(desc="numbers of the passages that prove the answer")
-
-
 # Passages are shown as "[n] [node.rank] title | text", the nodes are those of the plan.
 class AnswerFromPlan(dspy.Signature):
     """Answer the question from the passages in as few words as possible, and cite them."""

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from ragbench.errors import ConfigError, DataError, RunError, UnknownNameError
 from ragbench.experiments import compile as compiling
+from ragbench.experiments import setup
 from ragbench.experiments.artefact import load_artefact, read_sidecar
 from ragbench.experiments.compile import CompileConfig, compile_program, estimate, plan
 from ragbench.experiments.config import RunConfig
@@ -115,9 +116,9 @@ def test_spending_is_split_by_side(config: RunConfig, tmp_path: Path) -> None:
 def test_a_teacher_and_a_prompt_model_are_counted_apart(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = compiling.make_lm
+    real = setup.make_lm
     monkeypatch.setattr(
-        compiling, "make_lm", lambda spec, **kw: real(spec, api_base=config.api_base, **kw)
+        setup, "make_lm", lambda spec, **kw: real(spec, **{**kw, "api_base": config.api_base})
     )
     fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
     small = {"candidates": 4, "trials": 2}

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments import compile as compiling
 from ragbench.experiments import setup
 from ragbench.experiments.config import RunConfig
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
@@ -93,8 +92,7 @@ class World:
         """An LM of the same name, so of the same cache, that `script` answers from now on."""
         name = f"towns-{self.folder}"
         self.lm = ScriptedLM(script, **{"cache": True, "name": name, **settings})
-        for module in (setup, compiling):
-            self._patch.setattr(module, "make_lm", lambda spec, **_: self.lm)
+        self._patch.setattr(setup, "make_lm", lambda spec, **_: self.lm)
         return self.lm
 
     def config(self, **over: Any) -> RunConfig:
