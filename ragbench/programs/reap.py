@@ -12,7 +12,9 @@ its numbers. Variants:
 Departures of `paper`: a malformed reply is asked again with another sample (at temperature 0 it
 would come back unchanged), and a second one in a row is replaced by the open requirements in their
 own words; the planners see the queries tried, and exact repeats are refused; placeholders that a
-planner left in a query are filled, and forked, here. In both, the first round always searches.
+planner left in a query are filled, and forked, here. In both, the first round always searches, and
+a question for which no fact was found is answered from the passages themselves (`no_facts`): from
+nothing, a model can only repeat the question.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from ragbench.programs.reap_plan import (
     known_facts,
     look_ups,
     next_actions,
+    says_again,
 )
 from ragbench.programs.trace import StopReason, Trace, render
 from ragbench.retrievers.base import Passage, Retriever
@@ -109,13 +112,16 @@ class REAP(RAGProgram):
         return trace.prediction(answer, reason, facts=facts, **extra)
 
     def force(self, trace: Trace) -> str:
-        """The synthesizer's answer from the facts so far, of which there may be none."""
+        """The synthesizer's answer from the facts so far; from the passages where there are none."""
         notes = [
             f"(partial) {fact.statement}"
             if fact.level == "partial" and self._levels
             else fact.statement
             for fact in self._facts(trace)
         ]
+        if not notes and trace.passages:
+            trace.count("no_facts")
+            notes = render(trace.passages, max_tokens=self.knobs.context_tokens)
         return trace.answer(
             self.synthesize,
             last=True,
@@ -318,8 +324,7 @@ class REAP(RAGProgram):
 
     def _echoes(self, trace: Trace, statement: str, item: LookUp) -> bool:
         """Whether a "fact" only says again what was asked, as small models do."""
-        asked = (trace.question, item.text, item.query)
-        if question_key(statement) not in {question_key(text) for text in asked}:
+        if not any(says_again(statement, text) for text in (trace.question, item.text, item.query)):
             return False
         trace.count("echoed_question")
         return True

@@ -12,6 +12,7 @@ from ragbench.data.base import question_key
 from ragbench.programs.trace import Trace
 from ragbench.signatures.types import PlanAction, SubTask
 
+_ASKS = frozenset("who whom whose which what where when why how".split())
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
 
 
@@ -50,6 +51,15 @@ def known_facts(trace: Trace, *, partial: bool = True) -> list[Known]:
                 if known.level == "direct" or (partial and known.level == "partial"):
                     found.setdefault((known.requirement, question_key(known.statement)), known)
     return list(found.values())
+
+
+def says_again(statement: str, asked: str) -> bool:
+    """Whether `statement` is `asked` again, or adds no word to a question for something.
+
+    A yes/no question has no such word: its facts may well be made of its own words.
+    """
+    said, words = question_key(statement).split(), question_key(asked).split()
+    return said == words or (not _ASKS.isdisjoint(words) and set(said) <= set(words))
 
 
 def checked(plan: Sequence[SubTask]) -> list[SubTask]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragbench.programs.reap import REAP
-from ragbench.programs.reap_plan import Known, MalformedPlanError, checked, filled
+from ragbench.programs.reap_plan import Known, MalformedPlanError, checked, filled, says_again
 from ragbench.signatures.types import SubTask
 from tests.fakes import Asked, Reply, blank, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf
@@ -150,7 +150,26 @@ def test_question_said_again_is_no_fact() -> None:
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.facts, answer.counts["echoed_question"]) == ([], 2)
-    assert lm.asked[-1].inputs["notes"] == "[]"
+    assert answer.counts["no_facts"] == 1  # so the passages are what it answers from
+    assert "Salt Road is a novel by Orla Venn" in lm.asked[-1].inputs["notes"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "asked", "again"),
+    [
+        ("Who wrote Salt Road?", "who wrote salt road", True),
+        (
+            "Orla Venn starred as an actress",
+            "Orla Venn starred as which actress, an old one?",
+            True,
+        ),
+        ("Orla Venn wrote Salt Road", "Who wrote Salt Road?", False),
+        ("Orla Venn wrote Salt Road", "Orla Venn wrote Salt Road", True),
+        ("Salt Road is a novel", "Is Salt Road a novel?", False),  # confirms what was asked
+    ],
+)
+def test_what_only_says_again(statement: str, asked: str, again: bool) -> None:
+    assert says_again(statement, asked) is again
 
 
 # -- paper
@@ -248,7 +267,8 @@ def test_all_failed_ends_without_facts() -> None:
     )
     assert answer.facts == []
     assert "nothing found for: author of Salt Road" in lm.asked[3].prompt
-    assert lm.asked[-1].inputs["notes"] == "[]"
+    assert answer.counts["no_facts"] == 1
+    assert "[1] Salt Road | " in lm.asked[-1].inputs["notes"]
 
 
 @pytest.mark.parametrize(
