@@ -112,7 +112,7 @@ class REAP(RAGProgram):
         return trace.prediction(answer, reason, facts=facts, **extra)
 
     def force(self, trace: Trace) -> str:
-        """The synthesizer's answer from the facts so far; from the passages where there are none."""
+        """The synthesizer's answer from the facts so far; from passages where there are none."""
         notes = [
             f"(partial) {fact.statement}"
             if fact.level == "partial" and self._levels

@@ -12,7 +12,7 @@ from ragbench.data.base import question_key
 from ragbench.programs.trace import Trace
 from ragbench.signatures.types import PlanAction, SubTask
 
-_ASKS = frozenset("who whom whose which what where when why how".split())
+_ASKS = frozenset(["who", "whom", "whose", "which", "what", "where", "when", "why", "how"])
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
 
 
