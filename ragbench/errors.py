@@ -17,7 +17,8 @@ that question's record as a `Failure`, and the run goes on.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class RagbenchError(Exception):
@@ -63,3 +64,17 @@ class RunError(RagbenchError):
 
 class CompareError(RagbenchError):
     """Two runs that cannot be compared, such as runs over different questions."""
+
+
+@contextmanager
+def crossing(boundary: str) -> Iterator[None]:
+    """Mark every error that leaves the block with `boundary`, unless an inner block marked it.
+
+    The mark says what a question failed at, where the class of the error does not.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not hasattr(error, "ragbench_boundary"):
+            error.ragbench_boundary = boundary  # type: ignore[attr-defined]
+        raise

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ragbench.errors import crossing
 from ragbench.metrics.text import tokens
 from ragbench.programs.trace import Trace, render
 from ragbench.retrievers.base import Passage
@@ -89,9 +90,10 @@ class ChunkTools:
         given = listed(_given(arguments, described.argument), split=described.many)
         if not given:
             return Seen(f"{tool} needs the argument {described.argument}.")
-        if tool == "chunk_read":
-            return self._chunk_read(given)
-        return self._search(tool, given, _bounded(arguments.get("top_k"), self.settings.k))
+        with crossing("tool"):
+            if tool == "chunk_read":
+                return self._chunk_read(given)
+            return self._search(tool, given, _bounded(arguments.get("top_k"), self.settings.k))
 
     def call_for_question(self) -> ToolUse:
         """A search for the question itself, by meaning where that tool is in use."""

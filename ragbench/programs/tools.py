@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ragbench.errors import crossing
 from ragbench.metrics.text import normalise_answer
 from ragbench.programs.drivers import sentences_of
 from ragbench.programs.trace import Trace
@@ -44,7 +45,8 @@ class Toolbox(ABC):
             return f"There is no tool {tool}. Use one of {', '.join(self.described)}."
         if not text:
             return f"{tool} needs the argument {self.described[tool][0]}."
-        return run(text)
+        with crossing("tool"):
+            return run(text)
 
 
 class CorpusTools(Toolbox):

@@ -7,6 +7,7 @@ and every program leaves the same kind of record.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
+from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
+from ragbench.errors import crossing
 from ragbench.ledger import COUNTS_KEY, calling, fan_out
+from ragbench.programs.fitting import shortened
 from ragbench.retrievers.base import Passage, Retriever
 
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
@@ -56,6 +59,11 @@ class Budget:
             if self.calls + (not last) >= self.max_calls:
                 raise BudgetSpentError("LM calls")
             self.calls += 1
+
+    def give_call_back(self) -> None:
+        """Undo one `spend_call`: the LM refused the call, so nothing was said or billed."""
+        with self._lock:
+            self.calls -= 1
 
     def spend_retrievals(self, n: int) -> None:
         """Count `n` searches.
@@ -160,34 +168,78 @@ class Trace:
     ) -> dspy.Prediction:
         """Call `predictor`; where its reply cannot be parsed, take `otherwise` and count it.
 
-        `last` marks a forced answer, which may use the call that the budget keeps back.
+        A prompt that the LM refuses as too long is cut and sent again, counted as `context_cut`.
+        One that cannot be cut enough takes `otherwise` too, counted as `context_overflow`.
+        `last` marks a forced answer, which may use the call that the budget keeps back, and has no
+        such way out.
 
         Raises:
             BudgetSpentError: no call is left.
-            dspy.LMError: the provider failed.
+            dspy.LMError: the provider failed; a window too small for a `last` call is one.
         """
-        self.budget.spend_call(last=last)
-        settings: dict[str, Any] = {COUNTS_KEY: self.counts}
-        role = getattr(predictor, "rb_role", "")
-        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role)
-        if lm is not None:
-            settings["lm"] = lm
-        with dspy.context(**settings), calling(getattr(predictor, "rb_signature", ""), role):
-            try:
-                return predictor(**inputs)
-            except AdapterParseError:
-                self.count("parse_fallback")
-                return dspy.Prediction(**(otherwise or {}), parse_fallback=True)
+        return self._ask(predictor, otherwise, last, inputs)[0]
 
     def answer(self, predictor: dspy.Module, *, last: bool = False, **inputs: Any) -> str:
         """The `answer` that `predictor` gives, stripped; blank where its reply cannot be parsed.
 
-        Noted as a step; `last` as in `ask`.
+        Noted as a step: its input is the question, its pids the passages shown, and its notes what
+        else was shown. `last` as in `ask`.
         """
-        reply = self.ask(predictor, otherwise={"answer": ""}, last=last, **inputs)
+        reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
         text = str(reply.answer or "").strip()
-        self.step("answer", thought=str(reply.get("reasoning", "") or ""), observation=text)
+        pids, notes = self._shown(shown)
+        thought = str(reply.get("reasoning", "") or "")
+        question = str(shown.get("question", ""))
+        self.step(
+            "answer", input=question, thought=thought, observation=text, pids=pids, notes=notes
+        )
         return text
+
+    def _ask(
+        self,
+        predictor: dspy.Module,
+        otherwise: Mapping[str, Any] | None,
+        last: bool,
+        inputs: Mapping[str, Any],
+    ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
+        """The reply, and the inputs that it is the reply to."""
+        role = getattr(predictor, "rb_role", "")
+        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role) or dspy.settings.lm
+        named = calling(getattr(predictor, "rb_signature", ""), role)
+        with dspy.context(lm=lm, **{COUNTS_KEY: self.counts}), named:
+            while True:
+                self.budget.spend_call(last=last)
+                try:
+                    return predictor(**inputs), inputs
+                except AdapterParseError:
+                    self.count("parse_fallback")
+                    break
+                except ContextWindowExceededError as error:
+                    self.budget.give_call_back()
+                    room = int(lm.kwargs.get("max_tokens") or 0)
+                    cut = shortened(inputs, refusal=str(error), reply_tokens=room)
+                    if cut is None and (last or otherwise is None):
+                        raise
+                    if cut is None:
+                        self.count("context_overflow")
+                        break
+                    self.count("context_cut")
+                    inputs = cut
+        return dspy.Prediction(**(otherwise or {}), parse_fallback=True), inputs
+
+    def _shown(self, inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Passages among the inputs, by pid, and the other texts as they stand."""
+        pids: list[str] = []
+        others: dict[str, Any] = {}
+        for name, value in inputs.items():
+            if name == "question" or not isinstance(value, str | list):
+                continue
+            lines = [value] if isinstance(value, str) else value
+            found = [(line, pid_of(line, self.passages)) for line in map(str, lines)]
+            pids += [pid for _, pid in found if pid]
+            if rest := [line for line, pid in found if not pid]:
+                others[name] = rest
+        return tuple(pids), others
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The retriever's passages for `query`, noted as a search; a repeat costs nothing.
@@ -206,7 +258,9 @@ class Trace:
         new = [q for q in dict.fromkeys(queries) if (q, k) not in self._cache]
         self.budget.spend_retrievals(len(new))
         start = time.perf_counter()
-        found = dict(zip(new, self.retriever.search_many(new, k=k), strict=True)) if new else {}
+        with crossing("retriever"):
+            hits_of = self.retriever.search_many(new, k=k) if new else []
+        found = dict(zip(new, hits_of, strict=True))
         each = (time.perf_counter() - start) / max(len(new), 1)
         with self._lock:
             for query in queries:
@@ -228,7 +282,8 @@ class Trace:
         """
         self.budget.spend_retrievals(1)
         start = time.perf_counter()
-        found = list(find())
+        with crossing("retriever"):
+            found = list(find())
         elapsed = time.perf_counter() - start
         with self._lock:
             pairs = tuple((passage.pid, passage.score) for passage in found)
@@ -318,3 +373,17 @@ def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
         lines.append(line)
         left -= size
     return lines
+
+
+def pid_of(line: str, passages: Sequence[Passage]) -> str:
+    """The pid of the passage that `line` of a prompt shows, whole or in parts; "" if of none."""
+    title, bar, text = _LABELS.sub("", line).partition(" | ")
+    parts = [part.strip() for part in text.split("...")]
+    for passage in passages:
+        if bar and passage.title == title and all(part in passage.text for part in parts):
+            return passage.pid
+    return ""
+
+
+# "[1] ", and a plan's "[n1.1] " after it.
+_LABELS = re.compile(r"^\[\d+\] (?:\[\S+\] )?")

@@ -1,0 +1,115 @@
+"""Failures: each is filed by the boundary that failed, and no key is in its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dspy
+import pytest
+from dspy.primitives.code_interpreter import CodeInterpreterError
+from dspy.utils.exceptions import AdapterParseError, LMServerError
+
+from ragbench.errors import DataError, LMSetupError, crossing
+from ragbench.experiments.failures import classify, redact
+from ragbench.experiments.runner import ask
+from ragbench.lms.governor import CallRefusedError
+from ragbench.programs import PROGRAMS
+from ragbench.programs.tools import CorpusTools
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.factory import make_retriever
+from tests.fakes import ScriptedLM, plausible
+
+
+class Cursed(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+@pytest.mark.parametrize(
+    ("error", "boundary"),
+    [
+        (LMServerError("500", model="m"), "provider"),
+        (CallRefusedError("no calls left", model="m"), "limit"),
+        (AdapterParseError("A", dspy.Signature("q -> a"), "text", "no field"), "parse"),
+        (CodeInterpreterError("the worker is gone"), "tool"),
+        (DataError("cannot keep an index"), "retriever"),
+        (ZeroDivisionError("ours"), "program"),
+        (Cursed(), "program"),
+    ],
+)
+def test_class_of_the_error_names_the_boundary(error: Exception, boundary: str) -> None:
+    assert classify(error).boundary == boundary
+
+
+def caught(function: Callable[[], None]) -> Exception:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_innermost_mark_counts_and_a_class_that_says_enough_wins() -> None:
+    def search_in_a_tool() -> None:
+        with crossing("tool"), crossing("retriever"):
+            raise LMSetupError("the embeddings server gave 2 vectors for 3 texts")
+
+    def call_in_a_tool() -> None:
+        with crossing("tool"):
+            raise LMServerError("500", model="m")
+
+    assert classify(caught(search_in_a_tool)).boundary == "retriever"
+    assert classify(caught(call_in_a_tool)).boundary == "provider"
+
+
+def record_of(program: str, monkeypatch: pytest.MonkeyPatch, broken: type, name: str) -> str:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("p7")
+
+    monkeypatch.setattr(broken, name, fail)
+    corpus = Corpus((Passage("p", "Oslo", "Oslo is a city.", ("Oslo is a city.",)),))
+    retriever = make_retriever("bm25", corpus, setting="pooled")
+    made = PROGRAMS.get(program)(retriever)
+    example = dspy.Example(qid="q", question="Where is Oslo?", answers=["Norway"])
+    with dspy.context(lm=ScriptedLM(plausible), adapter=dspy.JSONAdapter()):
+        return str(ask(made, example)["failure"]["boundary"])
+
+
+def test_question_that_a_search_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragbench.retrievers.bm25 import BM25
+
+    assert record_of("vanilla", monkeypatch, BM25, "search_many") == "retriever"
+
+
+def test_question_that_a_tool_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert record_of("react", monkeypatch, CorpusTools, "search") == "tool"
+
+
+def test_question_that_the_program_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert record_of("vanilla", monkeypatch, PROGRAMS.get("vanilla"), "solve") == "program"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Incorrect API key provided: sk-abcdefghijklmnopqrstuvwx.",
+        "Authorization: Bearer abcdefghijklmnopqrstuvwx",
+        "key=abcdefghijklmnopqrstuvwx",
+        "hf_abcdefghijklmnopqrstuvwx",
+        "AIzaabcdefghijklmnopqrstuvwx",
+    ],
+)
+def test_what_looks_like_a_key_is_taken_out(text: str) -> None:
+    assert "abcdefghijklmnopqrstuvwx" not in redact(text)
+
+
+def test_values_of_keys_are_taken_out_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHORT_TOKEN", "blue-harbour")
+    monkeypatch.setenv("LONG_API_KEY", "blue-harbour-north")
+    assert redact("a blue-harbour-north b blue-harbour c") == "a [LONG_API_KEY] b [SHORT_TOKEN] c"
+
+
+def test_ordinary_text_is_left_alone(tmp_path: Path) -> None:
+    text = f"cannot read {tmp_path}/key.json: the key 'qid' is missing, token 12 of 40"
+    assert redact(text) == text
