@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from ragbench.experiments.compare import RunComparison
+from ragbench.experiments.records import Record
 from ragbench.experiments.report import console, plain, print_table
+from ragbench.experiments.summary import HEADLINE
+from ragbench.experiments.treatments import paired_treatments
+from ragbench.metrics.base import Metric, get_metric
 from ragbench.metrics.stats import Comparison, Interval
 
 
@@ -19,6 +26,7 @@ def print_comparison(result: RunComparison) -> None:
     print_table(out, _costs(result))
     for name, found in result.scores.items():
         out.print(plain(f"{name}: {_sentence(found)}"))
+    _print_treatments(out, result)
     em = result.scores.get("em")
     if em and em.mcnemar:
         test = em.mcnemar
@@ -27,6 +35,33 @@ def print_comparison(result: RunComparison) -> None:
                 f"right only in A: {test.only_a}, only in B: {test.only_b}; McNemar p={test.p:.3f}"
             )
         )
+
+
+def _print_treatments(out: Console, result: RunComparison) -> None:
+    """Print the differences under each treatment of failed questions; nothing if none failed."""
+    shared = [qid for qid in result.a.records if qid in result.b.records]
+    found = paired_treatments(result.a, result.b, shared)
+    if not found:
+        return
+    out.print(plain("where questions failed (scored 0 and left out: by their first records)"))
+    table = Table(box=box.MARKDOWN)
+    for name in ("metric", "questions that failed", "n", "A", "B", "B - A"):
+        table.add_column(name, justify="left" if name[0] in "mq" else "right")
+    for name in HEADLINE:
+        if name in result.scores:
+            for treatment, pairs in found.items():
+                table.add_row(name, treatment, *_means(get_metric(name), pairs))
+    print_table(out, table)
+
+
+def _means(metric: Metric, pairs: Sequence[tuple[Record, Record]]) -> list[str]:
+    if not pairs:
+        return ["0", "-", "-", "-"]
+    a, b = (
+        sum(float(metric.score(pair[side]) or 0.0) for pair in pairs) / len(pairs)
+        for side in (0, 1)
+    )
+    return [str(len(pairs)), f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}"]
 
 
 def _scores(result: RunComparison) -> Table:

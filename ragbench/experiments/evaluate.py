@@ -8,7 +8,7 @@ from typing import Any
 
 from ragbench.experiments.artefact import assert_held_out, load_artefact, read_sidecar
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.records import Record, read_records
+from ragbench.experiments.records import Loaded, Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
 from ragbench.experiments.runner import OnRecord, OnStart, run
 from ragbench.experiments.setup import build
@@ -27,6 +27,7 @@ class Evaluation:
     records: dict[str, Record]
     summary: dict[str, Any]
     corrupt: tuple[int, ...] = ()
+    earlier: tuple[Record, ...] = ()  # records that a later one of the same question replaced
 
 
 def evaluate(
@@ -44,7 +45,7 @@ def evaluate(
         bench = replace(bench, compiled=sidecar.program_sha256)
     bench = replace(bench, program=_controlled(bench.program, config))
     result = run(bench, on_start=on_start, on_record=on_record)
-    return _finish(result.folder, result.loaded.records, result.loaded.corrupt)
+    return _finish(result.folder, result.loaded)
 
 
 def _controlled(program: RAGProgram, config: RunConfig) -> RAGProgram:
@@ -72,11 +73,11 @@ def reopen(folder: Path) -> Evaluation:
     """
     rundir = RunDir(folder)
     rundir.config()
-    loaded = read_records(folder)
-    return _finish(rundir, loaded.records, loaded.corrupt)
+    return _finish(rundir, read_records(folder))
 
 
-def _finish(rundir: RunDir, records: dict[str, Record], corrupt: list[int]) -> Evaluation:
-    summary = summarize(records.values())
+def _finish(rundir: RunDir, loaded: Loaded) -> Evaluation:
+    summary = summarize(loaded.records.values(), loaded.earlier)
     write_json(rundir.path / SUMMARY, summary)
-    return Evaluation(rundir.path, rundir.config(), records, summary, tuple(corrupt))
+    corrupt, earlier = tuple(loaded.corrupt), tuple(loaded.earlier)
+    return Evaluation(rundir.path, rundir.config(), loaded.records, summary, corrupt, earlier)

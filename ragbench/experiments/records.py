@@ -146,6 +146,7 @@ class Loaded:
 
     records: dict[str, Record] = field(default_factory=dict)
     corrupt: list[int] = field(default_factory=list)  # line numbers, from 1
+    earlier: list[Record] = field(default_factory=list)  # those that a later one replaced
 
     @property
     def finished(self) -> set[str]:
@@ -159,9 +160,14 @@ def read_records(folder: Path) -> Loaded:
     Raises:
         RunError: there is no such run or its records cannot be read.
     """
-    path = folder / RECORDS
-    rows, corrupt = read_lines(path)
-    return Loaded({str(row["qid"]): row for row in rows}, corrupt)
+    loaded = Loaded()
+    rows, loaded.corrupt = read_lines(folder / RECORDS)
+    for row in rows:
+        qid = str(row["qid"])
+        if qid in loaded.records:
+            loaded.earlier.append(loaded.records[qid])
+        loaded.records[qid] = row
+    return loaded
 
 
 def read_lines(path: Path) -> tuple[list[Record], list[int]]:

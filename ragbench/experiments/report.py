@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -37,6 +37,7 @@ def print_runs(evaluations: Sequence[Evaluation]) -> None:
             out.print(plain(f"{evaluation.folder}"), soft_wrap=True)
         for line in notes(evaluation):
             out.print(plain(line), soft_wrap=True)
+        print_failures(out, evaluation)
     if len(evaluations) == 1:
         out.print(plain(f"records: {evaluations[0].folder}"), soft_wrap=True)
 
@@ -113,9 +114,8 @@ def notes(evaluation: Evaluation) -> list[str]:
         f"billed in the records: {billed['calls']} of {summary['as_if']['calls']} calls, "
         f"{money(billed['cost_usd'])} $"
     )
-    if summary["failures"]:
-        found = ", ".join(f"{k} {v}" for k, v in sorted(summary["failures"].items()))
-        lines.append(f"failures, scored 0 and asked again on the next run: {found}")
+    if evaluation.earlier:
+        lines.append(f"with the calls of {len(evaluation.earlier)} failed tries that were repeated")
     events = {**summary["counts"], "adapter_fallback": summary["as_if"]["fallbacks"]}
     shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
     if shown:
@@ -126,6 +126,55 @@ def notes(evaluation: Evaluation) -> list[str]:
         numbers = ", ".join(map(str, evaluation.corrupt))
         lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
     return lines
+
+
+def print_failures(out: Console, evaluation: Evaluation) -> None:
+    """Print failures by class and the scores under three treatments; nothing if none failed."""
+    if evaluation.summary["errors"]:
+        out.print(plain("failures, scored 0 and asked again on the next run"))
+        print_table(out, failure_table(evaluation.records.values()))
+    found = evaluation.summary.get("treatments")
+    if found:
+        out.print(plain(_treatment_line(found)), soft_wrap=True)
+        print_table(out, treatment_table(found))
+
+
+def failure_table(records: Iterable[Mapping[str, Any]]) -> Table:
+    """A row per boundary and class of error: number, and the message of the first by id."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for record in sorted(records, key=lambda r: str(r["qid"])):
+        if record["failure"]:
+            key = (record["failure"]["boundary"], record["failure"]["error"])
+            found.setdefault(key, []).append(record)
+    table = Table(box=box.MARKDOWN)
+    for name in ("failed at", "error", "n", "for example"):
+        table.add_column(name, justify="right" if name == "n" else "left", no_wrap=True)
+    for (boundary, error), some in sorted(found.items()):
+        example = f"{some[0]['qid']}: {' '.join(str(some[0]['failure']['message']).split())}"
+        short = example if len(example) <= 80 else example[:77] + "..."
+        table.add_row(*map(plain, (boundary, error, len(some), short)))
+    return table
+
+
+def treatment_table(treatments: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The headline scores, a row per treatment of failed questions."""
+    names = list(dict.fromkeys(n for found in treatments.values() for n in found["scores"]))
+    table = Table(box=box.MARKDOWN)
+    table.add_column("questions that failed", no_wrap=True)
+    for name in ("n", "failed", *(name.upper() for name in names)):
+        table.add_column(plain(name), justify="right", no_wrap=True)
+    for treatment, found in treatments.items():
+        scores = [_score(found["scores"].get(name)) for name in names]
+        table.add_row(*map(plain, (treatment, found["n"], found["failed"], *scores)))
+    return table
+
+
+def _treatment_line(treatments: Mapping[str, Mapping[str, Any]]) -> str:
+    first, last = treatments["scored 0"]["failed"], treatments["retried"]["failed"]
+    return (
+        f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "
+        "record of each question; retried: by its last, as in the table above"
+    )
 
 
 def money(usd: float | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ragbench.experiments.records import Record
+from ragbench.experiments.treatments import failed, treatments
 from ragbench.ledger import Ledger, Totals, total
 from ragbench.metrics import get_metric
 
@@ -21,24 +22,28 @@ def score_record(record: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: get_metric(name).score(record) for name in HEADLINE}
 
 
-def summarize(records: Iterable[Record]) -> dict[str, Any]:
-    """The summary of a run, JSON-ready.
+def summarize(records: Iterable[Record], earlier: Iterable[Record] = ()) -> dict[str, Any]:
+    """The summary of a run, JSON-ready; `earlier` are records that later ones replaced.
 
-    Scores are means over all records, failures as the worst. Tokens, cost and calls come in two
-    sets: `billed` (what this run sent to a server) and `as_if` (as if nothing had been cached).
-    Latency is in seconds per question, with what the cache saved added back; `cost_usd` None means
+    Scores are means over all records, failures as the worst; `treatments` are there only where a
+    question failed. Tokens, cost and calls come in two sets: `billed` (what this run sent to a
+    server, for earlier records too) and `as_if` (as if nothing had been cached or failed). Latency is in seconds per question, with what the cache saved added back; `cost_usd` None means
     a price is unknown.
     """
     records = sorted(records, key=lambda r: str(r["qid"]))
     ledgers = [Ledger.from_dict(record["ledger"]) for record in records]
     calls = [call for ledger in ledgers for call in ledger.calls]
+    earlier = list(earlier)
+    replaced = [call for r in earlier for call in Ledger.from_dict(r["ledger"]).calls]
     return {
         "n": len(records),
         "scores": _scores(records),
         "failures": dict(Counter(r["failure"]["boundary"] for r in records if r["failure"])),
+        "errors": error_classes(records),
+        **_treatments(records, earlier),
         "stop_reasons": dict(Counter(r["stop_reason"] for r in records if r["stop_reason"])),
         "counts": _counts(records),
-        "billed": _totals(total(call for call in calls if not call.cached)),
+        "billed": _totals(total(call for call in [*replaced, *calls] if not call.cached)),
         "as_if": _totals(total(calls)),
         "by_signature": _by_signature(ledgers),
         "critical_path_calls": sum(ledger.path.calls for ledger in ledgers),
@@ -54,6 +59,24 @@ def _scores(records: Sequence[Record]) -> dict[str, float]:
     scores = [score_record(record) for record in records]
     columns = {name: np.array([row[name] for row in scores], dtype=float) for name in HEADLINE}
     return {name: round(float(column.mean()), 6) for name, column in columns.items()}
+
+
+def error_classes(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Failed records by boundary and class of error, such as `provider/LMServerError`."""
+    failures = (record["failure"] for record in records if record["failure"])
+    return dict(sorted(Counter(f"{f['boundary']}/{f['error']}" for f in failures).items()))
+
+
+def _treatments(records: Sequence[Record], earlier: Sequence[Record]) -> dict[str, Any]:
+    found = treatments({str(r["qid"]): r for r in records}, earlier)
+    return (
+        {"treatments": {name: _treated(chosen) for name, chosen in found.items()}} if found else {}
+    )
+
+
+def _treated(records: Mapping[str, Record]) -> dict[str, Any]:
+    rows = list(records.values())
+    return {"n": len(rows), "failed": sum(failed(r) for r in rows), "scores": _scores(rows)}
 
 
 def _counts(records: Sequence[Record]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from ragbench.retrievers.factory import make_retriever
 from tests.fakes import ScriptedLM, plausible
 
 
-class Cursed(Exception):
+class CursedError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text either")
 
@@ -35,7 +35,7 @@ class Cursed(Exception):
         (CodeInterpreterError("the worker is gone"), "tool"),
         (DataError("cannot keep an index"), "retriever"),
         (ZeroDivisionError("ours"), "program"),
-        (Cursed(), "program"),
+        (CursedError(), "program"),
     ],
 )
 def test_class_of_the_error_names_the_boundary(error: Exception, boundary: str) -> None:

@@ -1,0 +1,67 @@
+"""Three ways to count questions that failed, over the same questions.
+
+    scored 0    every question by its first record; a failed one scores the worst
+    left out    the questions whose first record did not fail
+    retried     every question by its last record; one that fails still scores the worst
+
+*Retried* is the run as it stands, and the headline of every table. It flatters where failures are
+not the server's alone: a question that its program fails at random is asked until it answers.
+*Left out* flatters a program that fails on hard questions. *Scored 0* blames the program for the
+server. Where no question ever failed, all three are the same and none is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ragbench.experiments.records import Record
+
+if TYPE_CHECKING:
+    from ragbench.experiments.evaluate import Evaluation
+
+SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
+
+
+def failed(record: Mapping[str, Any]) -> bool:
+    """Whether `record` is of a question that failed."""
+    return record["failure"] is not None
+
+
+def first_records(records: Mapping[str, Record], earlier: Sequence[Record]) -> dict[str, Record]:
+    """The first record of every question; `earlier` are those that later ones replaced, in order."""
+    first: dict[str, Record] = {}
+    for record in earlier:
+        first.setdefault(str(record["qid"]), record)
+    return {qid: first.get(qid, record) for qid, record in records.items()}
+
+
+def treatments(
+    records: Mapping[str, Record], earlier: Sequence[Record]
+) -> dict[str, dict[str, Record]]:
+    """The records that each treatment counts, by question; empty where no question ever failed."""
+    first = first_records(records, earlier)
+    if not any(failed(record) for record in (*first.values(), *records.values())):
+        return {}
+    answered = {qid: record for qid, record in first.items() if not failed(record)}
+    return {SCORED_0: first, LEFT_OUT: answered, RETRIED: dict(records)}
+
+
+def paired_treatments(
+    a: Evaluation, b: Evaluation, qids: Sequence[str]
+) -> dict[str, list[tuple[Record, Record]]]:
+    """The pairs of records of two runs that each treatment counts, over `qids`.
+
+    *Left out* keeps the questions that failed at first in neither run. Empty where none of `qids`
+    ever failed in either.
+    """
+    first_a, first_b = (first_records(run.records, run.earlier) for run in (a, b))
+    sides = (first_a, first_b, a.records, b.records)
+    if not any(failed(side[qid]) for side in sides for qid in qids):
+        return {}
+    answered = [q for q in qids if not failed(first_a[q]) and not failed(first_b[q])]
+    return {
+        SCORED_0: [(first_a[q], first_b[q]) for q in qids],
+        LEFT_OUT: [(first_a[q], first_b[q]) for q in answered],
+        RETRIED: [(a.records[q], b.records[q]) for q in qids],
+    }

@@ -1,0 +1,125 @@
+"""Failed questions: three treatments over the same questions, and nothing where none failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.compare import compare
+from ragbench.experiments.compare_report import print_comparison
+from ragbench.experiments.evaluate import Evaluation, reopen
+from ragbench.experiments.records import RECORDS, encode
+from ragbench.experiments.report import print_runs
+from tests.experiments.scored_runs import CARD, answered, make_run
+from tests.metrics.records import call, failure
+
+FULL_CARD: dict[str, Any] = {
+    "identity": {**CARD["identity"], "retriever": "bm25"},
+    "adapter": "LenientJSON",
+}
+
+
+def failing(qid: str, error: str = "LMServerError", boundary: str = "provider") -> dict[str, Any]:
+    ledger = {"calls": [call(), call(error=error)], "path": {"calls": 2, "latency_s": 0.5}}
+    return {**failure(error, boundary), "qid": qid, "ledger": ledger}
+
+
+def run(folder: Path, records: list[dict[str, Any]]) -> Evaluation:
+    return reopen(make_run(folder, records, **FULL_CARD))
+
+
+def five() -> list[dict[str, Any]]:
+    """q1 right at once; q2 wrong at once; q3 and q4 fail, q3 is right when asked again."""
+    return [
+        answered("q1", "Norway"),
+        failing("q3"),
+        answered("q2", "Sweden"),
+        failing("q4", "LMTimeoutError"),
+        answered("q3", "Norway"),
+    ]
+
+
+def test_three_treatments_by_hand(tmp_path: Path) -> None:
+    found = run(tmp_path / "run", five()).summary["treatments"]
+    em = {name: (row["n"], row["failed"], row["scores"]["em"]) for name, row in found.items()}
+    assert em == {
+        "scored 0": (4, 2, 0.25),  # q1 of q1 to q4
+        "left out": (2, 0, 0.5),  # q1 of q1 and q2
+        "retried": (4, 1, 0.5),  # q1 and q3 of q1 to q4
+    }
+
+
+def test_retried_is_the_headline(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", five()).summary
+    assert summary["treatments"]["retried"]["scores"] == summary["scores"]
+    assert summary["errors"] == {"provider/LMTimeoutError": 1}
+    assert summary["failures"] == {"provider": 1}
+
+
+def test_billed_holds_the_calls_of_tries_that_were_repeated(tmp_path: Path) -> None:
+    whole = run(tmp_path / "a", five()).summary
+    last = run(tmp_path / "b", five()[2:] + five()[:1]).summary
+    assert whole["as_if"] == last["as_if"]
+    assert whole["billed"]["calls"] == last["billed"]["calls"] + 2
+
+
+def test_nothing_more_is_shown_where_none_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Sweden")])
+    assert "treatments" not in made.summary
+    print_runs([made])
+    print_comparison(compare(made, made))
+    assert "scored 0" not in capsys.readouterr().out
+
+
+def test_tables_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs([run(tmp_path / "run", five())])
+    out = capsys.readouterr().out
+    assert "2 questions failed at first, 1 fail now" in out
+    assert "| scored 0              | 4 |      2 | 0.250 |" in out
+    assert "| provider  | LMTimeoutError | 1 | q4: no reply |" in out
+
+
+def test_question_that_failed_and_was_answered_later_is_still_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_runs([run(tmp_path / "run", [failing("q1"), answered("q1", "Norway")])])
+    out = capsys.readouterr().out
+    assert "1 questions failed at first, 0 fail now" in out
+    assert "asked again on the next run" not in out
+
+
+def test_comparison_leaves_out_what_failed_in_either_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = run(tmp_path / "a", five())
+    b = run(tmp_path / "b", [answered("q1", "Norway"), failing("q2"), *five()[2:]])
+    print_comparison(compare(a, b))
+    rows = [
+        line.split("|")[2:7] for line in capsys.readouterr().out.splitlines() if "| em " in line
+    ]
+    cells = {name.strip(): tuple(map(str.strip, rest)) for name, *rest in rows}
+    assert cells["scored 0"] == ("4", "0.250", "0.500", "+0.250")
+    assert cells["left out"] == ("1", "1.000", "1.000", "+0.000")
+    assert cells["retried"] == ("4", "0.500", "0.500", "+0.000")
+
+
+def test_escape_sequences_of_a_message_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = failing("q\x1b[2Jx", "Lm\x1b[31mError")
+    bad["failure"]["message"] = "\x1b]0;title\x07 [bold]"
+    print_runs([run(tmp_path / "run", [bad])])
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[bold]" in out
+
+
+def test_summary_does_not_depend_on_where_the_lines_stand(tmp_path: Path) -> None:
+    one = run(tmp_path / "a", five())
+    path = make_run(tmp_path / "b", [], **FULL_CARD) / RECORDS
+    path.write_bytes(b"".join(map(encode, [five()[1], five()[3], *five()[::2]])))
+    assert reopen(tmp_path / "b").summary == one.summary
