@@ -112,8 +112,10 @@ class Plan:
         }
 
 
-def plan(config: RunConfig, how: CompileConfig) -> Plan:
+def plan(config: RunConfig, how: CompileConfig, *, like: Bench | None = None) -> Plan:
     """Check everything and put it together; asks no LM.
+
+    Data and retriever are shared with `like` where that is of the same ones.
 
     Raises:
         RagbenchError: something the user can mend.
@@ -125,7 +127,7 @@ def plan(config: RunConfig, how: CompileConfig) -> Plan:
     optimizer = OPTIMIZERS.get(how.optimizer)(how.preset, **how.opt_set)
     # The run's own fields for choosing questions are of no use here, so they must not count.
     config = config.model_copy(update={"split": "train", "limit": how.train_limit, "out": None})
-    bench = build(config)
+    bench = build(config, like=like)
     val = _validation(bench.dataset, how.val_limit)
     train = bench.examples
     data = data_card(bench.dataset.name, bench.dataset.digest, train, val)
@@ -154,13 +156,17 @@ def estimate(made: Plan, *, seconds_per_call: float | None = None) -> list[str]:
     )
 
 
-def compile_program(config: RunConfig, how: CompileConfig, *, say: Say = print) -> Path:
+def compile_program(
+    config: RunConfig, how: CompileConfig, *, say: Say = print, like: Bench | None = None
+) -> Path:
     """Compile, or continue a compile that was cut off, and return the artefact's folder.
+
+    Data and retriever are shared with `like` where that is of the same ones.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    made = plan(config, how)
+    made = plan(config, how, like=like)
     folder = RunDir(made.folder)
     with folder.locked():
         if _claim(made):

@@ -11,7 +11,7 @@ from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import Loaded, Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
 from ragbench.experiments.runner import OnRecord, OnStart, run
-from ragbench.experiments.setup import build
+from ragbench.experiments.setup import Bench, build
 from ragbench.experiments.summary import summarize
 from ragbench.programs.base import RAGProgram
 from ragbench.programs.form import repair_form
@@ -31,21 +31,35 @@ class Evaluation:
 
 
 def evaluate(
-    config: RunConfig, *, on_start: OnStart | None = None, on_record: OnRecord | None = None
+    config: RunConfig,
+    *,
+    like: Bench | None = None,
+    on_start: OnStart | None = None,
+    on_record: OnRecord | None = None,
 ) -> Evaluation:
     """Run `config`, or continue it, and write its summary.
+
+    Data and retriever are shared with `like` where that is of the same ones.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    bench = build(config)
+    result = run(ready(config, like=like), on_start=on_start, on_record=on_record)
+    return _finish(result.folder, result.loaded)
+
+
+def ready(config: RunConfig, *, like: Bench | None = None) -> Bench:
+    """What `config` runs on, with its compiled state and controls in place; asks no LM.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    bench = build(config, like=like)
     if config.compiled is not None:
         sidecar = load_artefact(config.compiled, bench.program)
         assert_held_out(sidecar, bench.examples, dataset=bench.dataset.name)
         bench = replace(bench, compiled=sidecar.program_sha256)
-    bench = replace(bench, program=_controlled(bench.program, config))
-    result = run(bench, on_start=on_start, on_record=on_record)
-    return _finish(result.folder, result.loaded)
+    return replace(bench, program=_controlled(bench.program, config))
 
 
 def _controlled(program: RAGProgram, config: RunConfig) -> RAGProgram:

@@ -124,7 +124,7 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
     configure_cache()
     lm = lm_of(config, config.lm, api_base=config.api_base, price=config.price)
     roles = {role: lm_of(config, spec) for role, spec in config.lm_for.items()}
-    if same and _retrieval(same.config) == _retrieval(config):
+    if same and same_retrieval(same.config, config):
         retriever = same.retriever
     else:
         retriever = make_retriever(
@@ -144,8 +144,10 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
     )
 
 
-def _retrieval(config: RunConfig) -> tuple[str, dict[str, object]]:
-    return config.retriever, config.retriever_set
+def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
+    """Whether both search the same passages in the same way."""
+    same = (a.retriever, a.retriever_set) == (b.retriever, b.retriever_set)
+    return same and a.data_spec() == b.data_spec()
 
 
 def lm_of(
