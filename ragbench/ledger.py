@@ -38,7 +38,8 @@ class Call:
 
     `latency_s` is the time of the call that reached the server, retries and waits included; a
     cached call carries that of the call that filled the cache. `cost_usd` is None where no price
-    is known. `error` is the class of error of a call that failed, whose tokens are then 0.
+    is known. `error` is the class of error of a call that failed, whose tokens are then 0. A call
+    of a `batch` costs half, and has no latency of its own.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Call:
     cached: bool = False
     fallback: bool = False
     error: str | None = None
+    batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Ledger:
 
     calls: list[Call] = field(default_factory=list)
     path: Path = field(default_factory=Path)
+    #: Whether a limit of the command refused a call; not kept.
+    refused: bool = False
 
     @property
     def as_if(self) -> Totals:

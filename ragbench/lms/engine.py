@@ -8,9 +8,10 @@ cache keeps, so that an answer from the cache still knows its tokens, price, lat
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -24,11 +25,14 @@ from dspy.utils.exceptions import LMConfigurationError
 
 from ragbench.errors import RagbenchError
 from ragbench.lms.counting import count, file
-from ragbench.lms.governor import Attempt, Governor
-from ragbench.lms.prices import Pricing, UnknownPrice
+from ragbench.lms.governor import Attempt, CallRefusedError, Governor
+from ragbench.lms.limits import Amount, Slip, reserved
+from ragbench.lms.prices import Pricing, UnknownPrice, priced
 from ragbench.lms.wire import Wire
 
 METER_KEY = "ragbench"
+#: Tokens reserved for a reply that has no limit, as those of reasoning models.
+UNBOUNDED_REPLY = 16_000
 _TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
 
 
@@ -85,7 +89,10 @@ class Retries:
 
 
 class MeteredEngine:
-    """A DSPy engine over a `Wire`: every call is governed, tried again, priced and filed."""
+    """A DSPy engine over a `Wire`: every call is governed, tried again, priced and filed.
+
+    The limits of `ragbench.lms.limits` are kept here, after the governors had their say.
+    """
 
     def __init__(
         self,
@@ -118,10 +125,16 @@ class MeteredEngine:
         self._prepare()
         start = time.perf_counter()
         number = 0
+        tried: Attempt | None = None
         while True:
             number += 1
-            tried = Attempt(self.identity, request, number)
-            self._try(tried)
+            before, tried = tried, Attempt(self.identity, request, number)
+            try:
+                self._try(tried)
+            except CallRefusedError:
+                if before is not None:  # what was sent until now is filed all the same
+                    self._file_failure(before, time.perf_counter() - start)
+                raise
             if tried.response is not None:
                 return self._metered(tried, time.perf_counter() - start)
             assert tried.error is not None
@@ -147,16 +160,31 @@ class MeteredEngine:
             for governor in self.governors:
                 governor.before_call(tried)
                 passed.append(governor)
-            start = time.perf_counter()
-            try:
-                tried.response = _with_usage(self.wire.complete(tried.request), tried.request)
-                tried.cost_usd = self.pricing.cost(tried.request, tried.response)
-            except Exception as error:  # filed, and raised again by `complete`
-                tried.error = error
-            tried.latency_s = time.perf_counter() - start
+            with reserved(self._most(tried.request)) as slip:
+                self._send(tried, slip)
         finally:
             for governor in passed:
                 governor.after_call(tried)
+
+    def _send(self, tried: Attempt, slip: Slip) -> None:
+        start = time.perf_counter()
+        try:
+            tried.response = _with_usage(self.wire.complete(tried.request), tried.request)
+            tried.cost_usd = self.pricing.cost(tried.request, tried.response)
+        except Exception as error:  # filed, and raised again by `complete`
+            tried.error = error
+        tried.latency_s = time.perf_counter() - start
+        if tried.response is not None:
+            usage = usage_dict(tried.response, self.wire.provider)
+            tokens = usage["prompt_tokens"] + usage["completion_tokens"]
+            slip.take(tokens=tokens, cost=tried.cost_usd)
+
+    def _most(self, request: Request) -> Amount:
+        """What one attempt may take at the most, as far as its prompt can be estimated."""
+        prompt = prompt_tokens(request)
+        reply = request.config.max_tokens or UNBOUNDED_REPLY
+        cost = priced(self.pricing, request, prompt, reply)
+        return Amount(1, prompt + reply, math.inf if cost is None else cost)
 
     def _metered(self, tried: Attempt, latency_s: float) -> Response:
         assert tried.response is not None
@@ -209,13 +237,19 @@ class AsyncMeteredEngine:
         return self
 
 
+def prompt_tokens(request: Request) -> int:
+    """Tokens of what `request` sends, estimated as a quarter of its characters."""
+    tools = "".join(map(str, request.tools))
+    texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
+    return -(-(len(tools) + sum(map(len, texts))) // 4)
+
+
 def _with_usage(response: Response, request: Request) -> Response:
     """`response` with token counts: an estimate (4 characters a token) where it has none."""
     usage = response.usage
     if usage.input_tokens is not None and usage.output_tokens is not None:
         return response
-    texts: Sequence[str | None] = [str(request.system or ""), *(m.text for m in request.messages)]
-    sent = usage.input_tokens or -(-sum(len(t or "") for t in texts) // 4)
+    sent = usage.input_tokens or prompt_tokens(request)
     got = usage.output_tokens or -(-len(response.text or "") // 4)
     count("tokens_estimated")
     return replace(response, usage=Usage(sent, got, sent + got))

@@ -80,6 +80,18 @@ class UnknownPrice:
         return None
 
 
+def priced(
+    pricing: Pricing, request: Any, prompt_tokens: int, completion_tokens: int
+) -> float | None:
+    """US dollars for a call of so many tokens, or None where no price is known."""
+    from dspy.lm15 import Message, Response, TextPart, Usage
+
+    usage = Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
+    message = Message.assistant([TextPart(" ")])
+    response = Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
+    return pricing.cost(request, response) if pricing.known else None
+
+
 def parse_price(text: str) -> FixedPrice:
     """The price written as `in=0.15,out=0.60`, US dollars per million tokens.
 

@@ -1,0 +1,242 @@
+"""Limits on what a command spends, kept over every call of the process.
+
+    with spending(Limits(cost=1.0)) as spent:
+        ...  # whatever asks a model, in whatever thread
+
+Before a call is sent, what it may take at the most (its prompt, estimated, and its reply's limit)
+is reserved beside what was spent and what other calls under way may still take. A call that would
+fit if those under way turned out cheaper waits for them; one that would not fit is refused, and
+after the first refusal every call is. What a call really took replaces its reservation. So the
+limit is passed by no more than what the estimates of the prompts under way were short of.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+
+from ragbench.errors import ConfigError
+from ragbench.ledger import LM_KINDS, Call, current_ledger
+from ragbench.lms.governor import CallRefusedError
+
+
+class LimitReachedError(CallRefusedError):
+    """A limit of the command refused the call; nothing was sent."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a command may spend; None for no limit.
+
+    `cost` is in US dollars, `tokens` counts those of prompts and replies, `calls` requests sent,
+    so a retry is one; `minutes` are of this process.
+    """
+
+    cost: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    minutes: float | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) is not None for f in fields(self))
+
+    def option(self, name: str) -> str:
+        """The limit called `name` as it is given on the command line."""
+        return f"--max-{name} {getattr(self, name):g}"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What one or more requests took, or may take at the most; infinite cost: not known."""
+
+    calls: int = 1
+    tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
+
+
+_NOTHING = Amount(calls=0)
+_ROUNDING = 1e-9  # of sums of dollars
+
+#: Guards all that is spent; told of whenever a call ends.
+_turn = threading.Condition()
+_active: tuple[Spent, ...] = ()
+
+
+@dataclass
+class Spent:
+    """What was spent under `limits`, and which of them ended it; see `spending`."""
+
+    limits: Limits
+    clock: Callable[[], float] = time.monotonic
+    total: Amount = _NOTHING
+    #: The limit that was reached, as given on the command line; blank while none is.
+    stopped_by: str = ""
+    _under_way: list[Slip] = field(default_factory=list, repr=False)
+    _start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._start = self.clock()
+
+    def count(self, calls: Iterable[Call]) -> None:
+        """Count what earlier processes spent: the `calls` that were sent to a server."""
+        with _turn:
+            for call in filter(was_sent, calls):
+                tokens = call.prompt_tokens + call.completion_tokens
+                cost = math.inf if call.cost_usd is None and call.error is None else call.cost_usd
+                self.total += Amount(call.attempts, tokens, cost or 0.0)
+
+    def words(self) -> str:
+        """What was spent, in words."""
+        cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
+        return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
+
+    def exhausted(self) -> bool:
+        """Whether nothing more may be begun."""
+        with _turn:
+            self._look(Amount(), least=True)
+            return bool(self.stopped_by)
+
+    def _look(self, asked: Amount, *, least: bool = False) -> None:
+        """Note the limit that `asked` would pass if the calls under way came to nothing.
+
+        `least`: only if nothing at all is left of it.
+        """
+        if self.stopped_by:
+            return
+        if self.limits.minutes is not None and self.seconds_left() <= 0:
+            self.stopped_by = self.limits.option("minutes")
+        for name, limit, spent, more in self._rows(asked):
+            if spent >= limit if least else spent + more > limit + _ROUNDING:
+                self.stopped_by = self.stopped_by or self.limits.option(name)
+
+    def _has_room(self, asked: Amount) -> bool:
+        rows = self._rows(asked + self._reserved())
+        return all(spent + more <= limit + _ROUNDING for _, limit, spent, more in rows)
+
+    def _reserved(self) -> Amount:
+        return sum((slip.reserved for slip in self._under_way), _NOTHING)
+
+    def _rows(self, more: Amount) -> Iterator[tuple[str, float, float, float]]:
+        for name in ("cost", "tokens", "calls"):
+            limit = getattr(self.limits, name)
+            if limit is not None:
+                yield name, limit, getattr(self.total, name), getattr(more, name)
+
+    def seconds_left(self) -> float:
+        """Seconds until the time is over; infinite without such a limit."""
+        if self.limits.minutes is None:
+            return float("inf")
+        return self._start + 60 * self.limits.minutes - self.clock()
+
+    def _calls_left(self) -> float:
+        if self.limits.calls is None:
+            return float("inf")
+        return self.limits.calls - self.total.calls - self._reserved().calls
+
+
+@dataclass(eq=False)
+class Slip:
+    """The reservation of one call: `retries` are those that its client may make by itself."""
+
+    reserved: Amount
+    retries: int = 0
+    taken: Amount = Amount()
+
+    def take(self, *, tokens: int, cost: float | None, calls: int = 1) -> None:
+        """Say what the call took; a cost that is not known counts as what was reserved."""
+        self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
+
+
+@contextmanager
+def spending(limits: Limits) -> Iterator[Spent]:
+    """Keep `limits` over all calls of the process that are made inside the block."""
+    global _active
+    spent = Spent(limits)
+    with _turn:
+        _active = (*_active, spent)
+    try:
+        yield spent
+    finally:
+        with _turn:
+            _active = tuple(one for one in _active if one is not spent)
+
+
+def stopped_by() -> str:
+    """The limit that lets nothing more be begun, as given on the command line; blank for none."""
+    return next((spent.stopped_by for spent in _active if spent.exhausted()), "")
+
+
+@contextmanager
+def reserved(asked: Amount, *, retries: int = 0) -> Iterator[Slip]:
+    """Hold `asked` while a call is made inside the block, which says what the call took.
+
+    `retries` are further requests that the call's client may make by itself; the slip says how
+    many of them the limits leave. A call that fails took one request and no tokens.
+
+    Raises:
+        LimitReachedError: the call would pass a limit.
+    """
+    active = _active
+    slip = _wait(active, asked, retries)
+    try:
+        yield slip
+    finally:
+        with _turn:
+            for spent in active:
+                spent._under_way.remove(slip)
+                spent.total += slip.taken
+            _turn.notify_all()
+
+
+def _wait(active: tuple[Spent, ...], asked: Amount, retries: int) -> Slip:
+    with _turn:
+        while True:
+            for spent in active:
+                spent._look(asked)
+                if spent.stopped_by:
+                    _refuse(spent, asked)
+            if all(spent._has_room(asked) for spent in active):
+                more = min([retries, *(spent._calls_left() - 1 for spent in active)])
+                slip = Slip(asked + Amount(calls=int(more)), int(more))
+                for spent in active:
+                    spent._under_way.append(slip)
+                return slip
+            _turn.wait(min([1.0, *(max(spent.seconds_left(), 0.0) for spent in active)]))
+
+
+def _refuse(spent: Spent, asked: Amount) -> None:
+    _turn.notify_all()  # whoever waits is refused too
+    ledger = current_ledger()
+    if ledger is not None:
+        ledger.refused = True
+    raise LimitReachedError(
+        f"{spent.stopped_by} is reached: {spent.words()} were spent, "
+        f"and this call may take {asked.tokens:,} tokens"
+    )
+
+
+def check_price(model: str, *, known: bool, cure: str = "") -> None:
+    """Do nothing unless a limit on cost is to be kept over a model without a price.
+
+    Raises:
+        ConfigError: it is.
+    """
+    limits = [spent.limits for spent in _active if spent.limits.cost is not None]
+    if limits and not known:
+        raise ConfigError(
+            f"no price is known for {model}, so {limits[0].option('cost')} cannot be kept; give "
+            f"{cure}--max-tokens or --max-calls instead"
+        )
+
+
+def was_sent(call: Call) -> bool:
+    """Whether a server was asked: not a cache, and no work done by this process itself."""
+    own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
+    return not call.cached and not own_work
