@@ -94,7 +94,7 @@ lm_setting_options = _stack(
         click.option("--api-base", help="URL of an OpenAI-compatible server."),
         click.option("--price", help="in=USD,out=USD per million tokens, where unknown."),
         click.option("--temperature", type=float, help="[default: 0]"),
-        click.option("--max-tokens", type=int, help="Tokens of one reply. [default: 512]"),
+        click.option("--reply-tokens", type=int, help="Tokens of one reply. [default: 512]"),
         click.option(
             "--timeout", type=float, help="Seconds without a byte. [default: 120, local 600]"
         ),

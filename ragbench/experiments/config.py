@@ -50,7 +50,9 @@ class RunConfig(Knobs):
     api_base: str | None = Field(None, description="URL of an OpenAI-compatible server")
     price: str | None = Field(None, description="in=USD,out=USD per million tokens")
     temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature")
-    max_tokens: int = Field(512, ge=1, le=1_000_000, description="tokens of one reply at the most")
+    reply_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="tokens of one reply at the most"
+    )
     timeout: float | None = Field(
         None, gt=0, description="seconds without a byte from the server; default: 120, local 600"
     )

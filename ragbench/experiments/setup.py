@@ -161,7 +161,7 @@ def lm_of(
         spec,
         api_base=api_base,
         temperature=config.temperature,
-        max_tokens=config.max_tokens,
+        max_tokens=config.reply_tokens,
         cache=config.cache,
         seed=config.seed,
         timeout=config.timeout,

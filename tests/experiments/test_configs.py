@@ -49,7 +49,7 @@ def test_base_is_the_specification() -> None:
         "limit": 500,
         "lm": "openai/gpt-4o-mini",
         "temperature": 0.0,
-        "max_tokens": 1024,
+        "reply_tokens": 1024,
         "retriever": "hybrid",
         "k": 5,
         "workers": 5,
@@ -85,7 +85,7 @@ def test_data_of_ones_own_take_the_place_of_the_hub() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "near"), [("retreiver: bm25", "retriever"), ("max_token: 5", "max_tokens")]
+    ("line", "near"), [("retreiver: bm25", "retriever"), ("reply_token: 5", "reply_tokens")]
 )
 def test_misspelt_key_is_refused_with_the_near_name(tmp_path: Path, line: str, near: str) -> None:
     (tmp_path / "mine.yaml").write_text(f"inherits: ircot\n{line}\n")
