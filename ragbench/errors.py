@@ -13,12 +13,14 @@ that question's record as a `Failure`, and the run goes on.
     ├── ModelError                model bytes that cannot be had or do not match their hash
     ├── LMSetupError              a missing key, an unreachable server, a malformed LM spec
     ├── RunError                  a run folder of another config, locked, or unreadable
-    └── CompareError              two runs that cannot be compared
+    ├── CompareError              two runs that cannot be compared
+    └── StoppedError              a limit of spending ended the command; exit code 3
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 
 class RagbenchError(Exception):
@@ -64,6 +66,19 @@ class RunError(RagbenchError):
 
 class CompareError(RagbenchError):
     """Two runs that cannot be compared, such as runs over different questions."""
+
+
+class StoppedError(RagbenchError):
+    """A limit of spending ended the command; what is finished is kept, more of it continues.
+
+    `partial` are the runs (`Evaluation`) that there are to show.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, partial: Sequence[Any] = ()) -> None:
+        super().__init__(f"stopped by {message}; the same command with a larger limit continues")
+        self.partial = tuple(partial)
 
 
 @contextmanager

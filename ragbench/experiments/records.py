@@ -29,6 +29,8 @@ Record = dict[str, Any]
 Alignment = Mapping[str, Sequence[tuple[str, int]]]
 
 RECORDS = "records.jsonl"
+#: Class of error of a question that a limit of the command's spending cut off.
+CUT_OFF = "LimitReachedError"
 
 _EXAMPLE_FIELDS = frozenset(
     {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
@@ -140,13 +142,23 @@ def decode(line: bytes) -> Record:
     return record
 
 
+def was_cut_off(record: Mapping[str, Any]) -> bool:
+    """Whether a limit of the command's spending kept the question from its end."""
+    return record["failure"] is not None and record["failure"]["error"] == CUT_OFF
+
+
 @dataclass
 class Loaded:
-    """The records of a file, the last of each question, in the order first asked."""
+    """The records of a file, the last of each question, in the order first asked.
+
+    A question that a limit cut off has none of them: it counts as not asked.
+    """
 
     records: dict[str, Record] = field(default_factory=dict)
     corrupt: list[int] = field(default_factory=list)  # line numbers, from 1
     earlier: list[Record] = field(default_factory=list)  # those that a later one replaced
+    #: Of questions that a limit cut off. They are not answered, but what they took was billed.
+    cut_off: list[Record] = field(default_factory=list)
 
     @property
     def finished(self) -> set[str]:
@@ -164,6 +176,9 @@ def read_records(folder: Path) -> Loaded:
     rows, loaded.corrupt = read_lines(folder / RECORDS)
     for row in rows:
         qid = str(row["qid"])
+        if was_cut_off(row):
+            loaded.cut_off.append(row)
+            continue
         if qid in loaded.records:
             loaded.earlier.append(loaded.records[qid])
         loaded.records[qid] = row

@@ -19,12 +19,21 @@ import dspy.evaluate.evaluate as dspy_evaluate
 from dspy.utils.parallelizer import ParallelExecutor
 
 from ragbench.errors import RunError
-from ragbench.experiments.failures import classify
-from ragbench.experiments.records import Loaded, Record, RecordWriter, make_record, read_records
+from ragbench.experiments.failures import Failure, classify
+from ragbench.experiments.records import (
+    CUT_OFF,
+    Loaded,
+    Record,
+    RecordWriter,
+    make_record,
+    read_records,
+    was_cut_off,
+)
 from ragbench.experiments.rundir import RunDir
 from ragbench.experiments.setup import Bench
 from ragbench.experiments.summary import score_record
 from ragbench.ledger import Ledger, open_ledger
+from ragbench.lms.limits import LimitReachedError, stopped_by
 from ragbench.programs.base import done_so_far
 from ragbench.retrievers.store import IndexStore
 
@@ -40,6 +49,7 @@ class RunResult:
 
     folder: RunDir
     loaded: Loaded
+    stopped_by: str = ""  # the limit of spending that ended it, where one did
 
 
 def run(
@@ -60,24 +70,32 @@ def run(
             bench.check_lms()
         if on_start:
             on_start(bench.title, len(todo), len(bench.examples) - len(todo))
+        stopped = ""
         with RecordWriter(folder.path) as writer, bench.active():
             if todo:
-                folder.note_preparation(bench, _prepare(bench))
-            _evaluate(bench, todo, writer, on_record)
+                stopped = _prepare(bench, folder)
+            if todo and not stopped:
+                stopped = _evaluate(bench, todo, writer, on_record)
         loaded = read_records(folder.path)
         loaded.corrupt = before.corrupt
-        return RunResult(folder, loaded)
+        return RunResult(folder, loaded, stopped)
 
 
-def _prepare(bench: Bench) -> Ledger:
+def _prepare(bench: Bench, folder: RunDir) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
-    Gives the calls that this took, which are no question's.
+    The calls that this took are no question's and are noted in the folder. Gives the limit of
+    spending that kept it from its end, if one did.
     """
     with open_ledger() as ledger:
-        bench.retriever.build(IndexStore())
-        bench.program.prepare()
-    return ledger
+        try:
+            bench.retriever.build(IndexStore())
+            bench.program.prepare()
+        except LimitReachedError:
+            return stopped_by()
+        finally:
+            folder.note_preparation(bench, ledger)
+    return ""
 
 
 def _evaluate(
@@ -85,9 +103,8 @@ def _evaluate(
     todo: Sequence[dspy.Example],
     writer: RecordWriter,
     on_record: OnRecord | None,
-) -> None:
-    if not todo:
-        return
+) -> str:
+    """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
     asker = _Asker(bench.program, {e.qid: e for e in todo}, writer, on_record, len(todo))
     devset = [
         dspy.Example(qid=e.qid, question=e.question).with_inputs("qid", "question") for e in todo
@@ -103,6 +120,7 @@ def _evaluate(
         evaluate(asker)
     if asker.broken is not None:
         raise asker.broken
+    return asker.stopped_by
 
 
 class _Asker(dspy.Module):
@@ -123,18 +141,26 @@ class _Asker(dspy.Module):
         self._ask, self._examples, self._writer = program, examples, writer
         self._on_record, self._n, self._done = on_record, n, 0
         self.broken: RunError | None = None
+        self.stopped_by = ""
 
     def forward(self, qid: str, question: str) -> dspy.Prediction:
         if self.broken is not None:  # the disk is full: ask nothing that cannot be kept
             return dspy.Prediction(score=0.0)
+        if limit := stopped_by():
+            self.stopped_by = limit
+            return dspy.Prediction(score=0.0)
         record = ask(self._ask, self._examples[qid])
+        if was_cut_off(record):
+            self.stopped_by = stopped_by()
+            if not record["ledger"]["calls"]:  # nothing was spent, so there is nothing to keep
+                return dspy.Prediction(score=0.0)
         try:
             self._writer.write(record)
         except RunError as error:
             self.broken = error
             return dspy.Prediction(score=0.0)
         self._done += 1
-        if self._on_record:
+        if self._on_record and not was_cut_off(record):
             self._on_record(record, self._done, self._n)
         return dspy.Prediction(score=record["scores"].get("f1") or 0.0)
 
@@ -150,6 +176,8 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
             failure = classify(error)
             prediction = done_so_far(error)
         latency = time.perf_counter() - start
+    if ledger.refused:  # also where the program went on without the call that was refused
+        failure = Failure("limit", CUT_OFF, f"{stopped_by()} was reached")
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)
     record = make_record(
         example,

@@ -22,19 +22,26 @@ def score_record(record: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: get_metric(name).score(record) for name in HEADLINE}
 
 
-def summarize(records: Iterable[Record], earlier: Iterable[Record] = ()) -> dict[str, Any]:
+def summarize(
+    records: Iterable[Record],
+    earlier: Iterable[Record] = (),
+    cut_off: Iterable[Record] = (),
+) -> dict[str, Any]:
     """The summary of a run, JSON-ready; `earlier` are records that later ones replaced.
 
     Scores are means over all records, failures as the worst; `treatments` are there only where a
     question failed. Tokens, cost and calls come in two sets: `billed` (what this run sent to a
-    server, for earlier records too) and `as_if` (as if nothing had been cached or failed). Latency is in seconds per question, with what the cache saved added back; `cost_usd` None means
-    a price is unknown.
+    server, for earlier records and those cut off too) and `as_if` (as if nothing had been cached or
+    failed). Latency is in seconds per question, with what the cache saved added back; `cost_usd`
+    None means a price is unknown.
     """
     records = sorted(records, key=lambda r: str(r["qid"]))
     ledgers = [Ledger.from_dict(record["ledger"]) for record in records]
     calls = [call for ledger in ledgers for call in ledger.calls]
     earlier = list(earlier)
-    replaced = [call for r in earlier for call in Ledger.from_dict(r["ledger"]).calls]
+    replaced = [
+        call for r in (*earlier, *cut_off) for call in Ledger.from_dict(r["ledger"]).calls
+    ]
     return {
         "n": len(records),
         "scores": _scores(records),
