@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ragbench import __version__
+from ragbench.logs import to_terminal
 
 #: command -> (module, attribute, one line of help)
 COMMANDS = {
@@ -35,6 +36,7 @@ COMMANDS = {
     "search": ("search", "search_command", "Look at what a retriever finds for a query."),
     "show": ("listing", "show_command", "Show one program, retriever, metric, protocol or config."),
     "summarize": ("summarize", "summarize_command", "Rebuild a run's summary from its records."),
+    "sweep": ("sweep", "sweep_command", "Run a matrix of cells from a file, and compare them."),
     "transfer": (
         "programs",
         "transfer_command",
@@ -91,6 +93,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
     # Without this, the first priced call asks the network for a price list.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+    to_terminal()
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

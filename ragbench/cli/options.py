@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ragbench.logs import LEVELS, set_level
+
 if TYPE_CHECKING:
     from ragbench.experiments.compile import CompileConfig
     from ragbench.experiments.config import RunConfig
@@ -120,8 +122,19 @@ retriever_options = _stack(
     ]
 )  # fmt: skip
 
+def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    set_level(value)
+
+
+#: Sets the level by itself: no command needs to pass it on.
+log_option = click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", expose_value=False,
+    callback=_set_level, help="What goes to log.jsonl in the run folder.",
+)  # fmt: skip
+
 run_options = _stack(
     [
+        log_option,
         click.option("--workers", type=int, help="Questions answered at once. [default: 4]"),
         click.option("--seed", type=int, help="Seeds everything. [default: 42]"),
         click.option(

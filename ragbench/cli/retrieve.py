@@ -38,11 +38,12 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     from ragbench.cli.index import index_progress
     from ragbench.data import load_dataset
     from ragbench.experiments.retrieval import gold_of, measure, save
-    from ragbench.experiments.setup import choose, quiet
+    from ragbench.experiments.setup import choose
+    from ragbench.logs import quiet_libraries
     from ragbench.retrievers.factory import parse_spec, split_specs
     from ragbench.retrievers.store import IndexStore
 
-    quiet()
+    quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
     whole = options["split"] == "all"
     config = to_config(**{**options, "split": None if whole else options["split"]})

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragbench.cli.options import log_option
+
 if TYPE_CHECKING:
     from ragbench.experiments.passes import Asking
 
@@ -35,6 +37,7 @@ RULES = ("ragbench", "arag", "linearrag")
 @click.option("--max-tokens", type=click.IntRange(min=16), default=1024, help="Of one reply.")
 @click.option("--workers", type=click.IntRange(1, 1024), default=4, help="Calls at once.")
 @click.option("--cache/--no-cache", default=True, help="Reuse replies.")
+@log_option
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Score each RUN from its records; the model that answered is not asked again.
 
@@ -68,11 +71,11 @@ def _asking(options: dict[str, Any], spec: str | None, what: str) -> Asking | No
     if spec is None:
         return None
     from ragbench.experiments.passes import Asking
-    from ragbench.experiments.setup import quiet
     from ragbench.lms.cache import configure_cache
     from ragbench.lms.factory import make_lm
+    from ragbench.logs import quiet_libraries
 
-    quiet()
+    quiet_libraries()
     configure_cache()
     lm = make_lm(
         spec,

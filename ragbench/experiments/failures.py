@@ -13,9 +13,6 @@ The class of the error decides where it says enough, else the innermost `crossin
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -24,6 +21,9 @@ from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ragbench.errors import DataError
 from ragbench.lms.governor import CallRefusedError
+from ragbench.redact import redact
+
+__all__ = ["BOUNDARIES", "Boundary", "Failure", "classify", "redact"]
 
 Boundary = Literal["limit", "provider", "parse", "retriever", "tool", "program"]
 BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
@@ -35,9 +35,6 @@ _BY_CLASS: tuple[tuple[type[BaseException], Boundary], ...] = (
     (AdapterParseError, "parse"),
     (CodeInterpreterError, "tool"),
     (DataError, "retriever"),
-)
-_KEY_LIKE = re.compile(
-    r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
 )
 _LONGEST = 2000
 
@@ -74,21 +71,3 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:  # a third party's __str__ may itself be what is broken
         return "no message"
-
-
-def redact(text: str) -> str:
-    """`text` without the value of any key in the environment and without key-like strings."""
-    for name, value in _secrets():
-        text = text.replace(value, f"[{name}]")
-    return _KEY_LIKE.sub("[key]", text)
-
-
-def _secrets() -> Iterator[tuple[str, str]]:
-    # The longest first: one key may be the beginning of another.
-    named = ((name, value) for name, value in os.environ.items() if _is_secret(name))
-    yield from sorted(named, key=lambda pair: (-len(pair[1]), pair[0]))
-
-
-def _is_secret(name: str) -> bool:
-    ends = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-    return name.upper().endswith(ends) and len(os.environ.get(name, "")) >= 8

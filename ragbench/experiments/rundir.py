@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 import ragbench
 from ragbench.errors import RunError
 from ragbench.ledger import Ledger
+from ragbench.logs import LOG, log_to
 
 if TYPE_CHECKING:
     from ragbench.experiments.setup import Bench
@@ -36,6 +37,8 @@ class RunDir:
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process, making it if need be; the lock dies with the process.
 
+        What is logged meanwhile goes to `log.jsonl` in the folder.
+
         Raises:
             RunError: another process holds it, or it cannot be made.
         """
@@ -50,7 +53,8 @@ class RunDir:
         except OSError as error:
             raise RunError(f"cannot use the run folder {self.path}: {error.strerror}") from None
         try:
-            yield
+            with log_to(self.path / LOG):
+                yield
         finally:
             lock.release()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.cache import configure_cache
 from ragbench.lms.factory import make_lm
 from ragbench.lms.lm import RagbenchLM
+from ragbench.logs import QIDS_KEY, quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.base import RAGProgram, predictors_of
 from ragbench.programs.trace import ROLE_LMS_KEY
@@ -63,9 +63,14 @@ class Bench:
             warn_on_type_mismatch=False,
             max_errors=10**9,
             num_threads=self.config.workers,
-            **{ROLE_LMS_KEY: self.role_lms},
+            **{ROLE_LMS_KEY: self.role_lms, QIDS_KEY: self._qids()},
         ):
             yield
+
+    def _qids(self) -> dict[str, str]:
+        # Optimizers hand a program the text alone; the log says which question it is of.
+        rows = (example for split in self.dataset.splits.values() for example in split)
+        return {example.question: str(example.qid) for example in rows}
 
 
 def check(config: RunConfig) -> type[RAGProgram]:
@@ -116,7 +121,7 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
     Raises:
         RagbenchError: something the user can mend.
     """
-    quiet()
+    quiet_libraries()
     program = check(config)
     same = like if like and like.config.data_spec() == config.data_spec() else None
     dataset = same.dataset if same else load_dataset(config.data_spec())
@@ -167,9 +172,3 @@ def lm_of(
         timeout=config.timeout,
         price=price,
     )
-
-
-def quiet() -> None:
-    """Keep libraries from writing to the terminal: what they say is in the records."""
-    for name in ("dspy", "httpx", "openai", "anthropic", "optuna", "bm25s", "LiteLLM"):
-        logging.getLogger(name).setLevel(logging.ERROR)

@@ -29,7 +29,7 @@ def failed(record: Mapping[str, Any]) -> bool:
 
 
 def first_records(records: Mapping[str, Record], earlier: Sequence[Record]) -> dict[str, Record]:
-    """The first record of every question; `earlier` are those that later ones replaced, in order."""
+    """The first record of each question; `earlier`, oldest first, are those replaced since."""
     first: dict[str, Record] = {}
     for record in earlier:
         first.setdefault(str(record["qid"]), record)

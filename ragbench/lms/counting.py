@@ -9,8 +9,10 @@ from typing import Any
 import dspy
 
 from ragbench.ledger import CALLER_KEY, COUNTS_KEY, FALLBACK_KEY, Call, file_call
+from ragbench.logs import fields, get
 
 _lock = threading.Lock()
+_log = get(__name__)
 
 
 def count(event: str) -> None:
@@ -19,6 +21,7 @@ def count(event: str) -> None:
     if isinstance(counts, Counter):
         with _lock:
             counts[event] += 1
+    _log.info("counted", extra=fields(what=event))
 
 
 def file(model: str, **fields: Any) -> None:

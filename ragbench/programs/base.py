@@ -19,6 +19,7 @@ from pydantic import Field
 
 from ragbench.errors import UnknownNameError
 from ragbench.knobs import Knobs, resolve
+from ragbench.logs import QUESTION_KEY
 from ragbench.programs.trace import Budget, BudgetSpentError, Step, StopReason, Trace
 from ragbench.registry import Registry
 from ragbench.retrievers.base import Progress, Retriever
@@ -147,9 +148,8 @@ class RAGProgram(dspy.Module):
         budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
         trace = Trace(question, self.retriever.for_question(question), budget)
         try:
-            prediction = self.solve(trace)
-        except BudgetSpentError:
-            prediction = trace.prediction(self._forced(trace), "budget")
+            with dspy.context(**{QUESTION_KEY: question}):
+                prediction = self._solved(trace)
         except Exception as error:
             error.ragbench_trace = trace  # type: ignore[attr-defined]  # for the record
             raise
@@ -157,6 +157,12 @@ class RAGProgram(dspy.Module):
             trace.count("blank_answer")
             prediction.answer = NO_ANSWER
         return prediction
+
+    def _solved(self, trace: Trace) -> dspy.Prediction:
+        try:
+            return self.solve(trace)
+        except BudgetSpentError:
+            return trace.prediction(self._forced(trace), "budget")
 
     def _forced(self, trace: Trace) -> str:
         try:

@@ -1,0 +1,234 @@
+"""Logs: JSON lines in the folder of a run, and readable warnings on the terminal.
+
+    log = logs.get(__name__)
+    log.info("question ended", extra=logs.fields(calls=3, seconds=1.2))
+
+A line has `time`, `level`, `event`, the `qid` of the question it belongs to (if any), its fields,
+`logger`, and `traceback` where there is one. Keys are taken out of all of it. Libraries' warnings
+go to the file and never to the terminal. Everything here is the standard library's logging.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ragbench.redact import redact
+
+LOG = "log.jsonl"
+LEVELS = ("debug", "info", "warning", "error")
+#: Settings of DSPy, which its threads and `ledger.fan_out` carry: the question's id; or its text,
+#: and what ids the texts have.
+QID_KEY, QUESTION_KEY, QIDS_KEY = "rb_qid", "rb_question", "rb_qids"
+
+#: The same event is shown on the terminal this often; the file has all of them.
+SHOWN = 3
+
+_ROOT = "ragbench"
+_FIELDS = "ragbench_fields"
+_LIBRARIES = (
+    "LiteLLM", "anthropic", "bm25s", "datasets", "dspy", "filelock", "fsspec", "gepa", "httpcore",
+    "httpx", "huggingface_hub", "openai", "optuna", "py.warnings", "urllib3",
+)  # fmt: skip
+
+
+def get(name: str) -> logging.Logger:
+    """The logger called `name`, which must be below `ragbench`."""
+    return logging.getLogger(name)
+
+
+def fields(**values: Any) -> dict[str, Any]:
+    """`values` as `extra=` of a log call: each is a field of the line."""
+    return {_FIELDS: values}
+
+
+def set_level(level: str) -> None:
+    """Write lines of `level` (debug, info, warning, error) and above to log files."""
+    logging.getLogger(_ROOT).setLevel(level.upper())
+
+
+def quiet_libraries() -> None:
+    """Keep libraries from writing to the terminal; a log file still gets their warnings."""
+    for name in _LIBRARIES:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = True
+        # Without any handler, the standard library would print warnings.
+        logger.handlers[:] = [logging.NullHandler()]
+
+
+def to_terminal() -> None:
+    """Show warnings of ragbench on standard error, a line each."""
+    logger = logging.getLogger(_ROOT)
+    if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
+        logger.addHandler(_Terminal())
+
+
+@contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """Inside the block, append what is logged to `path`, how the block ended included.
+
+    A file that cannot be written costs one warning, never the run.
+    """
+    root = logging.getLogger()
+    if logging.getLogger(_ROOT).level == logging.NOTSET:
+        set_level("info")
+    handler = _File(path)
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    start = time.monotonic()
+    try:
+        yield
+    except BaseException as error:
+        how = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped by an error"
+        get(__name__).info(how, exc_info=True, extra=fields(seconds=_since(start)))
+        raise
+    else:
+        get(__name__).info("finished", extra=fields(seconds=_since(start)))
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+        if not any(isinstance(other, _File) for other in root.handlers):
+            logging.captureWarnings(False)
+
+
+def _since(start: float) -> float:
+    return round(time.monotonic() - start, 3)
+
+
+def current_qid() -> str | None:
+    """The id of the question that the calling thread works on, if any."""
+    dspy = sys.modules.get("dspy")
+    settings = getattr(dspy, "settings", None)
+    if settings is None:  # not imported, or half
+        return None
+    qid = settings.get(QID_KEY)
+    if qid is None:
+        qid = (settings.get(QIDS_KEY) or {}).get(settings.get(QUESTION_KEY))
+    return None if qid is None else str(qid)
+
+
+class _File(logging.Handler):
+    """Appends a JSON line per record; starts a new line after one that a kill cut short."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._file: Any = None
+        try:
+            self._file = path.open("ab+", buffering=0)
+            if self._file.seek(0, 2) and _last_byte(self._file) != b"\n":
+                self._file.write(b"\n")
+        except OSError as error:
+            self._give_up(error)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(as_json(record))
+        except OSError as error:
+            self._give_up(error)
+        except Exception as error:  # a value that cannot even be shown
+            self._file.write(as_json(_stand_in(record, error)))
+
+    def close(self) -> None:
+        self.acquire()
+        try:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+        finally:
+            self.release()
+        super().close()
+
+    def _give_up(self, error: OSError) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        why = error.strerror or type(error).__name__
+        get(__name__).warning("cannot write %s (%s); going on without it", self.path, why)
+
+
+def _last_byte(file: Any) -> bytes:
+    file.seek(-1, 2)
+    found: bytes = file.read(1)
+    return found
+
+
+def _stand_in(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
+    text = f"a line of {record.name} could not be written: {type(error).__name__}"
+    return logging.LogRecord(_ROOT, logging.WARNING, record.pathname, record.lineno, text, (), None)
+
+
+class _Terminal(logging.Handler):
+    """Shows a record as one line on whatever standard error is at the time."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = (record.name, str(record.msg))
+        self._seen[event] += 1
+        if self._seen[event] > SHOWN:
+            return
+        try:
+            more = " (more of these go to the log alone)" if self._seen[event] == SHOWN else ""
+            sys.stderr.write(as_text(record) + more + "\n")
+        except (OSError, ValueError):  # closed
+            pass
+
+
+def as_json(record: logging.LogRecord) -> bytes:
+    """The line of `record` in a log file, newline included; no key is in it."""
+    row: dict[str, Any] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "event": record.getMessage(),
+    }
+    qid = current_qid()
+    if qid is not None:
+        row["qid"] = qid
+    given = getattr(record, _FIELDS, {})
+    row.update({name: value for name, value in given.items() if name not in row})
+    row["logger"] = record.name
+    if record.exc_info:
+        row["traceback"] = _traceback(record)
+    text = json.dumps(_clean(row), ensure_ascii=False, default=lambda v: redact(str(v)))
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def as_text(record: logging.LogRecord) -> str:
+    """`record` for a person: level, message, fields, question; one line, no control characters."""
+    qid = current_qid()
+    given = getattr(record, _FIELDS, {})
+    shown = [f"{name} {value}" for name, value in given.items() if name != "card"]
+    shown += [f"question {qid}"] if qid is not None else []
+    text = f"{record.levelname.lower()}: {record.getMessage()}"
+    text += f" ({', '.join(shown)})" if shown else ""
+    return "".join(c if c.isprintable() else " " for c in " ".join(redact(text).split()))
+
+
+def _traceback(record: logging.LogRecord) -> str:
+    assert record.exc_info
+    return "".join(traceback.format_exception(record.exc_info[1]))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {redact(str(key)): _clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(inner) for inner in value]
+    return value
