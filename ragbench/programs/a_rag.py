@@ -24,12 +24,11 @@ LM's own window; and answers are asked for in few words, which the original does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import dspy
-from dspy.utils.exceptions import ContextWindowExceededError
 from pydantic import Field, model_validator
 
 from ragbench.errors import ConfigError
@@ -58,11 +57,6 @@ from ragbench.retrievers.granular import GranularIndex
 from ragbench.signatures.answering import AnswerFromContext
 from ragbench.signatures.reasoning import ReActStep, ToolTurn
 from ragbench.signatures.types import ToolCall
-
-Result = TypeVar("Result")
-
-#: A conversation shorter than this is not what overflows an LM's window.
-_LEAST_WINDOW = 200
 
 
 class ARAGKnobs(ProgramKnobs):
@@ -188,7 +182,6 @@ class _Conversation:
         self.knobs: ARAGKnobs = program.knobs
         self.box = ChunkTools(trace, program.index_of(trace.retriever), program.settings)
         self.history: list[ToolCall] = []
-        self.window = self.knobs.context_tokens
         self.searched_question = False
 
     def run(self) -> tuple[str, StopReason]:
@@ -196,7 +189,7 @@ class _Conversation:
         for _ in range(self.knobs.max_steps):
             if sum(map(_size, self.history)) >= self.knobs.token_budget:
                 return "", "budget"
-            turn = self._within(self._turn)
+            turn = self._turn()
             if turn.unreadable:
                 if not self.search_question():
                     return "", "parse_fallback"
@@ -214,7 +207,13 @@ class _Conversation:
         if not self.trace.searches:
             with suppress(BudgetSpentError):
                 self.search_question()
-        return self._within(self._conclude)
+        return self.trace.answer(
+            self.program.conclude,
+            last=True,
+            context=self.box.context(max_tokens=self.knobs.context_tokens),
+            question=self.trace.question,
+            **self._effort("answer"),
+        )
 
     def search_question(self) -> bool:
         """Whether a search for the question itself was still to be made, and now was."""
@@ -228,18 +227,9 @@ class _Conversation:
         return True
 
     def _turn(self) -> Turn:
-        shown = newest_fitting(self.history, self.window)
+        shown = newest_fitting(self.history, self.knobs.context_tokens)
         ask = ask_native if self.knobs.backend == "native" else ask_typed
         return ask(self.trace, self.program.act, self.program.tools, shown, self._effort("reason"))
-
-    def _conclude(self) -> str:
-        return self.trace.answer(
-            self.program.conclude,
-            last=True,
-            context=self.box.context(max_tokens=self.window),
-            question=self.trace.question,
-            **self._effort("answer"),
-        )
 
     def _effort(self, role: str) -> dict[str, Any]:
         """What asks the LM of `role` for the reasoning effort, where it reasons at all."""
@@ -266,18 +256,6 @@ class _Conversation:
             pids=seen.pids,
             notes={"retrieved": list(seen.retrieved)},
         )
-
-    def _within(self, ask: Callable[[], Result]) -> Result:
-        """`ask()`, again with half the window where the LM's own is too small for what it shows."""
-        while True:
-            try:
-                return ask()
-            except ContextWindowExceededError:
-                shown = min(self.window, sum(map(_size, self.history)))
-                if shown < _LEAST_WINDOW:
-                    raise
-                self.window = shown // 2
-                self.trace.count("window_halved")
 
 
 def _size(call: ToolCall) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import dspy
@@ -58,10 +57,11 @@ class TracedReAct(dspy.ReAct):
     def _call_with_potential_trajectory_truncation(
         self, module: dspy.Module, trajectory: dict[str, Any], **inputs: Any
     ) -> dspy.Prediction:
-        # The one place through which DSPy's loop calls its predictors.
+        # The one place through which DSPy's loop calls its predictors. The trace cuts what is too
+        # long: DSPy's way of doing that takes steps out of the record as well.
         ask = _extract if module is self.extract else _step
-        call = partial(ask, _RUN.get(), module)
-        return super()._call_with_potential_trajectory_truncation(call, trajectory, **inputs)
+        reading = self._format_trajectory(trajectory)
+        return ask(_RUN.get(), module, trajectory=reading, **inputs)
 
 
 def _extract(run: _Run, module: dspy.Module, **inputs: Any) -> dspy.Prediction:

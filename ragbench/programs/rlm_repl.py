@@ -119,8 +119,6 @@ class TracedRLM(dspy.RLM):
     def forced(self, trace: Trace, context: Sequence[str]) -> str:
         """The answer extracted from the turns noted in `trace`: one last call."""
         turns = [step for step in trace.steps if step.action == "code"]
-        if trace.counts["context_overflow"]:
-            turns = turns[-2:]
         history = REPLHistory(max_output_chars=self.max_output_chars)
         for turn in turns:
             history = history.append(
@@ -214,18 +212,14 @@ class TracedRLM(dspy.RLM):
         self, variables: list[Any], history: Any, iteration: int, factory: Any, rules: str
     ) -> Any:
         now = _SESSION.get()
-        try:
-            action = now.trace.ask(
-                self.generate_action,
-                otherwise={"reasoning": "", "code": ""},
-                signature=self._action_signature_for_current_factory(factory, rules),
-                variables_info=[variable.format() for variable in variables],
-                repl_history=history or _NoTurns(),
-                iteration=f"{iteration + 1}/{self.max_iters}",
-            )
-        except ContextWindowExceededError:
-            now.trace.count("context_overflow")
-            raise EndedError("budget") from None
+        action = now.trace.ask(
+            self.generate_action,
+            otherwise={"reasoning": "", "code": ""},
+            signature=self._action_signature_for_current_factory(factory, rules),
+            variables_info=[variable.format() for variable in variables],
+            repl_history=history or _NoTurns(),
+            iteration=f"{iteration + 1}/{self.max_iters}",
+        )
         fresh = action.code.strip() not in ("", now.last_code)
         now.idle = 0 if fresh else now.idle + 1
         now.last_code = action.code.strip()

@@ -7,7 +7,7 @@ and every program leaves the same kind of record.
 
 from __future__ import annotations
 
-import re
+import itertools
 import threading
 import time
 from collections import Counter
@@ -22,6 +22,7 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 from ragbench.errors import crossing
 from ragbench.ledger import COUNTS_KEY, calling, fan_out
 from ragbench.programs.fitting import shortened
+from ragbench.programs.references import split_shown
 from ragbench.retrievers.base import Passage, Retriever
 
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
@@ -187,7 +188,7 @@ class Trace:
         """
         reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
         text = str(reply.answer or "").strip()
-        pids, notes = self._shown(shown)
+        pids, notes = split_shown(shown, self.passages)
         thought = str(reply.get("reasoning", "") or "")
         question = str(shown.get("question", ""))
         self.step(
@@ -207,7 +208,7 @@ class Trace:
         lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role) or dspy.settings.lm
         named = calling(getattr(predictor, "rb_signature", ""), role)
         with dspy.context(lm=lm, **{COUNTS_KEY: self.counts}), named:
-            while True:
+            for attempt in itertools.count():
                 self.budget.spend_call(last=last)
                 try:
                     return predictor(**inputs), inputs
@@ -216,8 +217,9 @@ class Trace:
                     break
                 except ContextWindowExceededError as error:
                     self.budget.give_call_back()
+                    refusal = "" if attempt else str(error)  # words that did not help: halve
                     room = int(lm.kwargs.get("max_tokens") or 0)
-                    cut = shortened(inputs, refusal=str(error), reply_tokens=room)
+                    cut = shortened(inputs, refusal=refusal, reply_tokens=room)
                     if cut is None and (last or otherwise is None):
                         raise
                     if cut is None:
@@ -226,20 +228,6 @@ class Trace:
                     self.count("context_cut")
                     inputs = cut
         return dspy.Prediction(**(otherwise or {}), parse_fallback=True), inputs
-
-    def _shown(self, inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-        """Passages among the inputs, by pid, and the other texts as they stand."""
-        pids: list[str] = []
-        others: dict[str, Any] = {}
-        for name, value in inputs.items():
-            if name == "question" or not isinstance(value, str | list):
-                continue
-            lines = [value] if isinstance(value, str) else value
-            found = [(line, pid_of(line, self.passages)) for line in map(str, lines)]
-            pids += [pid for _, pid in found if pid]
-            if rest := [line for line, pid in found if not pid]:
-                others[name] = rest
-        return tuple(pids), others
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The retriever's passages for `query`, noted as a search; a repeat costs nothing.
@@ -373,17 +361,3 @@ def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
         lines.append(line)
         left -= size
     return lines
-
-
-def pid_of(line: str, passages: Sequence[Passage]) -> str:
-    """The pid of the passage that `line` of a prompt shows, whole or in parts; "" if of none."""
-    title, bar, text = _LABELS.sub("", line).partition(" | ")
-    parts = [part.strip() for part in text.split("...")]
-    for passage in passages:
-        if bar and passage.title == title and all(part in passage.text for part in parts):
-            return passage.pid
-    return ""
-
-
-# "[1] ", and a plan's "[n1.1] " after it.
-_LABELS = re.compile(r"^\[\d+\] (?:\[\S+\] )?")

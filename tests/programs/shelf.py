@@ -24,10 +24,11 @@ TEXTS = {
 }
 
 
-def shelf(*, padding: int = 0) -> Retriever:
-    """BM25 over `TEXTS`, and `padding` more passages; the pid of a passage is its title."""
+def shelf(*, padding: int = 0, words: int = 0) -> Retriever:
+    """BM25 over `TEXTS`, each `words` longer, and `padding` more; pids are titles."""
     texts = {**TEXTS, **{f"Stone {n}": f"Stone {n} lies on a beach." for n in range(padding)}}
-    return make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in texts.items()]))
+    more = " and so on" * (words // 3)
+    return make_retriever("bm25", Corpus([Passage(t, t, text + more) for t, text in texts.items()]))
 
 
 class Conversation:

@@ -202,20 +202,21 @@ def test_the_token_budget_forces_an_answer() -> None:
     assert lm.signatures == ["ReActStep", "AnswerFromContext"]
 
 
-def test_a_window_that_is_too_small_is_halved() -> None:
-    long = "so " * 400
-
+def test_the_oldest_turns_leave_a_prompt_that_the_lm_refuses() -> None:
     def script(asked: Asked) -> Reply:
         if len(asked.prompt) > 4000:
             return overflowing()
         if asked.signature != "ReActStep":
             return {"answer": "Harwick"}
-        return act("keyword_search", f"town {asked.number}", long)
+        return act("keyword_search", f"town {asked.number}", f"Turn {asked.number}. {'so ' * 400}")
 
-    prediction, _, _ = ask(ARAG(shelf(), max_steps=5), script, QUESTION)
+    prediction, lm, _ = ask(ARAG(shelf(), max_steps=5), script, QUESTION)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    assert prediction.counts["window_halved"] >= 1
+    assert prediction.counts["context_cut"] >= 1
     assert len(prediction.steps) == 6
+    turns = [asked for asked in lm.asked if asked.signature == "ReActStep"]
+    assert "Turn 1." not in turns[-1].prompt
+    assert "so so so" in turns[-1].inputs["trajectory"]
 
 
 def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() -> None:

@@ -22,6 +22,7 @@ from tests.fakes import (
     ScriptedLM,
     blank,
     never_parses,
+    overflowing,
     plausible,
     rate_limited,
 )
@@ -223,6 +224,30 @@ def test_a_provider_error_leaves_the_program(name: str, variant: str) -> None:
 
     with pytest.raises(dspy.LMError):
         run(make(name, variant), down)
+
+
+#: Characters of inputs that the smallest window of these tests holds beside the fixed part.
+WINDOW = 900
+
+
+def narrow(script: Script) -> Script:
+    """`script` of an LM whose window is small: it refuses what is longer than `WINDOW`."""
+
+    def refusing(asked: Asked) -> Reply:
+        return overflowing() if sum(map(len, asked.inputs.values())) > WINDOW else script(asked)
+
+    return refusing
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_a_window_that_is_too_small_fails_no_question(name: str, variant: str) -> None:
+    program = PROGRAMS.get(name)(shelf(words=600), variant=variant, max_calls=8)
+    prediction, ledger = run(program, narrow(never_stops))
+    assert prediction.answer not in ("", "noanswer")
+    refused = sum(call.error == "ContextWindowExceededError" for call in ledger.calls)
+    assert refused == prediction.counts["context_cut"] + prediction.counts["context_overflow"]
+    assert lm_calls(ledger) - refused <= program.knobs.max_calls
+    assert prediction.counts["context_cut"] or name == "direct"  # which shows no passage
 
 
 @pytest.mark.parametrize(("name", "variant"), ALL)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from typing import cast
 
 import dspy
 import pytest
+from dspy import lm15
 
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs.base import predict
 from ragbench.programs.trace import Budget, BudgetSpentError, Trace, render
 from ragbench.retrievers.base import Passage
-from ragbench.signatures.answering import DirectAnswer
+from ragbench.signatures.answering import AnswerFromContext, DirectAnswer
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses
 from tests.programs.shelf import shelf
 
@@ -60,6 +62,74 @@ def test_an_unreadable_reply_takes_the_default_and_is_counted() -> None:
         reply = trace.ask(predict(DirectAnswer), otherwise={"answer": "x"}, question="Who?")
     assert (reply.answer, reply.parse_fallback) == ("x", True)
     assert trace.counts["parse_fallback"] == 1
+
+
+# -- prompts that the LM refuses as too long
+
+
+def refusing(most: int, *, told: str = "prompt too long") -> ScriptedLM:
+    """An LM whose window holds the fixed part of a prompt and `most` characters of inputs."""
+
+    def script(asked: Asked) -> Reply:
+        if sum(map(len, asked.inputs.values())) > most:
+            return cast(Exception, lm15.ContextLengthError(told, status=400))
+        return {"answer": "x"}
+
+    return ScriptedLM(script)
+
+
+LONG = [f"[{n}] Title {n} | {'word ' * 100}".strip() for n in range(1, 9)]
+
+
+def read(lm: ScriptedLM, trace: Trace, *, last: bool = False) -> str:
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        return trace.answer(
+            predict(AnswerFromContext), last=last, context=LONG, question=trace.question
+        )
+
+
+def test_a_prompt_that_is_refused_is_cut_and_costs_one_call_of_the_budget() -> None:
+    lm, trace = refusing(1000), new_trace(calls=3)
+    assert read(lm, trace) == "x"
+    assert trace.budget.calls == 1
+    assert trace.counts == {"context_cut": 3}  # an eighth of 4,096 characters
+    shown = lm.asked[-1].inputs["context"]
+    assert "Title 1" in shown
+    assert "Title 2" not in shown
+    assert lm.asked[-1].inputs["question"].startswith(trace.question)
+
+
+def test_the_cut_follows_the_numbers_that_the_lm_names() -> None:
+    told = "maximum context length is 4,000 tokens, but your messages have 4,250 tokens"
+    lm, trace = refusing(3500, told=told), new_trace()
+    lm.kwargs["max_tokens"] = 1
+    assert read(lm, trace) == "x"
+    assert trace.counts == {"context_cut": 1}
+    assert "Title 5" in lm.asked[-1].inputs["context"]  # 1,250 characters less, not half of all
+
+
+def test_what_cannot_be_cut_enough_takes_the_default_and_is_counted() -> None:
+    trace = new_trace()
+    assert read(refusing(10), trace) == ""
+    assert trace.counts["context_overflow"] == 1
+    assert trace.counts["parse_fallback"] == 0
+    assert trace.budget.calls == 0
+
+
+def test_a_last_call_that_cannot_be_cut_enough_is_the_providers_error() -> None:
+    with pytest.raises(dspy.ContextWindowExceededError):
+        read(refusing(10), new_trace(), last=True)
+
+
+def test_an_answer_notes_what_the_reader_was_shown() -> None:
+    trace, lm = new_trace(), ScriptedLM(lambda asked: {"answer": "x"})
+    found = trace.search("Salt Road novel", k=2)
+    context = [*render(found, max_tokens=100), "[3] No passage | at all"]
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        trace.answer(predict(AnswerFromContext), context=context, question="Who?")
+    assert trace.steps[-1].input == "Who?"
+    assert trace.steps[-1].pids == tuple(passage.pid for passage in found)
+    assert trace.steps[-1].notes == {"context": ["[3] No passage | at all"]}
 
 
 def test_a_role_can_have_an_lm_of_its_own() -> None:
