@@ -71,7 +71,8 @@ def _scores(result: RunComparison) -> Table:
     for name, c in result.scores.items():
         table.add_row(
             name, str(c.n), f"{c.mean_a:.3f}", f"{c.mean_b:.3f}", f"{c.difference:+.3f}",
-            _interval(c.interval, 3), f"{c.p_adjusted:.3f}" if c.p_adjusted is not None else "-",
+            shown_interval(c.interval, 3),
+            f"{c.p_adjusted:.3f}" if c.p_adjusted is not None else "-",
             "-" if c.minimum_detectable is None else f"{c.minimum_detectable:.3f}",
         )  # fmt: skip
     return table
@@ -88,12 +89,13 @@ def _costs(result: RunComparison) -> Table:
         digits = 5 if name == "cost $" else 2
         table.add_row(
             name, f"{c.mean_a:.{digits}f}", f"{c.mean_b:.{digits}f}",
-            f"{c.difference:+.{digits}f}", _interval(c.interval, digits), _ratio(c),
+            f"{c.difference:+.{digits}f}", shown_interval(c.interval, digits), _ratio(c),
         )  # fmt: skip
     return table
 
 
-def _interval(interval: Interval | None, digits: int) -> str:
+def shown_interval(interval: Interval | None, digits: int) -> str:
+    """`interval` with signs, "-" where there is none."""
     if interval is None:
         return "-"
     return f"[{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"

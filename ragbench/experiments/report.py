@@ -52,10 +52,12 @@ def title_of(evaluation: Evaluation) -> str:
     )
 
 
-def run_table(evaluations: Sequence[Evaluation]) -> Table:
-    """One row per run."""
+def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
+    """One row per run, called by its program or, where they are given, by `labels`."""
     table = Table(box=box.MARKDOWN)
     rows = [row(e.card["identity"], e.card, e.summary) for e in evaluations]
+    for cells, label in zip(rows, labels, strict=False):
+        cells["program"] = label
     for name in rows[0]:
         table.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
     for cells in rows:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich import box
 from rich.table import Table
 
+from ragbench.experiments.compare_report import shown_interval
 from ragbench.experiments.evaluate import Evaluation
 from ragbench.experiments.prompts import PromptChange
 from ragbench.experiments.records import Record
@@ -112,7 +113,7 @@ def _contrasts(verdict: Verdict) -> Table:
 
 
 def _numbers(c: Comparison) -> tuple[str, str, str, str]:
-    interval = "-" if c.interval is None else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]"
+    interval = shown_interval(c.interval, 3)
     return f"{c.mean_a:.3f}", f"{c.mean_b:.3f}", f"{c.difference:+.3f}", interval
 
 

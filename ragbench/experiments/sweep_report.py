@@ -1,0 +1,113 @@
+"""A sweep as people read it: a row per cell, and each cell against its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import dspy
+from rich import box
+from rich.table import Table
+
+from ragbench.experiments.artefact import SIDECAR
+from ragbench.experiments.compare_report import shown_interval
+from ragbench.experiments.compile import estimate
+from ragbench.experiments.evaluate import Evaluation
+from ragbench.experiments.records import read_records
+from ragbench.experiments.rehearsal import rehearse
+from ragbench.experiments.report import (
+    console,
+    plain,
+    print_failures,
+    print_table,
+    run_table,
+    title_of,
+)
+from ragbench.experiments.setup import Bench
+from ragbench.experiments.sweep import Contrast, Swept, checked
+from ragbench.experiments.sweep_spec import Sweep
+from ragbench.optimizers.base import Range
+
+
+def print_swept(swept: Swept) -> None:
+    """Print the cells, what the tables do not show of them, and the comparisons."""
+    out = console()
+    ran = [outcome for outcome in swept.outcomes if outcome.run and outcome.run.records]
+    if ran:
+        out.print(plain(_shared_title([o.run for o in ran if o.run])), soft_wrap=True)
+        labels = [outcome.cell.label for outcome in ran]
+        print_table(out, run_table([o.run for o in ran if o.run], labels))
+        out.print(plain("calls, path (calls in a row), searches, tokens: per question"))
+    for outcome in swept.outcomes:
+        if outcome.state != "done":
+            why = f": {outcome.reason}" if outcome.reason else ""
+            out.print(plain(f"{outcome.cell.label}: {outcome.state}{why}"), soft_wrap=True)
+        if outcome.run and outcome.run.summary["failures"]:
+            out.print(plain(outcome.cell.label))
+            print_failures(out, outcome.run)
+    if any(contrast.scores for contrast in swept.contrasts):
+        print_table(out, _contrasts(swept.contrasts))
+    for contrast in swept.contrasts:
+        if contrast.why:
+            why = f"not compared with {contrast.baseline}: {contrast.why}"
+            out.print(plain(f"{contrast.cell}: {why}"), soft_wrap=True)
+    out.print(plain(_last(swept)), soft_wrap=True)
+
+
+def _shared_title(runs: Sequence[Evaluation]) -> str:
+    """Of data, retriever, LM and adapter, those that all runs have in common."""
+    parts = zip(*(title_of(run).split(", ") for run in runs), strict=False)
+    return ", ".join(part[0] for part in parts if len(set(part)) == 1)
+
+
+def print_estimate(sweep: Sweep) -> None:
+    """Print each cell with what it would spend, for the questions that it has not answered yet.
+
+    Raises:
+        ConfigError: a cell cannot run; it is named.
+    """
+    out = console()
+    seen: set[Path] = set()
+    for number, (cell, bench, made) in enumerate(checked(sweep), start=1):
+        finished = read_records(cell.folder).finished
+        todo = [example for example in bench.examples if example.qid not in finished]
+        out.print(plain(f"[{number}/{len(sweep.cells)}] {cell.label}"), soft_wrap=True)
+        if made and made.folder not in seen and not (made.folder / SIDECAR).is_file():
+            for line in estimate(made):
+                out.print(plain(f"  {line}"), soft_wrap=True)
+        seen |= {made.folder} if made else set()
+        out.print(plain(f"  {len(todo)} questions to ask{_calls(bench, todo)}"), soft_wrap=True)
+
+
+def _calls(bench: Bench, todo: Sequence[dspy.Example]) -> str:
+    with bench.active():
+        found = rehearse(bench.program, todo[:3], bench.adapter) if todo else None
+    if found is None:
+        return ""
+    calls, tokens = (Range(*each).times(len(todo)) for each in (found.calls, found.prompt_tokens))
+    return f": {calls} calls, {tokens} prompt tokens"
+
+
+def _contrasts(contrasts: Sequence[Contrast]) -> Table:
+    table = Table(box=box.MARKDOWN)
+    names = ("cell", "against", "metric", "n", "A", "B", "B - A", "95 % interval", "p (Holm)")
+    for name in (*names, "verdict"):
+        right = name in names[3:]
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for contrast in contrasts:
+        for metric, c in contrast.scores.items():
+            table.add_row(
+                plain(contrast.cell), plain(contrast.baseline), metric, str(c.n),
+                f"{c.mean_a:.3f}", f"{c.mean_b:.3f}", f"{c.difference:+.3f}",
+                shown_interval(c.interval, 3), f"{c.p_adjusted:.3f}", c.verdict,
+            )  # fmt: skip
+    return table
+
+
+def _last(swept: Swept) -> str:
+    done = sum(outcome.state == "done" for outcome in swept.outcomes)
+    line = f"{done} of {len(swept.outcomes)} cells done: {swept.sweep.folder}"
+    if swept.stopped_by:
+        return f"stopped by {swept.stopped_by}; {line}"
+    more = "" if done == len(swept.outcomes) else "; the same command tries the others again"
+    return line + more
