@@ -17,6 +17,9 @@ from ragbench.signatures.types import ToolCall
 
 Fusion = Literal["rrf", "max_score"]
 
+#: Shown in place of what a step found that did the same as the one before, with the same result.
+REPEATED = "This was done before. Try something else, or finish."
+
 #: The constant of reciprocal rank fusion (Cormack et al. 2009).
 RRF_K = 60
 
@@ -111,8 +114,20 @@ def newest_fitting(history: Sequence[ToolCall], max_tokens: int) -> list[ToolCal
 
 def repeats_itself(history: Sequence[ToolCall]) -> bool:
     """Whether the last three steps are the same action with the same result."""
-    last = {(call.tool, call.argument, call.observation) for call in history[-3:]}
-    return len(history) >= 3 and len(last) == 1
+    return len(history) >= 3 and len({_done(call) for call in history[-3:]}) == 1
+
+
+def _done(call: ToolCall) -> tuple[str, str, str]:
+    return call.tool, call.argument, call.observation
+
+
+def without_repeats(history: Sequence[ToolCall]) -> list[ToolCall]:
+    """`history` as the model is shown it: a step that only repeats the one before says so."""
+    shown: list[ToolCall] = []
+    for before, call in zip([None, *history], history, strict=False):
+        same = before is not None and _done(before) == _done(call)
+        shown.append(call.model_copy(update={"observation": REPEATED}) if same else call)
+    return shown
 
 
 # An end mark after a lower-case word, so that initials ("J. R. Smith") do not end a sentence.

@@ -13,8 +13,9 @@ Yao et al. 2023 (arXiv:2210.03629). Variants:
 
 `act_only` and `lookup=False` are the paper's ablations. A reply that cannot be parsed is read as a
 search for the question, and ends the loop with a forced answer if that was done before; it never
-becomes the answer itself. So does the same action with the same result three times in a row. The
-oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
+becomes the answer itself. So does the same action with the same result three times in a row; the
+second time the model is told so in place of the result. `lookup` is offered once there is something
+to look in. The oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.drivers import newest_fitting, repeats_itself
+from ragbench.programs.drivers import newest_fitting, repeats_itself, without_repeats
 from ragbench.programs.react_dspy import TracedReAct
 from ragbench.programs.tools import CorpusTools, PageTools, Toolbox
 from ragbench.programs.trace import StopReason, Trace, render
@@ -83,7 +84,7 @@ class ReActRAG(RAGProgram):
         else:
             answer, reason = self._loop(trace, box)
         if not answer and self.knobs.force_answer:
-            if not trace.searches:
+            if not trace.passages and trace.question not in {s.query for s in trace.searches}:
                 trace.search(trace.question, k=self.knobs.k)
             answer = self.force(trace)
         return trace.prediction(answer, reason)
@@ -98,7 +99,7 @@ class ReActRAG(RAGProgram):
     def _loop(self, trace: Trace, box: Toolbox) -> tuple[str, StopReason]:
         history: list[ToolCall] = []
         for _ in range(self.knobs.max_steps):
-            call = self._next(trace, history)
+            call = self._next(trace, box, history)
             if call is None:
                 return "", "parse_fallback"
             if call.tool == "finish":
@@ -112,13 +113,16 @@ class ReActRAG(RAGProgram):
                 return "", "no_progress"
         return "", "max_steps"
 
-    def _next(self, trace: Trace, history: list[ToolCall]) -> ToolCall | None:
+    def _offered(self, box: Toolbox) -> list[tuple[str, tuple[str, str]]]:
+        return [(t, what) for t, what in self.described.items() if t != "lookup" or box.can_look_up]
+
+    def _next(self, trace: Trace, box: Toolbox, history: list[ToolCall]) -> ToolCall | None:
         reply = trace.ask(
             self.act,
             otherwise={"tool": "", "argument": ""},
-            tools=[f"{t}({name}): {does}" for t, (name, does) in self.described.items()],
+            tools=[f"{t}({name}): {does}" for t, (name, does) in self._offered(box)],
             question=trace.question,
-            trajectory=newest_fitting(history, self.knobs.context_tokens),
+            trajectory=newest_fitting(without_repeats(history), self.knobs.context_tokens),
         )
         thought = " ".join(str(reply.get("thought") or "").split())
         if reply.tool:

@@ -30,6 +30,11 @@ class Toolbox(ABC):
     def __init__(self, trace: Trace, *, k: int, snippet_words: int) -> None:
         self.trace, self.k, self.snippet_words = trace, k, snippet_words
 
+    @property
+    @abstractmethod
+    def can_look_up(self) -> bool:
+        """Whether there is something to look in."""
+
     @abstractmethod
     def search(self, query: str) -> str:
         """What a search for `query` shows."""
@@ -56,6 +61,11 @@ class CorpusTools(Toolbox):
         "search": ("words", "find passages"),
         "lookup": ("name", "find a name in the passages found so far"),
     }
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether anything was found yet."""
+        return bool(self.trace.passages)
 
     def search(self, query: str) -> str:
         """Title and first words of each passage found."""
@@ -90,6 +100,11 @@ class PageTools(Toolbox):
         super().__init__(trace, k=k, snippet_words=snippet_words)
         self._page: Passage | None = None
         self._sought, self._cursor = "", 0
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether a page is open."""
+        return self._page is not None
 
     def search(self, query: str) -> str:
         """The first sentences of the page called `query`, or similar titles if there is none."""

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from ragbench.programs.drivers import REPEATED
 from ragbench.programs.react import ReActRAG
 from ragbench.programs.react_dspy import _text
 from ragbench.programs.tools import CorpusTools, PageTools
@@ -110,7 +111,7 @@ def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() 
 
 def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> None:
     again = act("search", "Orla Venn")
-    prediction, _, _ = converse(
+    prediction, lm, _ = converse(
         ReActRAG(shelf()),
         QUESTION,
         ReActStep=[again, again, again],
@@ -118,6 +119,27 @@ def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> No
     )
     assert prediction.stop_reason == "no_progress"
     assert [search.cached for search in prediction.searches] == [False, True, True]
+    assert [REPEATED in asked.inputs["trajectory"] for asked in lm.asked[:3]] == [
+        False,
+        False,
+        True,  # the second time is told so
+    ]
+
+
+def test_lookup_is_offered_once_there_is_something_to_look_in() -> None:
+    _, lm, _ = converse(ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "Orla Venn"), FINISH])
+    assert ["lookup(" in asked.inputs["tools"] for asked in lm.asked] == [False, True]
+
+
+def test_where_nothing_was_found_the_question_is_searched_before_the_forced_answer() -> None:
+    prediction, lm, _ = converse(
+        ReActRAG(shelf(), max_steps=1),
+        QUESTION,
+        ReActStep=[act("search", "zzyzx")],
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
+    assert [search.query for search in prediction.searches] == ["zzyzx", QUESTION]
+    assert "Salt Road" in lm.asked[-1].inputs["context"]
 
 
 def test_a_blank_finish_is_answered_from_the_passages() -> None:
