@@ -34,8 +34,11 @@ from ragbench.experiments.setup import Bench
 from ragbench.experiments.summary import score_record
 from ragbench.ledger import Ledger, open_ledger
 from ragbench.lms.limits import LimitReachedError, stopped_by
+from ragbench.logs import QID_KEY, fields, get
 from ragbench.programs.base import done_so_far
 from ragbench.retrievers.store import IndexStore
+
+_log = get(__name__)
 
 #: Called after each record with the record, the number finished and the number in all.
 OnRecord = Callable[[Record, int, int], None]
@@ -68,8 +71,10 @@ def run(
         todo = [e for e in bench.examples if e.qid not in before.finished]
         if todo:
             bench.check_lms()
+        done = len(bench.examples) - len(todo)
+        _log.info("run", extra=fields(to_ask=len(todo), done=done, card=folder.config()))
         if on_start:
-            on_start(bench.title, len(todo), len(bench.examples) - len(todo))
+            on_start(bench.title, len(todo), done)
         stopped = ""
         with RecordWriter(folder.path) as writer, bench.active():
             if todo:
@@ -168,13 +173,15 @@ class _Asker(dspy.Module):
 def ask(program: dspy.Module, example: dspy.Example) -> Record:
     """The scored record of `program` on `example`; an error becomes its failure."""
     prediction, failure = None, None
-    with open_ledger() as ledger, dspy.context(trace=None):
+    with open_ledger() as ledger, dspy.context(trace=None, **{QID_KEY: example.qid}):
+        _log.info("question started")
         start = time.perf_counter()
         try:
             prediction = program(question=example.question)
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
             prediction = done_so_far(error)
+            _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if ledger.refused:  # also where the program went on without the call that was refused
         failure = Failure("limit", CUT_OFF, f"{stopped_by()} was reached")
@@ -188,7 +195,20 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
         alignment=getattr(corpus, "alignment", None),
     )
     record["scores"] = score_record(record)
+    with dspy.context(**{QID_KEY: example.qid}):
+        _log.info("question ended", extra=fields(**_outcome(record, ledger)))
     return record
+
+
+def _outcome(record: Record, ledger: Ledger) -> dict[str, Any]:
+    spent = ledger.as_if
+    return {
+        "scores": record["scores"],
+        "stop_reason": record["stop_reason"],
+        "calls": spent.calls,
+        "tokens": spent.tokens,
+        "seconds": record["latency_s"],
+    }
 
 
 @contextmanager
