@@ -241,7 +241,7 @@ def narrow(script: Script) -> Script:
 
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_a_window_that_is_too_small_fails_no_question(name: str, variant: str) -> None:
-    program = PROGRAMS.get(name)(shelf(words=600), variant=variant, max_calls=8)
+    program = PROGRAMS.get(name)(shelf(words=450), variant=variant, max_calls=14)
     prediction, ledger = run(program, narrow(never_stops))
     assert prediction.answer not in ("", "noanswer")
     refused = sum(call.error == "ContextWindowExceededError" for call in ledger.calls)
