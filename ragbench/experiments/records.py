@@ -22,6 +22,7 @@ import dspy
 
 from ragbench.errors import RunError
 from ragbench.experiments.failures import Failure
+from ragbench.experiments.record_shape import wrong_with
 from ragbench.ledger import Ledger
 from ragbench.retrievers.base import Passage
 
@@ -167,15 +168,17 @@ class Loaded:
 
 
 def read_records(folder: Path) -> Loaded:
-    """All records in `folder`; a torn last line is passed over, a corrupt one listed.
+    """All records in `folder`; a torn last line is passed over, one that is no record listed.
 
     Raises:
         RunError: there is no such run or its records cannot be read.
     """
     loaded = Loaded()
-    rows, loaded.corrupt = read_lines(folder / RECORDS)
-    for row in rows:
-        qid = str(row["qid"])
+    for number, row in _numbered(folder / RECORDS):
+        if row is None or wrong_with(row):
+            loaded.corrupt.append(number)
+            continue
+        qid = row["qid"]
         if was_cut_off(row):
             loaded.cut_off.append(row)
             continue
@@ -193,19 +196,25 @@ def read_lines(path: Path) -> tuple[list[Record], list[int]]:
     Raises:
         RunError: the file cannot be read.
     """
-    rows: list[Record] = []
-    corrupt: list[int] = []
+    numbered = _numbered(path)
+    rows = [row for _, row in numbered if row is not None]
+    return rows, [number for number, row in numbered if row is None]
+
+
+def _numbered(path: Path) -> list[tuple[int, Record | None]]:
+    """Each line's number, from 1, and what it holds; None where it is corrupt."""
+    found: list[tuple[int, Record | None]] = []
     try:
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(decode(line))
-        except (ValueError, UnicodeDecodeError):
+            found.append((number, decode(line)))
+        except (ValueError, RecursionError):
             if line.endswith(b"\n"):
-                corrupt.append(number)
-    return rows, corrupt
+                found.append((number, None))
+    return found
 
 
 class RecordWriter:
@@ -272,7 +281,7 @@ def _mend_tail(file: BinaryIO) -> None:
     tail = file.read()
     try:
         decode(tail)
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         if not tail.endswith(b"\n"):
             file.truncate(start)
     else:

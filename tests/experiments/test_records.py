@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from ragbench.errors import RunError
 from ragbench.experiments.records import RECORDS, RecordWriter, decode, encode, read_records
+from tests.metrics.records import record as whole
 
 
 def record(qid: str, *, failed: bool = False, answer: str = "Oslo") -> dict[str, object]:
     failure = {"boundary": "provider", "error": "LMServerError", "message": "500"}
-    return {"qid": qid, "answer": answer, "failure": failure if failed else None}
+    return whole(answer, qid=qid, failure=failure if failed else None)
 
 
 json_values = st.recursive(
@@ -55,7 +56,7 @@ def test_last_record_of_a_question_counts_and_a_failed_one_is_not_finished(tmp_p
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(cut=st.integers(min_value=1, max_value=400), n=st.integers(min_value=1, max_value=4))
+@given(cut=st.integers(min_value=1, max_value=5000), n=st.integers(min_value=1, max_value=4))
 def test_torn_tail_is_cut_and_the_rest_kept(tmp_path: Path, cut: int, n: int) -> None:
     lines = [encode(record(f"q{i}", answer="x" * 50 * i)) for i in range(n)]
     whole = b"".join(lines)
@@ -84,3 +85,27 @@ def test_folder_that_cannot_be_written_is_a_run_error(tmp_path: Path) -> None:
     (tmp_path / RECORDS).mkdir()
     with pytest.raises(RunError, match="cannot write"), RecordWriter(tmp_path):
         pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"qid": 7},
+        {"failure": "yes"},
+        {"failure": {"boundary": "provider"}},
+        {"ledger": {"calls": [{}], "path": {}}},
+        {"ledger": {"calls": [{"model": "m", "prompt_tokens": "9"}], "path": {}}},
+        {"latency_s": float("nan")},
+        {"searches": [{"query": "a"}]},
+        {"counts": {"label_repair": None}},
+        {"answers": "Oslo"},
+    ],
+)
+def test_line_with_a_good_checksum_that_is_no_record_is_reported(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    lines = [encode(record("a")), encode({**record("b"), **change}), encode(record("c"))]
+    (tmp_path / RECORDS).write_bytes(b"".join(lines))
+    loaded = read_records(tmp_path)
+    assert set(loaded.records) == {"a", "c"}
+    assert loaded.corrupt == [2]
