@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from ragbench.cli.options import (
     data_options,
+    limit_options,
     lm_options,
     program_options,
     retriever_options,
     run_options,
+    take_limits,
     to_config,
 )
 
@@ -24,6 +27,7 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@limit_options
 def eval_command(**options: Any) -> None:
     """Run a program over questions and print the table.
 
@@ -34,7 +38,12 @@ def eval_command(**options: Any) -> None:
     from ragbench.experiments.evaluate import evaluate
     from ragbench.experiments.report import print_runs
 
+    limits = take_limits(options)
     config = to_config(**options)
     with RunProgress() as progress:
-        result = evaluate(config, on_start=progress.start, on_record=progress.update)
+        result = evaluate(
+            config, limits=limits, on_start=progress.start, on_record=progress.update
+        )
     print_runs([result])
+    if result.stopped_by:
+        sys.exit(3)

@@ -91,7 +91,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line and exit code 2."""
+    """Run the command line; a user's mistake is one line and exit code 2, a limit reached 3."""
     # Without this, the first priced call asks the network for a price list.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
     to_terminal()
@@ -114,8 +114,21 @@ def main() -> None:
 
         if not isinstance(error, RagbenchError):
             raise
-        click.echo(f"error: {one_line(str(error))}", err=True)
+        _show(error)
         sys.exit(error.exit_code)
+
+
+def _show(error: Exception) -> None:
+    from ragbench.errors import StoppedError
+
+    if not isinstance(error, StoppedError):
+        click.echo(f"error: {one_line(str(error))}", err=True)
+        return
+    if error.partial:
+        from ragbench.experiments.report import print_runs
+
+        print_runs(error.partial)
+    click.echo(one_line(str(error)), err=True)
 
 
 def one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from ragbench.logs import LEVELS, set_level
 if TYPE_CHECKING:
     from ragbench.experiments.compile import CompileConfig
     from ragbench.experiments.config import RunConfig
+    from ragbench.lms.limits import Limits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -143,6 +144,20 @@ run_options = _stack(
     ]
 )
 
+limit_options = _stack(
+    [
+        click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD",
+                     help="Stop before more than this is spent."),
+        click.option("--max-tokens", type=click.IntRange(min=1),
+                     help="Stop before more tokens than this are spent, in prompts and replies."),
+        click.option("--max-calls", type=click.IntRange(min=1),
+                     help="Stop after this many calls, retries among them."),
+        click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True),
+                     help="Begin nothing after this time."),
+    ]
+)  # fmt: skip
+
+
 compile_options = _stack(
     [
         click.option("--optimizer", help="See `ragbench list optimizers`. [default: bootstrap]"),
@@ -184,6 +199,15 @@ def take_compile_config(options: dict[str, Any], **given: Any) -> CompileConfig:
         if value not in (None, {}):
             fields[name] = None if name.endswith("_limit") and value == 0 else value
     return resolve(CompileConfig, "compile", {**fields, **given})
+
+
+def take_limits(options: dict[str, Any]) -> Limits:
+    """The limits of the options, which are taken out of `options`."""
+    from ragbench.lms.limits import Limits
+
+    return Limits(
+        **{name: options.pop(f"max_{name}") for name in ("cost", "tokens", "calls", "minutes")}
+    )
 
 
 def to_config(config_file: str | None = None, **options: Any) -> RunConfig:

@@ -35,7 +35,7 @@ from ragbench.experiments.artefact import (
 from ragbench.experiments.budget import describe, describe_measured
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.failures import redact
-from ragbench.experiments.journal import CallJournal
+from ragbench.experiments.journal import CALLS, CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
 from ragbench.experiments.setup import Bench, build, lm_of
@@ -175,7 +175,7 @@ def compile_program(
         for line in estimate(made):
             say(line)
         _check_lms(made)
-        journal = CallJournal(made.folder / "work" / "calls.jsonl")
+        journal = CallJournal(made.folder / "work" / CALLS)
         if journal.attempt > 1:
             say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
         try:

@@ -8,11 +8,13 @@ from typing import Any
 
 from ragbench.experiments.artefact import assert_held_out, load_artefact, read_sidecar
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.limited import NO_LIMITS, WHOLE, Progress, limited
 from ragbench.experiments.records import Loaded, Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
 from ragbench.experiments.runner import OnRecord, OnStart, run
 from ragbench.experiments.setup import Bench, build
 from ragbench.experiments.summary import summarize
+from ragbench.lms.limits import Limits
 from ragbench.programs.base import RAGProgram
 from ragbench.programs.form import repair_form
 from ragbench.programs.votes import Voting
@@ -28,24 +30,29 @@ class Evaluation:
     summary: dict[str, Any]
     corrupt: tuple[int, ...] = ()
     earlier: tuple[Record, ...] = ()  # records that a later one of the same question replaced
+    progress: Progress = WHOLE
+    stopped_by: str = ""  # the limit of spending that ended it just now, where one did
 
 
 def evaluate(
     config: RunConfig,
     *,
     like: Bench | None = None,
+    limits: Limits = NO_LIMITS,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
 ) -> Evaluation:
     """Run `config`, or continue it, and write its summary.
 
-    Data and retriever are shared with `like` where that is of the same ones.
+    Data and retriever are shared with `like` where that is of the same ones. A run that a limit of
+    spending ended is given as far as it came; see `stopped_by`.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    result = run(ready(config, like=like), on_start=on_start, on_record=on_record)
-    return _finish(result.folder, result.loaded)
+    with limited(limits, config.folder()):
+        result = run(ready(config, like=like), on_start=on_start, on_record=on_record)
+    return _finish(result.folder, result.loaded, result.stopped_by)
 
 
 def ready(config: RunConfig, *, like: Bench | None = None) -> Bench:
@@ -90,8 +97,21 @@ def reopen(folder: Path) -> Evaluation:
     return _finish(rundir, read_records(folder))
 
 
-def _finish(rundir: RunDir, loaded: Loaded) -> Evaluation:
-    summary = summarize(loaded.records.values(), loaded.earlier)
+def _finish(rundir: RunDir, loaded: Loaded, stopped_by: str = "") -> Evaluation:
+    card = rundir.config()
+    progress = Progress.of(loaded, card.get("questions"))
+    summary = {
+        **summarize(loaded.records.values(), loaded.earlier, loaded.cut_off),
+        "progress": progress.to_dict(),
+    }
     write_json(rundir.path / SUMMARY, summary)
-    corrupt, earlier = tuple(loaded.corrupt), tuple(loaded.earlier)
-    return Evaluation(rundir.path, rundir.config(), loaded.records, summary, corrupt, earlier)
+    return Evaluation(
+        folder=rundir.path,
+        card=card,
+        records=loaded.records,
+        summary=summary,
+        corrupt=tuple(loaded.corrupt),
+        earlier=tuple(loaded.earlier),
+        progress=progress,
+        stopped_by=stopped_by,
+    )

@@ -23,6 +23,8 @@ from ragbench.optimizers.base import SIDE_KEY
 
 #: Side of a call that the prompt model answers: it is made by no predictor of the program.
 PROMPT = "prompt"
+#: Name of the journal in a compile's working folder.
+CALLS = "calls.jsonl"
 
 
 class CallJournal:
@@ -94,6 +96,11 @@ class _Filing(list[Call]):
     def append(self, call: Call) -> None:
         super().append(call)
         self._journal.add(call, self._file)
+
+
+def read_calls(path: Path) -> list[Call]:
+    """Every call in the journal at `path`, over all attempts."""
+    return [_call(row) for row in _read(path) if row["model"]]
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

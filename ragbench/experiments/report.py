@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ragbench.experiments.limited import stop_lines
+
 if TYPE_CHECKING:
     from ragbench.experiments.evaluate import Evaluation
 
@@ -110,7 +112,7 @@ def _arm(identity: dict[str, Any]) -> str:
 def notes(evaluation: Evaluation) -> list[str]:
     """What the table does not show: failures by class, fall-backs, billing, unreadable lines."""
     summary = evaluation.summary
-    lines: list[str] = []
+    lines = stop_lines(evaluation.stopped_by, evaluation.progress)
     billed = summary["billed"]
     lines.append(
         f"billed in the records: {billed['calls']} of {summary['as_if']['calls']} calls, "

@@ -132,6 +132,7 @@ def card(bench: Bench) -> dict[str, Any]:
     return {
         "identity": bench.config.identity(),
         "limit": bench.config.limit,
+        "questions": len(bench.examples),
         "workers": bench.config.workers,
         "cache": bench.config.cache,
         "knobs": bench.program.knobs.model_dump(mode="json"),

@@ -15,12 +15,13 @@ from ragbench.experiments.config import RunConfig
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.cache import configure_cache
 from ragbench.lms.factory import make_lm
+from ragbench.lms.limits import GIVE_PRICE, check_price, cost_is_limited
 from ragbench.lms.lm import RagbenchLM
 from ragbench.logs import QIDS_KEY, quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.base import RAGProgram, predictors_of
 from ragbench.programs.trace import ROLE_LMS_KEY
-from ragbench.retrievers.base import Retriever
+from ragbench.retrievers.base import PerQuestion, Retriever
 from ragbench.retrievers.factory import make_retriever
 
 
@@ -127,7 +128,7 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
     dataset = same.dataset if same else load_dataset(config.data_spec())
     examples = choose(dataset, config)
     configure_cache()
-    lm = lm_of(config, config.lm, api_base=config.api_base, price=config.price)
+    lm = lm_of(config, config.lm, main=True)
     roles = {role: lm_of(config, spec) for role, spec in config.lm_for.items()}
     if same and same_retrieval(same.config, config):
         retriever = same.retriever
@@ -135,6 +136,7 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
         retriever = make_retriever(
             config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
         )
+    _check_prices(retriever)
     built = program(retriever, **config.knobs())
     check_roles(built, roles)
     return Bench(
@@ -155,20 +157,36 @@ def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
     return same and a.data_spec() == b.data_spec()
 
 
-def lm_of(
-    config: RunConfig, spec: str, *, api_base: str | None = None, price: str | None = None
-) -> RagbenchLM:
+def _check_prices(retriever: Retriever) -> None:
+    """Do nothing unless a limit on cost is to be kept and a server that it asks has no price."""
+    if not cost_is_limited():
+        return
+    for model in (getattr(retriever, "embedder", None), getattr(retriever, "reranker", None)):
+        if model is not None:
+            check_price(model.identity, known=model.priced)
+    inner = (retriever.whole,) if isinstance(retriever, PerQuestion) else retriever.parts
+    for part in inner:
+        _check_prices(part)
+
+
+def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     """The LM of `spec` with the config's sampling, seed, cache and time limit.
 
     The config's `api_base` and `price` are those of its main LM; another has its own.
+
+    Raises:
+        LMSetupError: a malformed spec or price, or an unknown provider.
+        ConfigError: a limit on cost is to be kept and no price is known.
     """
-    return make_lm(
+    lm = make_lm(
         spec,
-        api_base=api_base,
+        api_base=config.api_base if main else None,
         temperature=config.temperature,
         max_tokens=config.reply_tokens,
         cache=config.cache,
         seed=config.seed,
         timeout=config.timeout,
-        price=price,
+        price=config.price if main else None,
     )
+    check_price(lm.model, known=lm.pricing.known, cure=GIVE_PRICE if main else "")
+    return lm

@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from typing import NoReturn
 
-from ragbench.errors import ConfigError
+from ragbench.errors import ConfigError, RagbenchError
 from ragbench.ledger import LM_KINDS, Call, current_ledger
 from ragbench.lms.governor import CallRefusedError
 
 
 class LimitReachedError(CallRefusedError):
-    """A limit of the command refused the call; nothing was sent."""
+    """A limit of the command, or an LM that is down, refused the call; nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class Amount:
         return Amount(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
 
 
+#: The cure where the price of an LM can be given.
+GIVE_PRICE = "--price in=0.15,out=0.60 (US dollars per million tokens), or "
+
 _NOTHING = Amount(calls=0)
 _ROUNDING = 1e-9  # of sums of dollars
 
@@ -78,6 +82,8 @@ class Spent:
     total: Amount = _NOTHING
     #: The limit that was reached, as given on the command line; blank while none is.
     stopped_by: str = ""
+    #: What the block ends with where no limit but an LM that is down stopped it.
+    error: RagbenchError | None = None
     _under_way: list[Slip] = field(default_factory=list, repr=False)
     _start: float = field(init=False)
 
@@ -156,7 +162,11 @@ class Slip:
 
 @contextmanager
 def spending(limits: Limits) -> Iterator[Spent]:
-    """Keep `limits` over all calls of the process that are made inside the block."""
+    """Keep `limits` over all calls of the process that are made inside the block.
+
+    Raises:
+        RagbenchError: an LM that the block used is down for good; see `stop`.
+    """
     global _active
     spent = Spent(limits)
     with _turn:
@@ -166,11 +176,21 @@ def spending(limits: Limits) -> Iterator[Spent]:
     finally:
         with _turn:
             _active = tuple(one for one in _active if one is not spent)
+    if spent.error is not None:
+        raise spent.error
 
 
 def stopped_by() -> str:
     """The limit that lets nothing more be begun, as given on the command line; blank for none."""
     return next((spent.stopped_by for spent in _active if spent.exhausted()), "")
+
+
+def stop(error: RagbenchError) -> None:
+    """Let nothing more be begun in the innermost `spending` block, which ends with `error`."""
+    with _turn:
+        if _active and not _active[-1].stopped_by:
+            _active[-1].stopped_by, _active[-1].error = str(error), error
+        _turn.notify_all()
 
 
 @contextmanager
@@ -213,13 +233,33 @@ def _wait(active: tuple[Spent, ...], asked: Amount, retries: int) -> Slip:
 
 def _refuse(spent: Spent, asked: Amount) -> None:
     _turn.notify_all()  # whoever waits is refused too
-    ledger = current_ledger()
-    if ledger is not None:
-        ledger.refused = True
-    raise LimitReachedError(
+    if spent.error is not None:
+        refuse(str(spent.error))
+    refuse(
         f"{spent.stopped_by} is reached: {spent.words()} were spent, "
         f"and this call may take {asked.tokens:,} tokens"
     )
+
+
+def refuse(why: str) -> NoReturn:
+    """Refuse a call, so that its question counts as cut off and not as failed.
+
+    Raises:
+        LimitReachedError: always.
+    """
+    ledger = current_ledger()
+    if ledger is not None:
+        ledger.refused = True
+    raise LimitReachedError(why)
+
+
+def cost_is_limited() -> bool:
+    """Whether a limit on cost is to be kept now."""
+    return bool(_cost_limits())
+
+
+def _cost_limits() -> list[Limits]:
+    return [spent.limits for spent in _active if spent.limits.cost is not None]
 
 
 def check_price(model: str, *, known: bool, cure: str = "") -> None:
@@ -228,10 +268,11 @@ def check_price(model: str, *, known: bool, cure: str = "") -> None:
     Raises:
         ConfigError: it is.
     """
-    limits = [spent.limits for spent in _active if spent.limits.cost is not None]
-    if limits and not known:
+    if known:
+        return
+    for limits in _cost_limits():
         raise ConfigError(
-            f"no price is known for {model}, so {limits[0].option('cost')} cannot be kept; give "
+            f"no price is known for {model}, so {limits.option('cost')} cannot be kept; give "
             f"{cure}--max-tokens or --max-calls instead"
         )
 

@@ -30,6 +30,8 @@ class Embedder(ABC):
     """Texts to unit vectors. Thread-safe; a text's vector does not depend on its neighbours."""
 
     spec: str
+    #: Whether what it costs is known; work done on this machine costs nothing.
+    priced: bool = True
     _KEPT = 10_000
 
     def __init__(self, spec: str) -> None:

@@ -6,6 +6,7 @@ requests per minute, priced, and kept on disk by text and model.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ import numpy as np
 
 from ragbench.errors import LMSetupError
 from ragbench.ledger import Call, file_call
+from ragbench.lms.limits import Amount, Slip, check_price, reserved
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, normalized, shares
 from ragbench.retrievers.embedders.cache import Kept, VectorCache
@@ -47,8 +49,9 @@ class OpenAIEmbedder(Embedder):
             )
         self.model, self._api_base = model, api_base.rstrip("/")
         base = self._api_base or None
-        self._client = openai.OpenAI(api_key=key, base_url=base, max_retries=_RETRIES)
+        self._client = openai.OpenAI(api_key=key, base_url=base)
         self._price = _price(model) if not api_base else None
+        self.priced = self._price is not None
         self._cache = cache or _default_cache()
         self._gate = _Gate(float(os.environ.get(RATE_VARIABLE) or _RATE))
 
@@ -82,36 +85,49 @@ class OpenAIEmbedder(Embedder):
 
     def _buy(self, batch: list[str]) -> tuple[list[Kept], int]:
         """The vectors of one request, each with its share of tokens, cost and time."""
-        import openai
-
         self._gate.wait()
-        start = time.perf_counter()
-        try:
-            raw = self._client.embeddings.with_raw_response.create(
-                model=self.model, input=batch, encoding_format="float"
-            )
-            reply = raw.parse()
-            vectors = _checked(reply, len(batch))
-        except openai.APIError as error:
-            elapsed = time.perf_counter() - start
-            file_call(
-                Call(
-                    model=self.identity,
-                    kind="embed",
-                    latency_s=elapsed,
-                    attempts=_attempts(error),
-                    error=type(error).__name__,
-                )
-            )
-            raise self._explained(error) from None
-        latency = (time.perf_counter() - start) / len(batch)
-        tokens = shares(reply.usage.prompt_tokens if reply.usage else 0, batch)
+        check_price(self.spec, known=self.priced)
+        estimate = sum(-(-len(text) // 4) for text in batch)
         price = self._price
+        asked = Amount(tokens=estimate, cost=math.inf if price is None else estimate * price)
+        with reserved(asked, retries=_RETRIES) as slip:
+            start = time.perf_counter()
+            raw, reply, vectors = self._send(batch, slip)
+            latency = (time.perf_counter() - start) / len(batch)
+            used = reply.usage.prompt_tokens if reply.usage else 0
+            cost = None if price is None else (used or estimate) * price
+            slip.take(tokens=used or estimate, cost=cost, calls=1 + raw.retries_taken)
+        tokens = shares(used, batch)
         kept = [
             Kept(vector, n, None if price is None else n * price, latency)
             for vector, n in zip(vectors, tokens, strict=True)
         ]
         return kept, 1 + raw.retries_taken
+
+    def _send(self, batch: list[str], slip: Slip) -> tuple[Any, Any, Any]:
+        import openai
+
+        start = time.perf_counter()
+        client = self._client.with_options(max_retries=slip.retries)
+        try:
+            raw = client.embeddings.with_raw_response.create(
+                model=self.model, input=batch, encoding_format="float"
+            )
+            reply = raw.parse()
+            return raw, reply, _checked(reply, len(batch))
+        except openai.APIError as error:
+            attempts = _attempts(error, slip.retries)
+            slip.take(tokens=0, cost=0.0, calls=attempts)
+            file_call(
+                Call(
+                    model=self.identity,
+                    kind="embed",
+                    latency_s=time.perf_counter() - start,
+                    attempts=attempts,
+                    error=type(error).__name__,
+                )
+            )
+            raise self._explained(error) from None
 
     def _summed(self, kept: Sequence[Kept], *, cached: bool, attempts: int) -> Call:
         costs = [entry.cost_usd for entry in kept if entry.cost_usd is not None]
@@ -175,11 +191,11 @@ def _checked(reply: Any, n: int) -> Any:
     return normalized(np.array([row.embedding for row in rows], dtype=np.float32))
 
 
-def _attempts(error: Any) -> int:
+def _attempts(error: Any, retries: int) -> int:
     retried = getattr(error, "status_code", 500) in {408, 409, 429} or not hasattr(
         error, "status_code"
     )
-    return 1 + _RETRIES if retried or error.status_code >= 500 else 1
+    return 1 + retries if retried or error.status_code >= 500 else 1
 
 
 def _price(model: str) -> float | None:

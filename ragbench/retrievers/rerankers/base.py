@@ -11,6 +11,10 @@ from ragbench.retrievers.base import Passage
 class Reranker(ABC):
     """Scores passages for a query. Thread-safe; files its calls in the ledger."""
 
+    identity: str = "reranker"
+    #: Whether what it costs is known; work done on this machine costs nothing.
+    priced: bool = True
+
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """A score per passage, in their order; higher is better. At least one passage is given."""
