@@ -4,6 +4,7 @@ Every reply is a line of `judged.jsonl` in the run folder, written and fsynced a
 asked (as a hash), what came of it, and every call with its price. A pass that was cut off goes on
 where it stopped; one whose reply could not be used keeps that as its result; one that the provider
 failed is asked again next time. Calls are filed with kind `judge`: they are no cost of answering.
+An LM that `batched` made is asked through its provider's batches; see `experiments.batches`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +29,9 @@ from ragbench.experiments.failures import redact
 from ragbench.experiments.records import Record, RecordWriter, read_lines
 from ragbench.ledger import COUNTS_KEY, Call, Totals, open_ledger, total
 from ragbench.lms.adapters import LenientChat, LenientJSON
+from ragbench.lms.batch import wire_of
 from ragbench.lms.lm import RagbenchLM
+from ragbench.logs import QID_KEY
 
 JOURNAL = "judged.jsonl"
 
@@ -72,6 +76,7 @@ class PassResult:
     earlier: tuple[Call, ...] = ()
     asked: int = 0
     left: int = 0  # not asked, because the limit of spending was reached
+    spent: float = 0.0  # US dollars billed now, as far as prices are known
 
     def totals(self) -> Totals:
         """What all of it took, as if uncached."""
@@ -84,6 +89,22 @@ class PassResult:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Seconds between two looks at a batch: they grow from the first to the longest."""
+
+    first_s: float = 2.0
+    longest_s: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def waits(self) -> Iterator[float]:
+        """The waits, one after another, without end."""
+        wait = self.first_s
+        while True:
+            yield wait
+            wait = min(1.5 * wait, self.longest_s)
+
+
+@dataclass(frozen=True)
 class Asking:
     """With what a pass asks: the model, how many calls at once, and what it may spend now."""
 
@@ -91,6 +112,7 @@ class Asking:
     workers: int = 4
     max_usd: float | None = None
     on_reply: OnReply | None = None
+    pace: Pace = Pace()  # of waiting for batches
 
     def check(self) -> None:
         """Do nothing if the pass can start.
@@ -119,15 +141,26 @@ def run_pass(folder: Path, tasks: Sequence[Task], asking: Asking) -> PassResult:
         RagbenchError: the LM cannot be called at all, or the journal cannot be written.
         KeyboardInterrupt: the user stopped it; every reply so far is kept.
     """
+    from ragbench.experiments.batches import BatchRunner, under_way
+
     wanted = {task.key for task in tasks}
-    rows = [row for row in read_journal(folder) if row["key"] in wanted]
+    every = read_lines(folder / JOURNAL)[0]
+    rows = [row for row in every if row.get("key") in wanted]
     known = {row["key"]: _result(row) for row in rows if not row["provider_failed"]}
     lost = [call for row in rows if row["provider_failed"] for call in _result(row).calls]
     todo = list({task.key: task for task in tasks if task.key not in known}.values())
     found = PassResult(known, tuple(lost))
-    if todo:
-        asking.check()
-        with RecordWriter(folder, JOURNAL) as writer:
+    if not todo:
+        return found
+    wire = wire_of(asking.lm)
+    paid = 0 if wire else len(under_way(every) & {task.key for task in todo})
+    if paid:
+        raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
+    asking.check()
+    with RecordWriter(folder, JOURNAL) as writer:
+        if wire:
+            BatchRunner(asking, wire, writer, found, every).run(todo)
+        else:
             _Runner(asking, writer, found).run(todo)
     return found
 
@@ -146,7 +179,6 @@ class _Runner:
 
     def __init__(self, asking: Asking, writer: RecordWriter, found: PassResult) -> None:
         self.asking, self.writer, self.found = asking, writer, found
-        self.spent = 0.0
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
@@ -167,41 +199,63 @@ class _Runner:
         if self._stop.is_set():
             return
         with self._lock:
-            if self.asking.max_usd is not None and self.spent >= self.asking.max_usd:
+            limit = self.asking.max_usd
+            if limit is not None and self.found.spent >= limit:
                 self.found.left += 1
                 return
-        result, failed = _ask(task, self.asking.lm)
-        row = {
-            "qid": task.qid,
-            "pass": task.name,
-            "key": task.key,
-            "model": self.asking.lm.model,
-            "value": result.value,
-            "why": result.why,
-            "provider_failed": failed,
-            "calls": [asdict(call) for call in result.calls],
-        }
+        result, failed = ask_once(task, self.asking.lm)
         try:
-            self.writer.write(row)
+            with self._lock:
+                file_result(self.writer, self.found, self.asking, task, result, failed)
         except RunError:
             self._stop.set()
             raise
-        with self._lock:
-            self.found.results[task.key] = result
-            self.found.asked += 1
-            self.spent += sum(c.cost_usd or 0.0 for c in result.calls if not c.cached)
 
 
-def _ask(task: Task, lm: RagbenchLM) -> tuple[Result, bool]:
+def file_result(
+    writer: RecordWriter,
+    found: PassResult,
+    asking: Asking,
+    task: Task,
+    result: Result,
+    failed: bool,
+) -> None:
+    """Write what came of `task` to the journal, and count it in `found`.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    row = {
+        "qid": task.qid,
+        "pass": task.name,
+        "key": task.key,
+        "model": asking.lm.model,
+        "value": result.value,
+        "why": result.why,
+        "provider_failed": failed,
+        "calls": [asdict(call) for call in result.calls],
+    }
+    writer.write(row)
+    found.results[task.key] = result
+    found.asked += 1
+    found.spent += sum(c.cost_usd or 0.0 for c in result.calls if not c.cached)
+
+
+def ask_once(task: Task, lm: RagbenchLM) -> tuple[Result, bool]:
+    """What comes of `task` with `lm`, and whether the provider failed."""
     value, why, failed = None, "", False
-    with open_ledger() as ledger, dspy.context(lm=lm, trace=None):
+    with open_ledger() as ledger, dspy.context(lm=lm, trace=None, **{QID_KEY: task.qid}):
         try:
             value = task.ask()
         except UnusableError as error:
             why = str(error)
         except LMError as error:
             why, failed = redact(f"{type(error).__name__}: {error}")[:500], True
-    calls = tuple(replace(c, kind="judge") if c.kind == "lm" else c for c in ledger.calls)
+    batch = {"batch": True, "latency_s": 0.0} if wire_of(lm) else {}
+    calls = tuple(
+        replace(call, kind="judge", **batch) if call.kind == "lm" else call  # type: ignore[arg-type]
+        for call in ledger.calls
+    )
     return Result(value, why, calls), failed
 
 

@@ -1,0 +1,265 @@
+"""Judging through batches: the real clients against a server that speaks both interfaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.errors import ConfigError, LMSetupError, RunError
+from ragbench.experiments.batches import TRIES, read_batches
+from ragbench.experiments.passes import JOURNAL, Asking, Pace, read_journal
+from ragbench.experiments.records import read_lines
+from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.lms import RagbenchLM, make_lm
+from ragbench.lms.batch import batched
+from ragbench.lms.limits import Limits, spending
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import answered, four, make_run
+from tests.fake_batches import Ask, BatchServer, Spoilt
+
+BOTH = pytest.mark.parametrize("spec", ["openai/judge", "anthropic/judge"])
+QUICK = Pace(0.01, 0.02)
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
+
+
+def fair(ask: Ask) -> str:
+    shown = ask.prompt.rpartition("[[ ## answer ## ]]")[2]
+    return json.dumps({"verdict": "correct" if "Norway" in shown else "incorrect"})
+
+
+def lm_at(server: BatchServer, spec: str, **settings: Any) -> RagbenchLM:
+    settings = {"price": "in=1,out=2", "schema": True, "cache": False, **settings}
+    return make_lm(spec, api_base=server.url, **settings)
+
+
+def judged(folder: Path, lm: RagbenchLM, **fields: Any) -> Any:
+    asking = Asking(lm, 2, fields.pop("max_usd", None), pace=QUICK)
+    request = ScoreRequest(judge=JudgeRequest(asking, **fields))
+    return score_run(folder, request).summary["judges"]
+
+
+def journal(folder: Path) -> list[dict[str, Any]]:
+    return sorted(read_journal(folder), key=lambda row: str(row["key"]))
+
+
+@BOTH
+def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
+    tmp_path: Path, spec: str
+) -> None:
+    a, b = (make_run(tmp_path / name, four()) for name in "ab")
+    with BatchServer(fair) as server:
+        direct = judged(a, lm_at(server, spec), repeats=2)["judge"]
+        sent = [json.dumps(body, sort_keys=True) for body in server.bodies]
+        server.bodies.clear()
+        found = judged(b, batched(lm_at(server, spec)), repeats=2)["judge"]
+        assert (server.direct, len(server.batches), server.items) == (6, 1, 6)
+        again = [json.dumps({"stream": False, **body}, sort_keys=True) for body in server.bodies]
+        assert sorted(again) == sorted(
+            json.dumps({"stream": False, **json.loads(text)}, sort_keys=True) for text in sent
+        )
+    for money in ("as_if", "billed"):
+        assert found[money]["cost_usd"] == pytest.approx(0.5 * direct[money].pop("cost_usd"))
+        for row in (found[money], direct[money]):
+            row.pop("latency_s"), row.pop("cost_usd", None)
+    assert found == direct
+    assert (found["correct"], found["incorrect"], found["failed"]) == (4 // 2, 1, 1)
+    kept = ("qid", "pass", "key", "model", "value", "why")
+    assert [[row[k] for k in kept] for row in journal(a)] == [
+        [row[k] for k in kept] for row in journal(b)
+    ]
+    calls = [call for row in journal(b) for call in row["calls"]]
+    assert all(c["batch"] and c["kind"] == "judge" and not c["latency_s"] for c in calls)
+
+
+@BOTH
+def test_second_try_of_an_unreadable_reply_comes_with_a_second_batch(
+    tmp_path: Path, spec: str
+) -> None:
+    folder = make_run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Chad"),
+                                         answered("q3", "Peru")])  # fmt: skip
+
+    def script(ask: Ask) -> str:
+        if "Peru" in ask.prompt:
+            return "I would say so"
+        return fair(ask) if "Chad" not in ask.prompt or ask.body["temperature"] else "hm"
+
+    with BatchServer(script) as server:
+        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert [len(made.items) for made in server.batches] == [3, 2]
+        assert found == judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert len(server.batches) == 2
+    assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 1, 1)
+    assert found["as_if"]["calls"] == 5
+
+
+@BOTH
+def test_items_that_fail_or_expire_are_sent_again_alone(tmp_path: Path, spec: str) -> None:
+    records = [answered(f"q{n}", f"Norway {n}") for n in range(6)]
+    folder = make_run(tmp_path / "run", records)
+    spoilt = {"Norway 1": Spoilt("expired"), "Norway 2": Spoilt("529"), "Norway 3": Spoilt("400")}
+
+    def script(ask: Ask) -> str | Spoilt:
+        kind = next((kind for text, kind in spoilt.items() if text in ask.prompt), None)
+        return kind if kind and (kind.kind == "400" or not ask.times) else fair(ask)
+
+    with BatchServer(script) as server:
+        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert [len(made.items) for made in server.batches] == [6, 2]
+        assert (found["correct"], found["unscored"]) == (5, 1)
+        assert "LMInvalidRequestError" in next(iter(found["unscored_because"]))
+        spoilt.clear()
+        healed = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert (healed["correct"], server.items) == (6, 9)  # the provider's failure is tried anew
+
+
+def test_item_that_always_expires_is_given_up_for_now(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
+    with BatchServer(lambda ask: Spoilt("expired")) as server:
+        found = judged(folder, batched(lm_at(server, "openai/judge")))["judge"]
+        assert (found["unscored"], server.items, found["billed"]["cost_usd"]) == (1, TRIES, 0)
+
+
+@BOTH
+def test_creation_whose_reply_was_lost_is_found_again_not_repeated(
+    tmp_path: Path, spec: str
+) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with BatchServer(fair, lose=[1], down=3) as server:
+        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert (found["correct"], len(server.batches), server.creations) == (2, 1, 1)
+
+
+@BOTH
+def test_creation_that_made_nothing_is_repeated(tmp_path: Path, spec: str) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with BatchServer(fair, busy=[1]) as server:
+        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert (found["correct"], len(server.batches), server.creations) == (2, 1, 2)
+
+
+class StoppedError(Exception):
+    pass
+
+
+@BOTH
+@pytest.mark.parametrize("event", ["planned", "submitted", "ended"])
+def test_pass_that_was_cut_off_goes_on_without_paying_twice(
+    tmp_path: Path, spec: str, event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off right after each kind of row, and for the first before the batch is submitted too."""
+    folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(4)])
+    with BatchServer(fair) as server:
+        with monkeypatch.context() as patch:
+            from ragbench.experiments.batches import BatchRunner
+
+            note = BatchRunner._note
+
+            def cut(self: Any, kind: str, *args: Any, **more: Any) -> None:
+                note(self, kind, *args, **more)
+                if kind == event:
+                    raise StoppedError
+
+            patch.setattr(BatchRunner, "_note", cut)
+            with pytest.raises(StoppedError):
+                judged(folder, batched(lm_at(server, spec)))
+        before = server.items
+        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert (found["correct"], server.items) == (4, 4)
+        assert before == (0 if event == "planned" else 4)
+    batches, _ = read_batches(read_lines(folder / JOURNAL)[0])
+    assert all(batch.over for batch in batches.values())
+
+
+def test_batch_of_somebody_else_that_looks_the_same_is_not_taken(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    other = make_run(tmp_path / "other", [answered(f"q{n}", f"Chad {n}") for n in range(3)])
+    with BatchServer(fair, lose=[1]) as server:
+        judged(other, batched(lm_at(server, "anthropic/judge")))
+        server.lose, row = (), {"batch": "planned", "name": "ragbench-x", "qid": ""}
+        from ragbench.experiments.records import encode
+
+        gone = {**row, "keys": ["a", "b", "c"], "tasks": ["t"], "since_s": time.time() - 9}
+        (folder / JOURNAL).write_bytes(encode(gone))
+        found = judged(folder, batched(lm_at(server, "anthropic/judge")))["judge"]
+        assert (found["correct"], found["incorrect"], len(server.batches)) == (2, 1, 2)
+
+
+def test_killed_process_finds_its_batch(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with BatchServer(fair, looks=10**6) as server:
+        args = ["score", str(folder), "--judge", "openai/judge", "--api-base", server.url,
+                "--batch", "--price", "in=1,out=2"]  # fmt: skip
+        environment = {**os.environ, "RAGBENCH_CACHE": str(tmp_path / "cache")}
+        process = subprocess.Popen([sys.executable, "-m", "ragbench", *args], env=environment)
+        try:
+            deadline = time.monotonic() + 60
+            while not server.batches and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(0.1)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert len(server.batches) == 1
+        server.batches[0].looks = 1
+        with pytest.raises(RunError, match="give --batch"):
+            judged(folder, lm_at(server, "openai/judge"))
+        found = judged(folder, batched(lm_at(server, "openai/judge")))["judge"]
+        assert (found["correct"], server.creations, server.direct) == (2, 1, 0)
+
+
+def test_limit_of_spending_is_kept_before_anything_is_sent(tmp_path: Path) -> None:
+    records = [answered(f"q{n}", f"Norway {n}") for n in range(10)]
+    folder = make_run(tmp_path / "run", records)
+    with BatchServer(fair) as server:
+        lm = lm_at(server, "openai/judge")
+        found = judged(folder, batched(lm), max_usd=0.0075)["judge"]
+        assert 0 < server.items < 10
+        assert found["not_asked"] == 10 - server.items
+        assert found["billed"]["cost_usd"] <= 0.0075
+        with spending(Limits(cost=1e-6)) as spent:
+            judged(folder, batched(lm))
+        assert (spent.stopped_by, server.items < 10) == ("--max-cost 1e-06", True)
+        with spending(Limits(cost=1.0)) as spent:
+            whole = judged(folder, batched(lm))["judge"]
+        assert (whole["correct"], server.items) == (10, 10)
+        assert spent.total.calls == whole["not_asked"] + 10 - found["correct"]
+        assert spent.total.cost == pytest.approx(
+            whole["billed"]["cost_usd"] - found["billed"]["cost_usd"]
+        )
+        free = lm_at(server, "openai/judge", price=None)
+        with pytest.raises(ConfigError, match="--price"):
+            judged(make_run(tmp_path / "b", four()), batched(free), max_usd=1.0)
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LMSetupError, match=r"openai/\.\.\. and anthropic/"):
+        batched(make_lm("groq/llama"))
+    folder = make_run(tmp_path / "run", four())
+    with BatchServer(fair, refuse="enqueued token limit") as server:
+        with pytest.raises(RunError, match="enqueued token limit"):
+            judged(folder, batched(lm_at(server, "openai/judge")))
+        server.refuse = ""
+        assert judged(folder, batched(lm_at(server, "openai/judge")))["judge"]["correct"] == 2
+    code, _, err = command(capsys, "score", str(folder), "--batch")
+    assert (code, "--judge" in err, err.count("\n")) == (2, True, 1)
+
+
+def test_every_pass_can_be_batched(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with BatchServer(lambda ask: json.dumps({"used": [2, 3]})) as server:
+        lm = batched(lm_at(server, "openai/reader"))
+        scored = score_run(folder, ScoreRequest(attributor=Asking(lm, pace=QUICK)))
+        assert (scored.summary["support_kinds"], len(server.batches)) == ({"attributed": 3}, 1)
