@@ -12,6 +12,7 @@ that question's record as a `Failure`, and the run goes on.
     ├── DataError                 a data file that is missing or malformed: file, record, field
     ├── ModelError                model bytes that cannot be had or do not match their hash
     ├── LMSetupError              a missing key, an unreachable server, a malformed LM spec
+    ├── LMUnavailableError        a server that went away, a quota that is spent; exit code 4
     ├── RunError                  a run folder of another config, locked, or unreadable
     ├── CompareError              two runs that cannot be compared
     └── StoppedError              a limit of spending ended the command; exit code 3
@@ -58,6 +59,12 @@ class ModelError(RagbenchError):
 
 class LMSetupError(RagbenchError):
     """An LM that cannot be used: missing key, unreachable server, malformed spec."""
+
+
+class LMUnavailableError(RagbenchError):
+    """An LM that was there and is not any more: its server is gone, or its quota is spent."""
+
+    exit_code = 4
 
 
 class RunError(RagbenchError):

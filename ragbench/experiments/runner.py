@@ -184,7 +184,7 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
             _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if ledger.refused:  # also where the program went on without the call that was refused
-        failure = Failure("limit", CUT_OFF, f"{stopped_by()} was reached")
+        failure = Failure("limit", CUT_OFF, f"stopped by {stopped_by() or 'an LM that is down'}")
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)
     record = make_record(
         example,
