@@ -193,6 +193,17 @@ def stop(error: RagbenchError) -> None:
         _turn.notify_all()
 
 
+def room() -> Amount:
+    """What may still be spent, beside what is reserved; infinite without limits."""
+    with _turn:
+        rows = [row for spent in _active for row in spent._rows(spent._reserved())]
+    left = {
+        name: min([math.inf, *(limit - spent - held for n, limit, spent, held in rows if n == name)])
+        for name in ("calls", "tokens", "cost")
+    }
+    return Amount(**left)  # type: ignore[arg-type]  # infinity is a float
+
+
 @contextmanager
 def reserved(asked: Amount, *, retries: int = 0) -> Iterator[Slip]:
     """Hold `asked` while a call is made inside the block, which says what the call took.
