@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -89,11 +89,18 @@ def _configs() -> Iterable[tuple[str, str]]:
         yield name, f"{fields.get('program', '-')} on {fields.get('dataset')}, {fields.get('lm')}"
 
 
-def _knob_lines(model: Any, defaults: Any = None) -> Iterable[str]:
+def _knob_lines(model: Any, defaults: Any = None, *, variants: Sequence[str] = ()) -> Iterable[str]:
     from ragbench.knobs import describe
 
+    if variants:  # which of them a program has is not in its knobs
+        defaults = {**(defaults or {}), "variant": variants[0]}
     rows = [
-        (k.name, str(k.default), k.allowed or k.type, k.description)
+        (
+            k.name,
+            str(k.default),
+            " | ".join(variants) if variants and k.name == "variant" else k.allowed or k.type,
+            k.description,
+        )
         for k in describe(model, defaults)
     ]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
@@ -116,17 +123,17 @@ def _show_program(name: str) -> Iterable[str]:
         yield f"variant {variant}: {changed or 'the defaults below'}"
         yield from (f"  role {role}: {used}" for role, used in _roles(program, variant))
     yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
-    yield from _knob_lines(program.Knobs)
+    yield from _knob_lines(program.Knobs, variants=list(program.variants))
 
 
 def _roles(program: Any, variant: str) -> Iterable[tuple[str, str]]:
-    from ragbench.programs.base import predictors_of
+    from ragbench.programs.base import calls_of
     from ragbench.retrievers.base import Corpus
     from ragbench.retrievers.factory import make_retriever
 
     built = program(make_retriever("bm25", Corpus(()), setting="pooled"), variant=variant)
     roles: dict[str, list[str]] = {}
-    for row in predictors_of(built):
+    for row in calls_of(built):
         roles.setdefault(row.role, []).append(f"{row.predictor} ({row.signature})")
     return [(role, ", ".join(used)) for role, used in roles.items()]
 

@@ -19,7 +19,7 @@ from ragbench.lms.limits import GIVE_PRICE, check_price, cost_is_limited
 from ragbench.lms.lm import RagbenchLM
 from ragbench.logs import QIDS_KEY, quiet_libraries
 from ragbench.programs import PROGRAMS
-from ragbench.programs.base import RAGProgram, predictors_of
+from ragbench.programs.base import RAGProgram, calls_of
 from ragbench.programs.trace import ROLE_LMS_KEY
 from ragbench.retrievers.base import PerQuestion, Retriever
 from ragbench.retrievers.factory import make_retriever
@@ -93,7 +93,7 @@ def check_roles(program: RAGProgram, roles: Iterable[str]) -> None:
     Raises:
         UnknownNameError: it has not.
     """
-    known = {row.role for row in predictors_of(program)}
+    known = {row.role for row in calls_of(program)}
     for role in roles:
         if role not in known:
             raise UnknownNameError(f"role of {program.name}", role, known)

@@ -51,6 +51,7 @@ from ragbench.programs.trace import (
     StopReason,
     Trace,
     estimate_tokens,
+    role_lm,
 )
 from ragbench.retrievers.base import PerQuestion, Progress, Retriever
 from ragbench.retrievers.granular import GranularIndex
@@ -236,8 +237,7 @@ class _Conversation:
         effort = self.knobs.reasoning_effort
         if not effort:
             return {}
-        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role) or dspy.settings.lm
-        if not lm.supports_reasoning:
+        if not role_lm(role).supports_reasoning:
             self.trace.count("reasoning_effort_ignored")
             return {}
         return {"config": {"reasoning_effort": effort}}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import dspy
 
-from ragbench.programs.base import RAGProgram
+from ragbench.programs.base import Described, RAGProgram
 from ragbench.retrievers.base import Progress
 
 
@@ -23,6 +23,10 @@ class Around(RAGProgram):
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """As the inner program."""
         self.inner.check_lms(lm, role_lms)
+
+    def other_calls(self) -> Sequence[Described]:
+        """As the inner program."""
+        return self.inner.other_calls()
 
     def prepare(self, progress: Progress | None = None) -> None:
         """As the inner program."""

@@ -10,7 +10,7 @@ leave it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -92,6 +92,15 @@ def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
     return module
 
 
+@dataclass(frozen=True)
+class Described:
+    """A kind of LM call that a program makes: what makes it, its signature and its role."""
+
+    predictor: str
+    signature: str
+    role: str
+
+
 # Class docstrings of programs are shown to instruction optimizers as part of the prompt: keep them
 # short, neutral and without citations; the module docstring is the place for those.
 class RAGProgram(dspy.Module):
@@ -131,6 +140,13 @@ class RAGProgram(dspy.Module):
         Raises:
             ConfigError: it cannot; the message has the cure.
         """
+
+    def other_calls(self) -> Sequence[Described]:
+        """The LM calls that no predictor of this program makes, such as those for its index.
+
+        Whatever makes them asks the LM of their role, as `role_lm` gives it.
+        """
+        return ()
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Make what all questions share, such as an index of the program's own.
@@ -185,16 +201,12 @@ def done_so_far(error: Exception) -> dspy.Prediction | None:
     return trace.prediction("") if isinstance(trace, Trace) else None
 
 
+def calls_of(program: RAGProgram) -> list[Described]:
+    """Every kind of LM call of `program`: its predictors', then the others."""
+    return [*predictors_of(program), *program.other_calls()]
+
+
 PROGRAMS: Registry[type[RAGProgram]] = Registry("program", package="ragbench.programs")
-
-
-@dataclass(frozen=True)
-class Described:
-    """What `ragbench show` needs beside the knobs: the predictors of a program."""
-
-    predictor: str
-    signature: str
-    role: str
 
 
 def predictors_of(program: RAGProgram) -> list[Described]:

@@ -23,9 +23,9 @@ import dspy
 from pydantic import Field
 
 from ragbench.data.base import question_key
-from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
+from ragbench.programs.base import PROGRAMS, Autonomy, Described, ProgramKnobs, RAGProgram, predict
 from ragbench.programs.drivers import is_answer
-from ragbench.programs.rlm_repl import EndedError, TracedRLM, read, search, session
+from ragbench.programs.rlm_repl import SUB, EndedError, TracedRLM, read, search, session
 from ragbench.programs.rlm_tree import PLACEHOLDER, Branch, Solved, full_tree, with_answers
 from ragbench.programs.sandbox import Limits
 from ragbench.programs.trace import BudgetSpentError, Trace, render
@@ -90,6 +90,10 @@ class RLM(RAGProgram):
                 max_sub_calls=self.knobs.max_sub_calls,
                 prompt_chars=4 * self.knobs.context_tokens,
             )
+
+    def other_calls(self) -> Sequence[Described]:
+        """Those of `llm_query`, in the repl variants."""
+        return () if self.knobs.variant == "decompose" else (SUB,)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Recursion, or the REPL loop."""

@@ -23,10 +23,13 @@ from dspy.primitives.repl_types import REPLHistory
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from ragbench.ledger import calling
+from ragbench.programs.base import Described
 from ragbench.programs.sandbox import Limits, SandboxFactory
-from ragbench.programs.trace import ROLE_LMS_KEY, BudgetSpentError, StopReason, Trace
+from ragbench.programs.trace import BudgetSpentError, StopReason, Trace, role_lm
 from ragbench.signatures.answering import AnswerFromContext
 
+#: The calls that the model's code makes.
+SUB = Described("llm_query", "llm_query", "sub")
 #: Turns in a row without new code, after which the loop is given up.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
@@ -169,11 +172,9 @@ class TracedRLM(dspy.RLM):
         now = _SESSION.get()
         if len(prompt) > self._prompt_chars:
             raise ValueError(f"a prompt has at most {self._prompt_chars} characters")
-        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get("sub")
-        settings = {} if lm is None else {"lm": lm}
         try:
             now.trace.budget.spend_call()
-            with dspy.context(**settings), calling("llm_query", "sub"):
+            with dspy.context(lm=role_lm(SUB.role)), calling(SUB.signature, SUB.role):
                 reply = plain(prompt)
         except BudgetSpentError:
             raise RuntimeError("no LLM call is left") from None

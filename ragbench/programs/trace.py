@@ -36,6 +36,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def role_lm(role: str) -> Any:
+    """The LM that answers the calls of `role`: its own, or the current one."""
+    return (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role) or dspy.settings.lm
+
+
 class BudgetSpentError(Exception):
     """A limit of the question's budget is reached; `forward` turns it into a forced answer."""
 
@@ -205,7 +210,7 @@ class Trace:
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
         """The reply, and the inputs that it is the reply to."""
         role = getattr(predictor, "rb_role", "")
-        lm = (dspy.settings.get(ROLE_LMS_KEY) or {}).get(role) or dspy.settings.lm
+        lm = role_lm(role)
         named = calling(getattr(predictor, "rb_signature", ""), role)
         with dspy.context(lm=lm, **{COUNTS_KEY: self.counts}), named:
             for attempt in itertools.count():

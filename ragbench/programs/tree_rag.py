@@ -30,14 +30,17 @@ import dspy
 from pydantic import Field
 
 from ragbench.ledger import open_ledger
-from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.trace import REHEARSAL_KEY, Trace, estimate_tokens, render
+from ragbench.programs.base import PROGRAMS, Described, ProgramKnobs, RAGProgram, predict
+from ragbench.programs.trace import REHEARSAL_KEY, Trace, estimate_tokens, render, role_lm
 from ragbench.retrievers import tree_search
 from ragbench.retrievers.base import Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.tree import SummaryTree
+from ragbench.signatures import role_of
 from ragbench.signatures.answering import AnswerFromContext
+from ragbench.signatures.extracting import Summarize
 
 _UNLIMITED = 10**9
+_SUMMARIES = Described("index", Summarize.__name__, role_of(Summarize))
 
 
 class TreeRAGKnobs(ProgramKnobs):
@@ -86,31 +89,37 @@ class TreeRAG(RAGProgram):
         super().__init__(retriever, **knobs)
         self.answer = predict(AnswerFromContext)
 
+    def other_calls(self) -> Sequence[Described]:
+        """The summaries of the tree."""
+        return (_SUMMARIES,)
+
     def prepare(self, progress: Progress | None = None) -> None:
         """Make or load the tree of the pooled corpus; its calls are filed in the current ledger."""
         if not isinstance(self.retriever, PerQuestion):
             self.tree_of(self.retriever, progress)
 
     def tree_of(self, retriever: Retriever, progress: Progress | None = None) -> SummaryTree:
-        """The tree of the corpus that `retriever` searches, by the current LM.
+        """The tree of the corpus that `retriever` searches, by the LM of the role "extract".
 
         Raises:
             dspy.LMError: a summary could not be had.
         """
         knobs = self.knobs
+        lm = role_lm(_SUMMARIES.role)
         # A rehearsal must not have summaries made up, kept, and counted as a question's calls.
         rehearsal = bool(dspy.settings.get(REHEARSAL_KEY))
-        return SummaryTree.of(
-            retriever.corpus,
-            progress=progress,
-            lm=str(getattr(dspy.settings.lm, "model", "")),
-            embedder=knobs.embedder,
-            api_base=knobs.embedder_base,
-            cluster_tokens=knobs.cluster_tokens,
-            summary_words=knobs.summary_words,
-            max_layers=0 if rehearsal else knobs.max_layers,
-            top_size=knobs.top_size,
-        )
+        with dspy.context(lm=lm):
+            return SummaryTree.of(
+                retriever.corpus,
+                progress=progress,
+                lm=str(getattr(lm, "model", "")),
+                embedder=knobs.embedder,
+                api_base=knobs.embedder_base,
+                cluster_tokens=knobs.cluster_tokens,
+                summary_words=knobs.summary_words,
+                max_layers=0 if rehearsal else knobs.max_layers,
+                top_size=knobs.top_size,
+            )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One search of the tree, one call."""

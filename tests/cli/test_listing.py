@@ -44,6 +44,27 @@ def test_show_program_tells_knobs_variants_roles(
     assert "role " in out
 
 
+def test_show_program_lists_roles_beside_those_of_predictors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, tree, _ = run(capsys, "show", "program", "tree_rag")
+    assert tree.count("role extract: index (Summarize)") == 3
+    _, rlm, _ = run(capsys, "show", "program", "rlm")
+    assert rlm.count("role sub: llm_query (llm_query)") == 2
+
+
+def test_show_program_names_the_variants_to_choose_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = run(capsys, "show", "program", "react")
+    (line,) = (line for line in out.splitlines() if line.startswith("  variant"))
+    assert [part.strip() for part in line.split("  ") if part.strip()][:3] == [
+        "variant",
+        "seed",
+        "seed | page | dspy",
+    ]
+
+
 def test_help_imports_neither_dspy_nor_numpy() -> None:
     code = (
         "import sys; sys.argv = ['ragbench', '--help']\n"

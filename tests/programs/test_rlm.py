@@ -7,8 +7,11 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.errors import UnknownNameError
+from ragbench.experiments.setup import check_roles
 from ragbench.programs.rlm import RLM
 from ragbench.programs.rlm_tree import full_tree
+from ragbench.programs.trace import ROLE_LMS_KEY
 from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible, rate_limited
 from tests.programs.shelf import TEXTS, ask, converse, shelf
 
@@ -270,6 +273,19 @@ def test_llm_query_is_in_the_ledger_and_in_the_budget() -> None:
     ]
     assert ledger.path.calls == 3  # the two of a batch run at once
     assert [s.observation for s in answer.steps if s.action == "sub"] == ["Dunmoor"] * 3
+
+
+def test_the_models_code_can_have_an_lm_of_its_own() -> None:
+    program = RLM(shelf(), variant="repl_corpus")
+    check_roles(program, ["reason", "answer", "sub"])
+    with pytest.raises(UnknownNameError, match="sub"):
+        check_roles(RLM(shelf()), ["sub"])
+    own = ScriptedLM(lambda asked: "Dunmoor", name="own")
+    with dspy.context(**{ROLE_LMS_KEY: {"sub": own}}):
+        turn = code("SUBMIT(llm_query('Which county?'))")
+        answer, usual, _ = ask(program, lambda asked: turn, QUESTION)
+    assert answer.answer == "Dunmoor"
+    assert (usual.signatures, own.signatures) == (["RLMAction"], ["llm_query"])
 
 
 def test_budget_holds_inside_the_sandbox() -> None:

@@ -10,8 +10,10 @@ import dspy
 import pytest
 
 from ragbench.experiments.rehearsal import rehearse
+from ragbench.experiments.setup import check_roles
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
+from ragbench.programs.trace import ROLE_LMS_KEY
 from ragbench.programs.tree_rag import TreeRAG
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
@@ -78,6 +80,19 @@ def test_summaries_are_made_once_and_are_no_part_of_a_questions_cost(cache: Path
     assert notes["index_calls"] == made
     assert len(notes["layers"]) == len(set(prediction.steps[1].notes["layers"])) == 2
     assert any(p.pid.startswith("summary-") for p in prediction.passages)
+
+
+def test_summaries_are_written_by_the_lm_of_their_role() -> None:
+    program = TreeRAG(shelf(padding=43))
+    check_roles(program, ["answer", "extract"])
+    usual, own = ScriptedLM(script, name="usual"), ScriptedLM(script, name="own")
+    adapter = make_adapter("json", usual)
+    with dspy.context(lm=usual, adapter=adapter, **{ROLE_LMS_KEY: {"extract": own}}):
+        program.prepare()
+        tree = program.tree_of(program.retriever)
+    assert set(own.signatures) == {"Summarize"}
+    assert usual.asked == []
+    assert tree.settings.lm == own.model  # a tree by another LM is another tree
 
 
 def test_nodes_are_shown_whole_within_the_limit() -> None:
