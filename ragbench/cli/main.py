@@ -17,6 +17,7 @@ COMMANDS = {
     "ask": ("ask", "ask_command", "Answer one question and show how."),
     "compare": ("compare", "compare_command", "Compare two runs, question by question."),
     "compile": ("compile", "compile_command", "Compile a program's prompts with an optimizer."),
+    "doctor": ("doctor", "doctor_command", "Check the folder of a run, and mend it."),
     "errors": ("errors", "errors_command", "Show why answers are wrong, with examples."),
     "eval": ("eval", "eval_command", "Run a program over questions and print the table."),
     "index": ("index", "index_group", "Build, list and drop search indexes."),

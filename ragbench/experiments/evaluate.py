@@ -8,13 +8,12 @@ from typing import Any
 
 from ragbench.experiments.artefact import assert_held_out, load_artefact, read_sidecar
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.limited import NO_LIMITS, WHOLE, Progress, limited
+from ragbench.experiments.limited import WHOLE, Progress
 from ragbench.experiments.records import Loaded, Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
 from ragbench.experiments.runner import OnRecord, OnStart, run
 from ragbench.experiments.setup import Bench, build
 from ragbench.experiments.summary import summarize
-from ragbench.lms.limits import Limits
 from ragbench.programs.base import RAGProgram
 from ragbench.programs.form import repair_form
 from ragbench.programs.votes import Voting
@@ -38,7 +37,6 @@ def evaluate(
     config: RunConfig,
     *,
     like: Bench | None = None,
-    limits: Limits = NO_LIMITS,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
 ) -> Evaluation:
@@ -50,8 +48,7 @@ def evaluate(
     Raises:
         RagbenchError: something the user can mend.
     """
-    with limited(limits, config.folder()):
-        result = run(ready(config, like=like), on_start=on_start, on_record=on_record)
+    result = run(ready(config, like=like), on_start=on_start, on_record=on_record)
     return _finish(result.folder, result.loaded, result.stopped_by)
 
 
@@ -100,10 +97,7 @@ def reopen(folder: Path) -> Evaluation:
 def _finish(rundir: RunDir, loaded: Loaded, stopped_by: str = "") -> Evaluation:
     card = rundir.config()
     progress = Progress.of(loaded, card.get("questions"))
-    summary = {
-        **summarize(loaded.records.values(), loaded.earlier, loaded.cut_off),
-        "progress": progress.to_dict(),
-    }
+    summary = summary_of(loaded, progress)
     write_json(rundir.path / SUMMARY, summary)
     return Evaluation(
         folder=rundir.path,
@@ -115,3 +109,9 @@ def _finish(rundir: RunDir, loaded: Loaded, stopped_by: str = "") -> Evaluation:
         progress=progress,
         stopped_by=stopped_by,
     )
+
+
+def summary_of(loaded: Loaded, progress: Progress) -> dict[str, Any]:
+    """What `summary.json` holds."""
+    found = summarize(loaded.records.values(), loaded.earlier, loaded.cut_off)
+    return {**found, "progress": progress.to_dict()}

@@ -49,8 +49,8 @@ def title_of(evaluation: Evaluation) -> str:
     card = evaluation.card
     identity = card["identity"]
     return (
-        f"{card['data']['name']} {identity['split']} ({card['data']['setting']}), "
-        f"{identity['retriever']}, {card['model']}, {card['adapter']}"
+        f"{card['data']['name']} {identity.get('split')} ({card['data'].get('setting')}), "
+        f"{identity.get('retriever')}, {card['model']}, {card.get('adapter')}"
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 SUMMARY = "summary.json"
+
+#: What tables show of any card.
+_CARD: Mapping[str, type | tuple[type, ...]] = {
+    "identity": dict,
+    "identity.program": str,
+    "knobs": dict,
+    "model": str,
+    "data": dict,
+    "data.name": str,
+    "questions": (int, NoneType),
+}
 
 
 class RunDir:
@@ -44,6 +56,19 @@ class RunDir:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot use the run folder {self.path}: {error.strerror}") from None
+        with self.held(), log_to(self.path / LOG):
+            yield
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder, which is there, for this process; the lock dies with the process.
+
+        Raises:
+            RunError: another process holds it, or it cannot be written.
+        """
+        try:
             lock = FileLock(self.path / ".lock")
             lock.acquire(timeout=0)
         except Timeout:
@@ -53,8 +78,7 @@ class RunDir:
         except OSError as error:
             raise RunError(f"cannot use the run folder {self.path}: {error.strerror}") from None
         try:
-            with log_to(self.path / LOG):
-                yield
+            yield
         finally:
             lock.release()
 
@@ -80,12 +104,19 @@ class RunDir:
         write_json(self.path / CONFIG, {**card(bench), "preparation": {"calls": calls}})
 
     def config(self) -> dict[str, Any]:
-        """What `config.json` holds.
+        """What `config.json` holds; `identity`, `knobs`, `model` and `data` are there.
 
         Raises:
             RunError: it is missing or unreadable.
         """
-        return self.read(CONFIG)
+        found = self.read(CONFIG)
+        for path, kind in _CARD.items():
+            value: Any = found
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            if not isinstance(value, kind):
+                raise RunError(f"cannot read {self.path / CONFIG}: {path} is missing or wrong")
+        return found
 
     def summary(self) -> dict[str, Any]:
         """What `summary.json` holds.
@@ -106,7 +137,7 @@ class RunDir:
             raise RunError(f"{self.path} is not a run folder: it has no {name}")
         try:
             found = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"cannot read {path}: {error}") from None
         if not isinstance(found, dict):
             raise RunError(f"cannot read {path}: it is not a JSON object")
@@ -161,8 +192,13 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     Raises:
         RunError: the folder cannot be written.
     """
+    write_whole(path, as_json(value))
+
+
+def as_json(value: Mapping[str, Any]) -> bytes:
+    """The bytes of a JSON file that holds `value`."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
-    write_whole(path, text.encode("utf-8", "replace"))
+    return text.encode("utf-8", "replace")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -173,6 +209,9 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
+    try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -180,6 +219,7 @@ def write_whole(path: Path, content: bytes) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
         raise RunError(f"cannot write {path}: {error.strerror}") from None
 
 

@@ -1,0 +1,38 @@
+"""`ragbench doctor`: check the folders of runs and compiled programs, and mend them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("doctor")
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--repair", is_flag=True, help="Mend what can be mended; records.jsonl.bak is kept.")
+@click.option("--data/--no-data", default=True, help="Compare question ids with the data set's.")
+def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
+    """Check the FOLDERS of runs, compiled programs, verdicts, searches and sweeps.
+
+    One line for each thing that is wrong, with its cure. Exits with 0 where nothing is wrong (or
+    all was mended), 1 where something is, and 2 where a folder is none of these.
+    """
+    from ragbench.cli.main import one_line
+    from ragbench.experiments.doctor import examine, folders_under
+    from ragbench.experiments.doctor import repair as mend
+    from ragbench.logs import quiet_libraries
+
+    quiet_libraries()
+    left = 0
+    for folder in [found for given in folders for found in folders_under(given)]:
+        findings = examine(folder, data=data)
+        if repair and any(finding.mendable for finding in findings):
+            mend(folder, findings)
+        for finding in findings:
+            mended = repair and finding.mendable
+            left += not mended
+            click.echo(one_line(finding.line(mended=mended)))
+        if not findings:
+            click.echo(one_line(f"{folder}: nothing is wrong"))
+    sys.exit(1 if left else 0)

@@ -1,0 +1,290 @@
+"""Checks a folder that a run or a compile left, and mends what can be mended.
+
+A folder is looked at under its lock. Mending loses no good record: the file as it was stays beside
+as `records.jsonl.bak`, and only lines that count for nothing are left out of the new one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import RagbenchError, RunError
+from ragbench.experiments.artefact import SIDECAR, load_artefact, read_json, read_sidecar
+from ragbench.experiments.compile import ASKED
+from ragbench.experiments.config import make_config
+from ragbench.experiments.evaluate import reopen, summary_of
+from ragbench.experiments.limited import Progress
+from ragbench.experiments.mending import Line, read_all, write_without
+from ragbench.experiments.passes import JOURNAL
+from ragbench.experiments.record_shape import wrong_with
+from ragbench.experiments.records import RECORDS, Record, read_records, was_cut_off
+from ragbench.experiments.rundir import CONFIG, SUMMARY, RunDir, as_json
+from ragbench.experiments.score import LINES, digest
+from ragbench.experiments.score import SUMMARY as SCORES
+from ragbench.logs import LOG
+
+#: What such a folder may hold; anything else is told and left alone.
+_BELONGS = frozenset(
+    {CONFIG, RECORDS, SUMMARY, SCORES, LINES, JOURNAL, LOG, SIDECAR, ASKED}
+    | {".lock", "program.json", "bank.json", "candidates", "work"}
+)
+#: Files that mark a folder of several runs' and compiled programs' folders.
+_COLLECTIONS = ("verdict.json", "tune.json", "sweep.json")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: where, what, its cure; and `mend`, or `lines` to leave out, if any.
+
+    One with neither can be mended by a person alone.
+    """
+
+    path: Path
+    what: str
+    cure: str
+    lines: tuple[int, ...] = ()
+    mend: Callable[[], object] | None = None
+
+    @property
+    def mendable(self) -> bool:
+        """Whether `repair` can mend it."""
+        return bool(self.lines or self.mend)
+
+    def line(self, *, mended: bool = False) -> str:
+        """The finding for a person."""
+        return f"{self.path}: {self.what}; {'mended' if mended else self.cure}"
+
+
+def folders_under(folder: Path) -> list[Path]:
+    """`folder` itself, or those of runs and compiled programs in the folder of a whole study.
+
+    Raises:
+        RunError: it is none of these.
+    """
+    if _is_one(folder):
+        return [folder]
+    if any((folder / name).is_file() for name in _COLLECTIONS):
+        return sorted(path for path in folder.rglob("*") if path.is_dir() and _is_one(path))
+    raise RunError(
+        f"{folder} is neither a run nor a compiled program: it has no {CONFIG} and no {SIDECAR}"
+    )
+
+
+def _is_one(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (CONFIG, RECORDS, SIDECAR, ASKED))
+
+
+def examine(folder: Path, *, data: bool = True) -> list[Finding]:
+    """What is wrong with the folder; `data` says whether ids are compared with the data set's."""
+    try:
+        if not os.access(folder, os.W_OK):  # so this process cannot lock it
+            return list(_findings(folder, data))
+        with RunDir(folder).held():
+            return list(_findings(folder, data))
+    except (RunError, OSError) as error:
+        what = str(error).removeprefix(f"{folder} ")
+        return [Finding(folder, what, "not all was checked")]
+
+
+def repair(folder: Path, findings: Sequence[Finding]) -> None:
+    """Mend every finding that can be.
+
+    Raises:
+        RunError: the folder is in use, or cannot be written.
+    """
+    with RunDir(folder).held():
+        for path in dict.fromkeys(finding.path for finding in findings if finding.lines):
+            bad = {n for finding in findings if finding.path == path for n in finding.lines}
+            write_without(path, read_all(path), bad)
+        for finding in findings:
+            if finding.mend:
+                finding.mend()
+        if any(finding.path.name == RECORDS and finding.lines for finding in findings):
+            _summarize_again(folder)
+
+
+def _summarize_again(folder: Path) -> None:
+    if (folder / CONFIG).is_file() and not list(_config_findings(folder)):
+        reopen(folder)
+
+
+def _findings(folder: Path, data: bool) -> Iterator[Finding]:
+    yield from _strangers(folder)
+    if any((folder / name).is_file() for name in (SIDECAR, ASKED)):
+        yield from _compiled(folder)
+    if any((folder / name).is_file() for name in (CONFIG, RECORDS)):
+        yield from _run(folder, data)
+
+
+def _strangers(folder: Path) -> Iterator[Finding]:
+    for path in sorted(folder.iterdir()):
+        name = path.name
+        if name in _BELONGS or ".jsonl.bak" in name or (path.is_dir() and _is_one(path)):
+            continue
+        if any(name.startswith(f".{known}.") for known in _BELONGS) and path.is_file():
+            what, cure = "was left by a write that was cut off", "--repair removes it"
+            yield Finding(path, what, cure, mend=path.unlink)
+        else:
+            yield Finding(path, "does not belong here", "it is left alone; move it elsewhere")
+
+
+def _run(folder: Path, data: bool) -> Iterator[Finding]:
+    try:
+        lines = [_checked(line) for line in read_all(folder / RECORDS)]
+    except RunError as error:
+        yield Finding(folder / RECORDS, str(error).rpartition(": ")[2], "mend its permissions")
+        return
+    wrong = [*_line_findings(folder / RECORDS, lines)]
+    broken = [*_config_findings(folder)]
+    if data and not broken:
+        wrong += _unknown_questions(folder, lines)
+    yield from (*wrong, *broken, *_score_findings(folder, lines))
+    if not broken:
+        yield from _summary_findings(folder)
+
+
+def _checked(line: Line) -> Line:
+    return Line(line.number, line.raw, None) if line.row and wrong_with(line.row) else line
+
+
+def _config_findings(folder: Path) -> Iterator[Finding]:
+    try:
+        RunDir(folder).config()
+    except RunError as error:
+        what = str(error).rpartition(": ")[2] if "cannot read" in str(error) else "is missing"
+        cure = "run its command with --limit 1 and another --out, and copy that run's config.json"
+        yield Finding(folder / CONFIG, what, cure)
+
+
+def _line_findings(path: Path, lines: Sequence[Line]) -> Iterator[Finding]:
+    corrupt = [line.number for line in lines if line.row is None and not line.torn]
+    if corrupt:
+        what = f"line {_some(corrupt)} cannot be read, or was changed after it was written"
+        cure = "--repair moves it out, and the run's command asks the question again"
+        yield Finding(path, what, cure, tuple(corrupt))
+    if lines and lines[-1].torn:
+        what, cure = "the last line was cut short", "--repair or the next run cuts it off"
+        yield Finding(path, what, cure, (lines[-1].number,))
+    same, again = _repeats(lines)
+    if same:
+        what = f"line {_some(same)} repeats an earlier line byte by byte"
+        yield Finding(path, what, "--repair moves it out", tuple(same))
+    if again:
+        what = f"line {_some(again)} is of a question that was finished before"
+        yield Finding(path, what, "the last one counts; was the file put together by hand?")
+
+
+def _repeats(lines: Sequence[Line]) -> tuple[list[int], list[int]]:
+    """Numbers of lines that were there before, and of others whose question was finished before."""
+    seen: set[bytes] = set()
+    finished: set[str] = set()
+    same, again = [], []
+    for line in lines:
+        if line.row is None:
+            continue
+        raw = line.raw.rstrip(b"\n")
+        if raw in seen:
+            same.append(line.number)
+            continue
+        seen.add(raw)
+        if line.row["qid"] in finished:
+            again.append(line.number)
+        if line.row["failure"] is None:
+            finished.add(line.row["qid"])
+    return same, again
+
+
+def _unknown_questions(folder: Path, lines: Sequence[Line]) -> list[Finding]:
+    """Records of questions that the data set has not; loads it as the run did."""
+    from ragbench.data import load_dataset
+
+    card = RunDir(folder).config()
+    try:
+        config = make_config(card["identity"])
+        dataset = load_dataset(config.data_spec())
+    except RagbenchError as error:
+        what = f"question ids were not checked, for its data cannot be loaded ({error})"
+        return [Finding(folder / CONFIG, what, "put the data back, or give --no-data")]
+    if dataset.digest != card["data"].get("digest"):
+        what = "its data are not what they were when it ran"
+        return [Finding(folder / CONFIG, what, "put the old data back, or start anew with --out")]
+    known = {str(example.qid) for example in dataset.splits.get(config.split, ())}
+    outside = [line.number for line in lines if line.row and line.row["qid"] not in known]
+    if not outside:
+        return []
+    what = f"line {_some(outside)} is of a question that is not in the data"
+    return [Finding(folder / RECORDS, what, "--repair moves it out", tuple(outside))]
+
+
+def _summary_findings(folder: Path) -> Iterator[Finding]:
+    path, rundir = folder / SUMMARY, RunDir(folder)
+    loaded = read_records(folder)
+    fresh = as_json(summary_of(loaded, Progress.of(loaded, rundir.config().get("questions"))))
+    if not path.is_file():
+        what, cure = "is missing: the run did not come to its end", "give its command again"
+        yield Finding(path, what, cure, mend=lambda: reopen(folder))
+    elif path.read_bytes() != fresh:
+        what, cure = "is not what the records say", "--repair computes it again"
+        yield Finding(path, what, cure, mend=lambda: reopen(folder))
+
+
+def _score_findings(folder: Path, lines: Sequence[Line]) -> Iterator[Finding]:
+    for name in (LINES, JOURNAL):
+        bad = [line.number for line in read_all(folder / name) if line.row is None]
+        if bad:
+            what = f"line {_some(bad)} cannot be read"
+            cure = "--repair moves it out; ragbench score makes it again"
+            yield Finding(folder / name, what, cure, tuple(bad))
+    records = {line.row["qid"]: line.row for line in lines if line.row and _counts(line.row)}
+    scored = [line.row for line in read_all(folder / LINES) if line.row]
+    stale = [str(row.get("qid")) for row in scored if not _is_of(row, records)]
+    if stale:
+        what = f"{len(stale)} scores are not of the answers in the records (first: {stale[0]})"
+        yield Finding(folder / LINES, what, "score the run again")
+    if scored and not (folder / SCORES).is_file():
+        yield Finding(folder / SCORES, "is missing", "score the run again")
+
+
+def _counts(record: Record) -> bool:
+    return not was_cut_off(record)
+
+
+def _is_of(row: Record, records: Mapping[str, Record]) -> bool:
+    record = records.get(str(row.get("qid")))
+    return record is not None and row.get("of") == digest(record)
+
+
+def _compiled(folder: Path) -> Iterator[Finding]:
+    try:
+        sidecar = read_sidecar(folder)
+        load_artefact(folder, _program(sidecar.program, sidecar.knobs))
+        for row in sidecar.notes.get("candidates") or ():
+            if not (folder / str(row["file"])).is_file():
+                yield Finding(folder / str(row["file"]), "is missing", "copy the whole folder")
+    except RagbenchError as error:
+        what, _, cure = str(error).removeprefix(f"{folder} ").partition("; ")
+        yield Finding(folder, what, cure or "compile again")
+    except (KeyError, TypeError, AttributeError):
+        yield Finding(folder / SIDECAR, "its notes are malformed", "compile again")
+    if (folder / ASKED).is_file():
+        try:
+            read_json(folder / ASKED)
+        except RunError as error:
+            yield Finding(folder / ASKED, str(error).partition(": ")[2], "compile again")
+
+
+def _program(name: str, knobs: Mapping[str, Any]) -> Any:
+    from ragbench.programs import PROGRAMS
+    from ragbench.retrievers.base import Corpus
+    from ragbench.retrievers.factory import make_retriever
+
+    return PROGRAMS.get(name)(make_retriever("bm25", Corpus(()), setting="pooled"), **knobs)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:5]))
+    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
