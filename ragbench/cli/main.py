@@ -38,7 +38,6 @@ COMMANDS = {
     "show": ("listing", "show_command", "Show one program, retriever, metric, protocol or config."),
     "summarize": ("summarize", "summarize_command", "Rebuild a run's summary from its records."),
     "sweep": ("sweep", "sweep_command", "Run a matrix of cells from a file, and compare them."),
-    "sweep": ("sweep", "sweep_command", "Run a matrix of cells from a file, and compare them."),
     "transfer": (
         "programs",
         "transfer_command",

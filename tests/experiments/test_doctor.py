@@ -42,7 +42,10 @@ def edit(name: str, change: Callable[[list[bytes]], list[bytes]]) -> Damage:
 
 
 def write(name: str, content: bytes) -> Damage:
-    return lambda folder: None if (folder / name).write_bytes(content) else None
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return damage
 
 
 def stranger(lines: list[bytes]) -> list[bytes]:
@@ -65,7 +68,7 @@ DAMAGES: dict[str, tuple[Damage, str, bool]] = {
     "same line": (edit(RECORDS, lambda x: [*x, x[2]]), "line 7 repeats an earlier line", True),
     "stranger": (edit(RECORDS, stranger), "line 7 is of a question that is not in the data", True),
     "finished": (edit(RECORDS, finished_again), "line 7 is of a question that was finis", False),
-    "summary": (write("summary.json", b'{"n": 6, "scores": {"em": 1.0}}'), "not what the rec", True),
+    "summary": (write("summary.json", b'{"n": 6, "scores": {"em": 1.0}}'), "not what the", True),
     "summary cut": (write("summary.json", b'{"n": '), "is not what the records say", True),
     "no summary": (lambda f: (f / "summary.json").unlink(), "did not come to its end", True),
     "config": (write("config.json", b"{]"), "config.json:", False),
