@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ class _Run:
     trace: Trace
     box: Toolbox
     unreadable: bool = False
+    error: Exception | None = None
 
 
 # DSPy binds tools when the program is made; what they work on belongs to a question.
@@ -59,9 +61,11 @@ class TracedReAct(dspy.ReAct):
     ) -> dspy.Prediction:
         # The one place through which DSPy's loop calls its predictors. The trace cuts what is too
         # long: DSPy's way of doing that takes steps out of the record as well.
+        run = _RUN.get()
+        if run.error is not None:
+            raise run.error
         ask = _extract if module is self.extract else _step
-        reading = self._format_trajectory(trajectory)
-        return ask(_RUN.get(), module, trajectory=reading, **inputs)
+        return ask(run, module, trajectory=self._format_trajectory(trajectory), **inputs)
 
 
 def _extract(run: _Run, module: dspy.Module, **inputs: Any) -> dspy.Prediction:
@@ -72,6 +76,7 @@ def _extract(run: _Run, module: dspy.Module, **inputs: Any) -> dspy.Prediction:
 def _step(run: _Run, module: dspy.Module, **inputs: Any) -> dspy.Prediction:
     reply = run.trace.ask(module, otherwise={"next_thought": "", "next_tool_args": {}}, **inputs)
     if not reply.get("parse_fallback"):
+        reply.next_tool_args = _mended(run, reply.next_tool_name, reply.next_tool_args)
         return reply
     if run.trace.searches:
         run.unreadable = True
@@ -82,21 +87,44 @@ def _step(run: _Run, module: dspy.Module, **inputs: Any) -> dspy.Prediction:
     return reply
 
 
+def _mended(run: _Run, tool: str, given: Any) -> dict[str, str]:
+    """The arguments that `tool` takes, with what it was given; anything mended is counted."""
+    wanted = run.box.described[tool][0] if tool in run.box.described else ""
+    arguments = {wanted: argument_text(given, wanted)} if wanted else {}
+    if (given or {}) != arguments:
+        run.trace.count("argument_repair")
+    return arguments
+
+
+def argument_text(given: Any, name: str = "") -> str:
+    """The one text in what a model gave as arguments: `name`'s, else the first there is.
+
+    Numbers are texts, and so are lists of texts, joined; without any text it is blank.
+    """
+    if isinstance(given, Mapping):
+        values = [given[name]] if name in given else []
+        values += [value for key, value in given.items() if key != name]
+        return next(filter(None, map(argument_text, values)), "")
+    if isinstance(given, list | tuple):
+        return " ".join(filter(None, map(argument_text, given)))
+    if given is None or isinstance(given, bool):
+        return ""
+    return " ".join(str(given).split())
+
+
 def _tool(name: str, argument: str, does: str) -> dspy.Tool:
     def run(**arguments: Any) -> str:
+        now = _RUN.get()
         try:
-            return _RUN.get().box.use(name, _text(arguments))
+            return now.box.use(name, arguments[argument])
         except BudgetSpentError:
             return "No search is left. Use finish."
+        except Exception as error:  # DSPy would show it to the model; it is the question's failure
+            now.error = error
+            raise
 
     schema = {argument: {"type": "string"}}
     return dspy.Tool(run, name=name, desc=does, args=schema, arg_types={argument: str})
-
-
-def _text(arguments: dict[str, Any]) -> str:
-    """The first text or number among `arguments`, whatever a model called it."""
-    usable = (v for v in arguments.values() if isinstance(v, str | int | float))
-    return " ".join(str(next(usable, "")).split())
 
 
 def _note(trace: Trace, trajectory: dict[str, Any]) -> str:
@@ -104,10 +132,9 @@ def _note(trace: Trace, trajectory: dict[str, Any]) -> str:
     index, tool = 0, ""
     while f"tool_name_{index}" in trajectory:
         tool = str(trajectory[f"tool_name_{index}"])
-        arguments = trajectory[f"tool_args_{index}"] or {}
         trace.step(
             tool,
-            input=_text(arguments),
+            input=argument_text(trajectory[f"tool_args_{index}"]),
             thought=str(trajectory[f"thought_{index}"] or ""),
             observation=str(trajectory.get(f"observation_{index}", "")),
         )

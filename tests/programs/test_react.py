@@ -8,7 +8,7 @@ import pytest
 
 from ragbench.programs.drivers import REPEATED
 from ragbench.programs.react import ReActRAG
-from ragbench.programs.react_dspy import _text
+from ragbench.programs.react_dspy import argument_text
 from ragbench.programs.tools import CorpusTools, PageTools
 from ragbench.programs.trace import Budget, Trace
 from ragbench.retrievers.base import Corpus, Passage, Retriever
@@ -163,20 +163,6 @@ def test_advice_where_the_argument_is_missing() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"query": " a  b "}, "a b"),
-        ({"q": "a"}, "a"),
-        ({"query": 1912}, "1912"),
-        ({"query": ["a"]}, ""),
-        ({}, ""),
-    ],
-)
-def test_dspy_takes_an_argument_of_another_name(arguments: dict[str, Any], text: str) -> None:
-    assert _text(arguments) == text
-
-
 def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
     def script(asked: Asked) -> Reply:
         if asked.signature == "ReActStep":
@@ -324,3 +310,66 @@ def test_dspy_is_told_when_no_search_is_left() -> None:
         DirectAnswer=[{"answer": "Harwick"}],
     )
     assert prediction.steps[0].observation == "No search is left. Use finish."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"words": "a", "k": 3}, "a"),
+        ({"k": 3, "words": "a"}, "a"),
+        ({"query": " a  b "}, "a b"),
+        ({"words": ""}, ""),
+        ({"words": None, "query": "a"}, "a"),
+        ({"words": ["a", "b"]}, "a b"),
+        ({"words": {"text": "a"}}, "a"),
+        ({"words": 1912}, "1912"),
+        ({"words": [None, True, {}]}, ""),
+        ({}, ""),
+        (None, ""),
+        ("a", "a"),
+    ],
+)
+def test_the_one_text_among_a_models_arguments(arguments: Any, text: str) -> None:
+    assert argument_text(arguments, "words") == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "query", "mended"),
+    [
+        ({"words": "Orla Venn"}, "Orla Venn", 0),
+        ({"query": "Orla Venn"}, "Orla Venn", 1),
+        ({"words": ["Orla", "Venn"]}, "Orla Venn", 1),
+        ({"words": "Orla Venn", "k": 3}, "Orla Venn", 1),
+        ({"self": "Orla Venn"}, "Orla Venn", 1),
+        ({"words": {"": []}}, None, 1),
+        ({}, None, 1),
+    ],
+)
+def test_dspy_mends_and_counts_the_arguments_of_a_tool(
+    arguments: dict[str, Any], query: str | None, mended: int
+) -> None:
+    search = {"next_thought": "Hm.", "next_tool_name": "search", "next_tool_args": arguments}
+    prediction, lm, _ = converse(
+        ReActRAG(shelf(), variant="dspy"),
+        QUESTION,
+        ReActStep=[search, turn("finish", answer="Harwick")],
+        DirectAnswer=[{"answer": "Harwick"}],
+    )
+    assert [search.query for search in prediction.searches] == ([query] if query else [])
+    assert prediction.counts["argument_repair"] == mended + 1  # finish takes none
+    assert "Execution error" not in lm.asked[-1].prompt
+    if query is None:
+        assert prediction.steps[0].observation == "search needs the argument words."
+
+
+def test_dspy_does_not_hide_an_error_of_the_retriever() -> None:
+    class Broken(type(shelf())):  # type: ignore[misc]
+        def search_many(self, queries: Any, *, k: int) -> Any:
+            raise ValueError("the index is gone")
+
+    with pytest.raises(ValueError, match="the index is gone"):
+        converse(
+            ReActRAG(Broken(shelf().corpus), variant="dspy"),
+            QUESTION,
+            ReActStep=[turn("search", words="Orla Venn")],
+        )
