@@ -31,7 +31,7 @@ class ReActStep(dspy.Signature):
     trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
     thought: str = dspy.OutputField()
     tool: str = dspy.OutputField()
-    argument: str = dspy.OutputField(desc="the tool's argument")
+    argument: str = dspy.OutputField(desc="what to search or look for; the answer if finish")
 
 
 # ReActStep without its thought, for the act-only ablation.
@@ -42,7 +42,7 @@ class ActStep(dspy.Signature):
     question: str = dspy.InputField()
     trajectory: list[ToolCall] = dspy.InputField(desc="steps so far")
     tool: str = dspy.OutputField()
-    argument: str = dspy.OutputField(desc="the tool's argument")
+    argument: str = dspy.OutputField(desc="what to search or look for; the answer if finish")
 
 
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn
