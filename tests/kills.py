@@ -1,40 +1,177 @@
-"""Kills a run again and again with SIGKILL, and checks that it lost and repeated nothing.
+"""Kills commands again and again with SIGKILL, and checks that nothing is lost or repeated.
 
-Used by a test with a few kills and by `benchmarks/kill_eval.py` with many. The LM is a real HTTP
-server on loopback; the run is the real command in a process of its own.
+Used by tests with a few kills and by `benchmarks/kill_all.py` with hundreds. The LM is a real HTTP
+server on loopback whose reply is a function of the prompt; a command is the real command line in a
+process of its own, forked from a server that has imported the package, so that a start is cheap.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
+import re
+import shutil
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
-from ragbench.experiments.records import RECORDS, read_records
-from tests.fake_server import FakeServer
+import yaml
+
+from ragbench.experiments.records import RECORDS, read_lines
+from tests.fake_server import FakeServer, Hit, plausible
+
+WORKERS = 2
+
+#: Finished piece of work, such as a question of a cell -> what is on disk of it.
+Finished = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command to kill: its arguments, what it has finished, and what it comes to in the end.
+
+    `unit_of` says to which piece of work a request belongs. `summary` is what must not depend on
+    kills. Where `replays` is set, finished calls are answered by the cache when it is started
+    again, so no request is to be seen twice but those that were under way at a kill.
+    """
+
+    argv: Sequence[str]
+    finished: Callable[[], Finished]
+    twice: Callable[[], list[str]]
+    unit_of: Callable[[Hit], str | None]
+    summary: Callable[[], str]
+    replays: Callable[[Hit], bool] = lambda hit: False
 
 
 @dataclass
 class Damage:
-    """What the kills did; `lost` and `repeated` must stay empty."""
+    """What the kills did; `lost`, `repeated` and `overpaid` must stay empty or 0."""
 
-    kills: int = 0
-    during_run: int = 0  # kills that came while questions were being answered
-    lost: list[str] = field(default_factory=list)  # finished questions whose record went away
-    repeated: list[str] = field(default_factory=list)  # finished questions asked again
+    kills: int = 0  # that found the process alive
+    before_first_call: int = 0  # of those, before it had asked anything
+    lost: list[str] = field(default_factory=list)  # finished work that went away or changed
+    repeated: list[str] = field(default_factory=list)  # finished work that was asked or kept twice
+    replayed: int = 0  # requests sent again although the cache is on
+    overpaid: int = 0  # of those, more than were under way at the kills
     finished: int = 0
-    lines: int = 0
+    requests: int = 0
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Both:
+    """What a command came to when it was left alone, and when it was killed."""
+
+    quiet: Damage
+    killed: Damage
+
+
+#: Makes a job in a folder, over about this many questions, that asks the server at this address.
+Make = Callable[[Path, str, int], Job]
+
+
+def kill_often(make: Make, folder: Path, *, kills: int, n: int, seed: int = 0) -> Both:
+    """What the command comes to when left alone, and then with `kills` kills, in the same folder.
+
+    `n` is how many questions its data set has.
+    """
+    outcomes, log, before = [], folder / "log", folder.with_name("before")
+    before.mkdir(parents=True)
+    with FakeServer(script, latency_s=0.02) as server:  # one: its address is in folders' names
+        if make is judge_job:  # it needs a finished run, and twice the same
+            run_with_kills(eval_job(before, server.url, n), server, before / "log", kills=0)
+        for times in (0, kills):
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(before, folder)
+            job = make(folder, server.url, n)
+            outcomes.append(run_with_kills(job, server, log, kills=times, seed=seed))
+    return Both(*outcomes)
+
+
+def run_with_kills(
+    job: Job, server: FakeServer, log: Path, *, kills: int, seed: int = 0, calls: int = 6
+) -> Damage:
+    """Start the command, kill it after up to `calls` new requests, and again; then let it end.
+
+    One kill in eight comes at any moment of the start instead.
+    """
+    rng, damage, first = random.Random(seed), Damage(), len(server.hits)
+    while True:
+        before, asked_before = job.finished(), len(server.hits)
+        process = start(job.argv, log)
+        if damage.kills < kills:
+            if rng.random() < 0.125:
+                time.sleep(rng.uniform(0, 1.0))
+            else:
+                _wait_for_calls(server, asked_before + rng.randint(1, calls), process)
+                time.sleep(rng.uniform(0, 0.06))
+            damage.kills += process.is_alive()
+            damage.before_first_call += process.is_alive() and len(server.hits) == asked_before
+            process.kill()
+        process.join(300)
+        ended = process.exitcode == 0
+        assert ended or process.exitcode == -9, f"the command failed:\n{log.read_text()[-2000:]}"
+        _check(job, before, server.hits[asked_before:], damage)
+        if ended:
+            break
+    assert damage.kills == kills, f"the work was done after {damage.kills} of {kills} kills"
+    hits = [hit for hit in server.hits[first:] if job.replays(hit)]
+    bodies = Counter(json.dumps(hit.body, sort_keys=True) for hit in hits)
+    damage.replayed = sum(count - 1 for count in bodies.values())
+    damage.overpaid = max(0, damage.replayed - WORKERS * damage.kills)
+    damage.finished, damage.summary = len(job.finished()), job.summary()
+    damage.requests = len(server.hits) - first
+    return damage
+
+
+def _check(job: Job, before: Finished, hits: Sequence[Hit], damage: Damage) -> None:
+    after = job.finished()
+    damage.lost += [unit for unit, kept in before.items() if after.get(unit) != kept]
+    damage.repeated += sorted({*map(job.unit_of, hits)} & before.keys())
+    damage.repeated += job.twice()
+
+
+def _wait_for_calls(server: FakeServer, n: int, process: Any) -> None:
+    deadline = time.monotonic() + 120
+    while len(server.hits) < n and process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(
+    ["bm25s", "ragbench.experiments.sweep", "ragbench.experiments.score", "ragbench.cli.main"]
+)
+
+
+def start(argv: Sequence[str], log: Path) -> Any:
+    """The command in a process of its own; what it prints goes to `log`."""
+    cache = str(log.parent / "cache")
+    process = _forks.Process(target=_command, args=(list(argv), str(log), cache), daemon=True)
+    process.start()
+    return process
+
+
+def _command(argv: list[str], log: str, cache: str) -> None:
+    from ragbench.cli.main import main
+
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(OPENAI_API_KEY="none", RAGBENCH_CACHE=cache)
+    sys.argv = ["ragbench", *argv]
+    main()
 
 
 def write_questions(folder: Path, n: int) -> Path:
-    """A data set with at least `n` test questions of one passage each."""
+    """A data set of `n` questions of one passage each; two fifths are for training or for tests."""
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "questions.jsonl"
     rows = [
         {
@@ -43,63 +180,134 @@ def write_questions(folder: Path, n: int) -> Path:
             "answer": f"Town {i}",
             "context": [{"title": f"Town {i}", "text": f"Town {i} lies on river number {i}."}],
         }
-        for i in range(3 * n)  # two fifths of them are the test split
+        for i in range(n)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def command(data: Path, out: Path, url: str, *, limit: int) -> list[str]:
-    """The run under test."""
+def script(hit: Hit) -> str:
+    """Right or wrong by a hash of the prompt, so that every candidate scores differently."""
+    asked = _town(hit)
+    right = asked and crc32(hit.prompt.encode()) % 2
+    reply = plausible(hit).replace("some answer", f"Town {asked}" if right else "elsewhere")
+    return reply.replace("some verdict", "correct" if right else "incorrect")
+
+
+def _town(hit: Hit) -> str | None:
+    """The number in the question that is asked, which comes after those of demonstrations."""
+    asked = re.findall(r"Which town number (\d+) lies", hit.prompt)
+    return asked[-1] if asked else None
+
+
+def _unit_of(hit: Hit) -> str | None:
+    town = _town(hit)
+    return None if town is None else f"{hit.body['model']}/q{town}"
+
+
+def eval_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench eval` over two fifths of `n` questions, without a cache."""
+    out = folder / "run"
+    argv = [
+        "eval", "--program", "ircot", "--set", "max_steps=2", "--out", str(out), "--no-cache",
+        *_common(folder, url, n), "--lm", "openai/fake", "--limit", "0",
+    ]  # fmt: skip
+    return _of_runs(argv, lambda: {"fake": out}, lambda: timeless(out / "summary.json"))
+
+
+def sweep_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench sweep` over two LMs without a cache, and one whose program is compiled first."""
+    out, file = folder / "sweep", folder / "sweep.yaml"
+    fields = {
+        "program": "vanilla", "k": 1, "dataset": "jsonl", "api_base": url, "adapter": "chat",
+        "data_file": str(write_questions(folder, n)), "limit": None, "workers": WORKERS,
+        "cache": False, "compile": {"train_limit": 20, "val_limit": 10},
+        "matrix": {"lm": ["openai/fake-a", "openai/fake-b"]},
+        "include": [{"lm": "openai/fake-c", "optimizer": "bootstrap", "cache": True}],
+        "baseline": {"lm": "openai/fake-a"},
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(fields))
+
+    def runs() -> dict[str, Path]:
+        cards = [(at.parent, json.loads(at.read_text())) for at in out.glob("cells/*/config.json")]
+        return {card["identity"]["lm"].partition("/")[2]: at for at, card in cards}
+
+    argv = ["sweep", str(file), "--out", str(out)]
+    job = _of_runs(argv, runs, lambda: timeless(out / "sweep.json"))
+    return replace(job, replays=lambda hit: hit.body["model"] == "fake-c")
+
+
+def _of_runs(
+    argv: Sequence[str], runs: Callable[[], dict[str, Path]], summary: Callable[[], str]
+) -> Job:
+    """A job whose finished work are the records in run folders, by the name of their LM."""
+
+    def lines() -> list[tuple[str, dict[str, Any]]]:
+        rows = [(lm, row) for lm, at in runs().items() for row in read_lines(at / RECORDS)[0]]
+        return [(f"{lm}/{row['qid']}", row) for lm, row in rows if row["failure"] is None]
+
+    return Job(
+        argv=argv,
+        finished=lambda: {unit: json.dumps(row) for unit, row in lines()},
+        twice=lambda: [unit for unit, n in Counter(u for u, _ in lines()).items() if n > 1],
+        unit_of=_unit_of,
+        summary=summary,
+    )
+
+
+def judge_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench score --judge` over the run of an `eval_job` in the same folder, not cached."""
+    run = folder / "run"
+    argv = ["score", str(run), "--judge", "openai/judge", "--api-base", url, "--no-cache"]
+
+    def rows() -> list[dict[str, Any]]:
+        found = read_lines(run / "judged.jsonl")[0]
+        return [row for row in found if "key" in row and not row["provider_failed"]]
+
+    return Job(
+        argv=[*argv, "--workers", str(WORKERS)],
+        finished=lambda: {f"judge/{row['qid']}": json.dumps(row) for row in rows()},
+        twice=lambda: [k for k, n in Counter(row["key"] for row in rows()).items() if n > 1],
+        unit_of=_unit_of,
+        summary=lambda: timeless(run / "scores.json"),
+    )
+
+
+def compile_job(folder: Path, url: str, n: int, *, optimizer: str) -> Job:
+    """`ragbench compile` with a cache; its finished work are the lines of its journal of calls."""
+    out = folder / "compiled"
+    argv = [
+        "compile", "--program", "vanilla", "--k", "1", "--optimizer", optimizer, "--out", str(out),
+        *_common(folder, url, n), "--lm", "openai/fake", "--train-limit", "0", "--val-limit", "0",
+        "--opt-set", "rounds=2", "--opt-set", "bootstrapped=6", "--opt-set", "labeled=0",
+    ]  # fmt: skip
+
+    def journal() -> Finished:
+        path = out / "work" / "calls.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+        return {f"line {i}": line for i, line in enumerate(lines) if line.endswith("}\n")}
+
+    def summary() -> str:
+        sidecar = json.loads((out / "sidecar.json").read_text())
+        return (out / "program.json").read_text() + json.dumps(sidecar["scores"])
+
+    return Job(argv, journal, list, lambda hit: None, summary, replays=lambda hit: True)
+
+
+def _common(folder: Path, url: str, n: int) -> list[str]:
     return [
-        sys.executable, "-m", "ragbench", "eval", "--program", "ircot", "--set", "max_steps=2",
-        "--dataset", "jsonl", "--data-file", str(data), "--limit", str(limit), "--no-cache",
-        "--lm", "openai/fake", "--api-base", url, "--out", str(out), "--workers", "4",
+        "--dataset", "jsonl", "--data-file", str(write_questions(folder, n)), "--api-base", url,
+        "--adapter", "chat", "--workers", str(WORKERS),
     ]  # fmt: skip
 
 
-def kill_often(folder: Path, *, kills: int, n: int, seed: int, latency_s: float = 0.05) -> Damage:
-    """Start the run, kill it at a random moment, start it again; `kills` times, then let it end."""
-    data, out, rng, damage = (
-        write_questions(folder, n),
-        folder / "run",
-        random.Random(seed),
-        Damage(),
-    )
-    environment = {**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(folder / "cache")}
-    with FakeServer(latency_s=latency_s) as server:
-        while True:
-            finished = read_records(out).finished
-            asked_before = len(server.hits)
-            limit = max(1, min(n, (damage.kills + 1) * n // (kills + 1)))
-            process = subprocess.Popen(
-                command(data, out, server.url, limit=limit if damage.kills < kills else n),
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            if damage.kills < kills:
-                _wait_for_calls(server, asked_before, process)
-                time.sleep(rng.uniform(0, 0.4))
-                damage.during_run += process.poll() is None
-                process.send_signal(signal.SIGKILL)
-            assert process.wait() in (0, -signal.SIGKILL), "the run failed by itself"
-            _check(server, asked_before, finished, out, damage)
-            if damage.kills == kills:
-                damage.finished = len(read_records(out).finished)
-                damage.lines = len((out / RECORDS).read_bytes().splitlines())
-                return damage
-            damage.kills += 1
+def timeless(path: Path) -> str:
+    """The JSON in `path` without what no two runs share: how long things took."""
+    return json.dumps(_drop_times(json.loads(path.read_text())), indent=1)
 
 
-def _wait_for_calls(server: FakeServer, before: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while len(server.hits) == before and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def _check(
-    server: FakeServer, asked_before: int, finished: set[str], out: Path, damage: Damage
-) -> None:
-    damage.lost += sorted(finished - read_records(out).finished)
-    prompts = "\n".join(hit.prompt for hit in server.hits[asked_before:])
-    asked = Counter(qid for qid in finished if f"town number {qid[1:]} lies" in prompts)
-    damage.repeated += sorted(asked)
+def _drop_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {name: each for name, each in value.items() if not name.startswith("latency")}
+        return {name: _drop_times(each) for name, each in kept.items()}
+    return [_drop_times(each) for each in value] if isinstance(value, list) else value

@@ -22,7 +22,7 @@ from ragbench.experiments.journal import CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.ledger import Call, file_call
 from ragbench.optimizers.outage import LIMIT
-from tests.compile_kills import script, write_questions
+from tests.kills import script, write_questions
 from tests.fake_server import FakeServer, Fault
 from tests.optimizers.world import EXAMPLES, counted_runs, program
 

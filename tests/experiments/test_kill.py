@@ -1,13 +1,33 @@
-"""A run killed at any moment loses no finished record and asks no finished question twice."""
+"""Commands killed at any moment lose no finished work, repeat none, and end in the same summary."""
 
+from __future__ import annotations
+
+from functools import partial
 from pathlib import Path
 
-from tests.kills import kill_often
+import pytest
+
+from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
 
 
-def test_kill_9_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    damage = kill_often(tmp_path, kills=4, n=30, seed=1)
-    assert damage.lost == []
-    assert damage.repeated == []
-    assert damage.finished == 30
-    assert damage.during_run > 0, "no kill came while questions were being answered"
+@pytest.mark.parametrize(
+    ("make", "kills", "n"),
+    [
+        (eval_job, 3, 40),
+        (judge_job, 3, 60),
+        (sweep_job, 3, 40),
+        (partial(compile_job, optimizer="bootstrap"), 2, 40),
+        (partial(compile_job, optimizer="random_search"), 2, 25),
+    ],
+    ids=["eval", "judge", "sweep", "bootstrap", "random_search"],
+)
+def test_kill_9_changes_nothing(make: Make, kills: int, n: int, tmp_path: Path) -> None:
+    both = kill_often(make, tmp_path / "work", kills=kills, n=n, seed=1)
+    quiet, killed = both.quiet, both.killed
+    assert killed.kills == kills
+    assert killed.lost == []
+    assert killed.repeated == []
+    assert killed.overpaid == 0, "a finished call was asked again"
+    assert killed.summary == quiet.summary
+    if make is eval_job or make is judge_job:
+        assert killed.finished == quiet.finished == 2 * n // 5

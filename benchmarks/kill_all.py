@@ -1,0 +1,66 @@
+"""Kills eval, compile, sweep and judge with SIGKILL at random, and says what that lost or repeated.
+
+    python benchmarks/kill_all.py [--kills 500] [--seed 0] [--only eval,judge]
+
+Each command is compared with the same command left alone: the bytes of its summary without times
+(for a compile its program and scores), finished records that went away or changed, finished work
+asked or kept twice. Where the cache is on, a request sent twice must have been under way at a kill.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import click
+
+from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
+
+#: Command -> share of the kills, questions per kill, and how it is made.
+COMMANDS: dict[str, tuple[float, float, Make]] = {
+    "eval": (0.3, 7, eval_job),
+    "judge": (0.28, 20, judge_job),
+    "sweep": (0.26, 6, sweep_job),
+    "bootstrap": (0.08, 8, partial(compile_job, optimizer="bootstrap")),
+    "random_search": (0.08, 3, partial(compile_job, optimizer="random_search")),
+}
+
+
+@click.command()
+@click.option("--kills", type=int, default=500, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--only", default=",".join(COMMANDS), help="Commands, separated by commas.")
+def main(kills: int, seed: int, only: str) -> None:
+    """Print a line per command, and exit with 1 if anything was lost or repeated."""
+    bad, total = False, 0
+    memory = Path("/dev/shm")  # what a process wrote outlives it there as well, and a disk is slow
+    for name in only.split(","):
+        share, per_kill, make = COMMANDS[name]
+        n = round(share * kills)
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            questions = round(n * per_kill) + 40
+            both = kill_often(make, Path(folder, "work"), kills=n, n=questions, seed=seed)
+        quiet, killed = both.quiet, both.killed
+        same = quiet.summary == killed.summary
+        bad |= not same or bool(killed.lost or killed.repeated or killed.overpaid)
+        total += killed.kills
+        print(
+            f"{name}: {killed.kills} kills ({killed.before_first_call} before its first request); "
+            f"finished records lost {len(killed.lost)}, repeated {len(killed.repeated)}; "
+            f"finished {killed.finished} (left alone {quiet.finished}); same summary {same}; "
+            f"requests {killed.requests} (left alone {quiet.requests}), sent again with the cache "
+            f"on {killed.replayed}, of which not under way at a kill {killed.overpaid}",
+            flush=True,
+        )
+    print(f"kills in all: {total}")
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()
