@@ -126,12 +126,19 @@ class ReActRAG(RAGProgram):
         )
         thought = " ".join(str(reply.get("thought") or "").split())
         if reply.tool:
-            argument = " ".join(reply.argument.split())
-            return ToolCall(thought=thought, tool=reply.tool, argument=argument)
+            return ToolCall(thought=thought, tool=reply.tool, argument=self._argument(trace, reply))
         asked = {call.argument for call in history if call.tool == "search"}
         if trace.question in asked:
             return None
         return ToolCall(thought="", tool="search", argument=trace.question)
+
+    def _argument(self, trace: Trace, reply: dspy.Prediction) -> str:
+        """The argument of the reply; of a search for the tool's own description, the question."""
+        argument = " ".join(reply.argument.split())
+        if reply.tool == "search" and argument in self.described["search"]:
+            trace.count("copied_tool")
+            return trace.question
+        return argument
 
     def _note(self, trace: Trace, call: ToolCall, searches_before: int) -> None:
         hits = [hit for search in trace.searches[searches_before:] for hit in search.hits]

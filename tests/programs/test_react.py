@@ -131,6 +131,14 @@ def test_lookup_is_offered_once_there_is_something_to_look_in() -> None:
     assert ["lookup(" in asked.inputs["tools"] for asked in lm.asked] == [False, True]
 
 
+def test_a_search_for_the_tools_own_description_is_one_for_the_question() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "find passages"), FINISH]
+    )
+    assert [search.query for search in prediction.searches] == [QUESTION]
+    assert prediction.counts["copied_tool"] == 1
+
+
 def test_where_nothing_was_found_the_question_is_searched_before_the_forced_answer() -> None:
     prediction, lm, _ = converse(
         ReActRAG(shelf(), max_steps=1),
