@@ -14,9 +14,10 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import dspy
 
@@ -223,11 +224,12 @@ class RecordWriter:
     def __init__(self, folder: Path, name: str = RECORDS) -> None:
         self._path = folder / name
         self._lock = threading.Lock()
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def __enter__(self) -> Self:
         try:
-            self._file = open(self._path, "ab+")
+            # Unbuffered: what a full disk did not take must not be written again when it is closed.
+            self._file = open(self._path, "ab+", buffering=0)
             _mend_tail(self._file)
         except OSError as error:
             raise RunError(f"cannot write {self._path}: {error.strerror}") from None
@@ -256,8 +258,7 @@ class RecordWriter:
                 raise RunError(f"{self._path} is closed: the run was stopped")
             start = self._file.seek(0, os.SEEK_END)
             try:
-                self._file.write(line)
-                self._file.flush()
+                _write_all(self._file, line)
                 os.fsync(self._file.fileno())
             except OSError as error:
                 self._undo(start)
@@ -271,7 +272,13 @@ class RecordWriter:
             pass  # the next opening cuts the torn line off
 
 
-def _mend_tail(file: BinaryIO) -> None:
+def _write_all(file: FileIO, line: bytes) -> None:
+    left = memoryview(line)
+    while left:  # a nearly full disk takes a part
+        left = left[file.write(left) :]
+
+
+def _mend_tail(file: FileIO) -> None:
     """Cut a torn last line off, so that the next record starts on a line of its own."""
     size = file.seek(0, os.SEEK_END)
     start = _last_line_start(file, size)
@@ -289,7 +296,7 @@ def _mend_tail(file: BinaryIO) -> None:
             file.write(b"\n")
 
 
-def _last_line_start(file: BinaryIO, size: int) -> int:
+def _last_line_start(file: FileIO, size: int) -> int:
     """The start of the last line, found by reading blocks from the end."""
     block, position = 1 << 16, size
     skip_final = 1  # a newline that ends the file does not start a line
