@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -25,7 +25,8 @@ from dspy.utils.exceptions import LMConfigurationError
 
 from ragbench.errors import RagbenchError
 from ragbench.lms.counting import count, file
-from ragbench.lms.governor import Attempt, CallRefusedError, Governor
+from ragbench.lms.deadline import check_deadline
+from ragbench.lms.governor import Attempt, CallRefusedError, Governor, Holder
 from ragbench.lms.limits import Amount, Slip, reserved
 from ragbench.lms.prices import Pricing, UnknownPrice, priced
 from ragbench.lms.wire import Wire
@@ -91,7 +92,8 @@ class Retries:
 class MeteredEngine:
     """A DSPy engine over a `Wire`: every call is governed, tried again, priced and filed.
 
-    The limits of `ragbench.lms.limits` are kept here, after the governors had their say.
+    `holders` are governors that may hold a failed call and let it go again beside its retries. The
+    limits of `ragbench.lms.limits` are kept here, after the governors had their say.
     """
 
     def __init__(
@@ -102,12 +104,14 @@ class MeteredEngine:
         pricing: Pricing | None = None,
         retries: Retries | None = None,
         capabilities: Capabilities | None = None,
+        holders: Sequence[Holder] = (),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.wire, self.identity = wire, identity
         self.pricing: Pricing = pricing or UnknownPrice()
         self.retries = retries or Retries()
-        self.governors: list[Governor] = []
+        self.holders = tuple(holders)
+        self.governors: list[Governor] = list(holders)
         capabilities = capabilities or Capabilities()
         self.supports_response_schema = capabilities.response_schema
         self.supports_function_calling = capabilities.function_calling
@@ -124,7 +128,7 @@ class MeteredEngine:
         """
         self._prepare()
         start = time.perf_counter()
-        number = 0
+        number = held = 0
         tried: Attempt | None = None
         while True:
             number += 1
@@ -138,7 +142,10 @@ class MeteredEngine:
             if tried.response is not None:
                 return self._metered(tried, time.perf_counter() - start)
             assert tried.error is not None
-            wait = self.retries.wait_s(tried.error, number)
+            if any(holder.goes_again(tried, held) for holder in self.holders):
+                held += 1
+                continue
+            wait = self.retries.wait_s(tried.error, number - held)
             if wait is None:
                 self._file_failure(tried, time.perf_counter() - start)
                 raise tried.error
@@ -160,6 +167,7 @@ class MeteredEngine:
             for governor in self.governors:
                 governor.before_call(tried)
                 passed.append(governor)
+            check_deadline()
             with reserved(self._most(tried.request)) as slip:
                 self._send(tried, slip)
         finally:

@@ -12,9 +12,11 @@ import dspy
 from dspy.clients.lm import _is_openai_reasoning_model
 
 from ragbench.errors import LMSetupError
+from ragbench.lms.breaker import PATIENCE_S, Breaker
 from ragbench.lms.catalogue import find
 from ragbench.lms.engine import Capabilities, MeteredEngine, Retries
 from ragbench.lms.lm import RagbenchLM
+from ragbench.lms.pace import shared_pace
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
 from ragbench.lms.server import settings_for, shared_server
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, LocalSpec, load_dotenv, parse_spec
@@ -45,6 +47,9 @@ def make_lm(
     schema: bool | None = None,
     slots: int | None = None,
     context: int | None = None,
+    rpm: float | None = None,
+    tpm: float | None = None,
+    patience: float = PATIENCE_S,
 ) -> RagbenchLM:
     """The LM of `spec`; nothing is started, sent or fetched before its first call or `check`.
 
@@ -62,39 +67,56 @@ def make_lm(
         schema: whether the server enforces a JSON schema, where ragbench cannot know.
         slots: calls that the local server answers at once.
         context: tokens of one call, prompt and answer, on the local server.
+        rpm: requests a minute at the most, of all LMs of the same server; not for a local model.
+        tpm: tokens a minute, prompts and replies together; likewise.
+        patience: seconds that calls wait for a server that is down before the LM is given up.
 
     Raises:
-        LMSetupError: a malformed spec or price, or an unknown provider.
+        LMSetupError: a malformed spec or price, an unknown provider, or a limit out of bounds.
     """
     load_dotenv()
-    if (timeout is not None and timeout <= 0) or retries < 0:
-        raise LMSetupError(f"timeout={timeout} must be above 0 and retries={retries} at least 0")
+    _check(timeout=timeout, rpm=rpm, tpm=tpm)
+    if retries < 0 or patience < 0:
+        raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
     parsed = parse_spec(spec, api_base=api_base)
     again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
     given = parse_price(price) if price else None
     if isinstance(parsed, LocalSpec):
+        if rpm or tpm:
+            raise LMSetupError(f"{spec!r} runs here and takes no limits; leave out rpm and tpm")
+        identity = _local_identity(parsed)
         settings = settings_for(parsed, slots=slots, context=context)
         engine = MeteredEngine(
             LocalWire(shared_server(settings), timeout=timeout or LOCAL_TIMEOUT_S),
-            _local_identity(parsed),
+            identity,
             pricing=given or FixedPrice(),
             retries=again,
             capabilities=_LOCAL_CAPABILITIES,
+            holders=(Breaker(identity, patience=patience),),
         )
         limit = max_tokens or LOCAL_MAX_TOKENS
         return RagbenchLM(
             engine, temperature=temperature, max_tokens=limit, cache=cache, seed=seed or 0
         )
     wire = HostedWire(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
+    pace = shared_pace(parsed)
+    pace.limit(rpm=rpm, tpm=tpm)
     engine = MeteredEngine(
         wire,
         parsed.identity(),
         pricing=given or _map_price(parsed, wire.provider),
         retries=again,
         capabilities=_hosted_capabilities(parsed, schema),
+        holders=(Breaker(parsed.identity(), patience=patience), pace),
     )
     limits = _sampling(engine, temperature, max_tokens, seed)
     return RagbenchLM(engine, cache=cache, **limits)
+
+
+def _check(**limits: float | None) -> None:
+    for name, value in limits.items():
+        if value is not None and value <= 0:
+            raise LMSetupError(f"{name}={value} must be above 0")
 
 
 def _local_identity(spec: LocalSpec) -> str:

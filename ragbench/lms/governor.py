@@ -6,11 +6,15 @@ A governor that waits blocks the thread of its call alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dspy import LMError
 from dspy.lm15 import Request, Response
+
+#: Where a wire leaves the rate-limit headers of a reply, in the response's `provider_data`.
+RATE_LIMITS = "ragbench_rate_limits"
 
 
 class CallRefusedError(LMError):
@@ -29,7 +33,16 @@ class Attempt:
     latency_s: float = 0.0
     cost_usd: float | None = None
     response: Response | None = None
-    error: Exception | None = None  # an `LM15Error` has `retry_after` and `rate_limit_headers`
+    error: Exception | None = None  # an `LM15Error` has `retry_after`
+
+    @property
+    def rate_limits(self) -> Mapping[str, Sequence[str]]:
+        """The rate-limit headers that came back, names in lower case; empty where none did."""
+        if self.response is not None:
+            found = (self.response.provider_data or {}).get(RATE_LIMITS)
+        else:
+            found = getattr(self.error, "rate_limit_headers", None)
+        return found if isinstance(found, Mapping) else {}
 
 
 class Governor(Protocol):
@@ -43,4 +56,17 @@ class Governor(Protocol):
         """
 
     def after_call(self, attempt: Attempt) -> None:
-        """Called once for each attempt that `before_call` let pass, whatever came of it."""
+        """Called once for each attempt that `before_call` let pass, whatever came of it.
+
+        Neither a response nor an error: another governor refused the attempt.
+        """
+
+
+class Holder(Governor, Protocol):
+    """A governor that takes some failures upon itself: they use up none of a call's retries."""
+
+    def goes_again(self, attempt: Attempt, held: int) -> bool:
+        """Whether the failed attempt has only to wait in `before_call` once more.
+
+        `held` says how many attempts of the same call went again for that reason before.
+        """

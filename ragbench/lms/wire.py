@@ -28,8 +28,10 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
+from ragbench.lms.governor import RATE_LIMITS
 from ragbench.lms.server import LocalServer
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
+from ragbench.lms.transport import WatchedTransport
 
 CHECK_TIMEOUT_S = 5.0
 # llama.cpp, vLLM and others say it in words, with the code of any other bad request.
@@ -68,7 +70,8 @@ class HostedWire:
 
     def __init__(self, spec: HostedSpec, *, timeout: float) -> None:
         self.spec = spec
-        self._config = _hosted_config(spec, timeout)
+        self._transport = WatchedTransport(_timeouts(timeout))
+        self._config = _hosted_config(spec, self._transport)
         prefix = "compatible" if self._config.providers else spec.provider
         self._model = f"{prefix}/{spec.model}"
         self._engine = LM15Engine(self._config)
@@ -78,8 +81,11 @@ class HostedWire:
         """Nothing: the server is not ours."""
 
     def complete(self, request: Request) -> Response:
-        """One attempt; see `Wire`."""
-        return attempt(self._engine.complete, replace(request, model=self._model))
+        """One attempt; see `Wire`. The reply's rate-limit headers are in its `provider_data`."""
+        response = attempt(self._engine.complete, replace(request, model=self._model))
+        headers = {name: list(values) for name, values in self._transport.rate_limits().items()}
+        data = {**(response.provider_data or {}), RATE_LIMITS: headers}
+        return replace(response, provider_data=data)
 
     def check(self) -> None:
         """See `Wire`; asks a server given by address for its models, others only for their key."""
@@ -96,6 +102,7 @@ class HostedWire:
     def close(self) -> None:
         """Close the connections; no call may follow."""
         self._engine.close()
+        self._transport.close()
 
     def _ask_for_models(self) -> None:
         adapter, _ = self._engine._target(Request(self._model, (lm15.Message.user("x"),)))
@@ -166,7 +173,9 @@ def attempt(complete: Callable[[Request], Response], request: Request) -> Respon
         dspy.lm15.LM15Error: it failed.
     """
     try:
-        return complete(request)
+        response = complete(request)
+        _check_shape((response.provider_data or {}).get("choices"))
+        return response
     except lm15.InvalidRequestError as error:
         if not isinstance(error, lm15.ContextLengthError) and _OVERFLOW.search(error.message):
             raise _as(lm15.ContextLengthError, error) from error
@@ -183,6 +192,19 @@ def attempt(complete: Callable[[Request], Response], request: Request) -> Respon
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         # JSON, but not of the shape that the protocol says.
         raise lm15.ServerError(f"unreadable reply: {type(error).__name__}: {error}") from error
+
+
+def _check_shape(choices: Any) -> None:
+    """Do nothing if `choices` of a chat reply hold a message; DSPy reads others as a blank one.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if choices is None:  # not that protocol
+        return
+    message = choices[0]["message"]
+    if not isinstance(message.get("content", ""), str | list | None):
+        raise ValueError(f"content is {type(message['content']).__name__}")
 
 
 def listed_models(base: str, key: str | None) -> list[str]:
@@ -240,21 +262,19 @@ def _local_config(server: LocalServer, url: str, timeout: float) -> RouterConfig
     )
 
 
-def _hosted_config(spec: HostedSpec, timeout: float) -> RouterConfig:
-    timeouts = _timeouts(timeout)
-
+def _hosted_config(spec: HostedSpec, transport: WatchedTransport) -> RouterConfig:
     def key() -> str:
         return spec.key() or "none"
 
     if spec.provider == "openai" and spec.api_base:
         return RouterConfig(
             api_keys={"compatible": key},
-            timeouts=timeouts,
+            transport=transport,
             providers=(_definition("compatible", spec.api_base),),
         )
     provider = str(LM15Engine().resolve(f"{spec.provider}/{spec.model}").provider)
     return RouterConfig(
         api_keys={provider: key},
         base_urls={provider: spec.api_base} if spec.api_base else None,
-        timeouts=timeouts,
+        transport=transport,
     )

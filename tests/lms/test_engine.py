@@ -17,9 +17,10 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.ledger import Ledger, calling, fan_out, open_ledger
-from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm, tempo
 from ragbench.lms.engine import Retries
 from ragbench.lms.governor import Attempt, CallRefusedError
+from ragbench.lms.pace import REJECTIONS
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
 # Made once: a signature of a string is parsed as code, which 3.11 cannot do in many threads.
@@ -29,6 +30,11 @@ PREDICT = dspy.Predict("question -> answer")
 def ask(lm: dspy.LM, question: str = "Where?") -> str:
     with dspy.context(lm=lm, adapter=make_adapter("chat")):
         return str(PREDICT(question=question).answer)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempo, "LONGEST_PAUSE_S", 0.01)
 
 
 def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
@@ -59,7 +65,6 @@ def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) ->
 @pytest.mark.parametrize(
     ("kind", "error", "attempts"),
     [
-        ("429", dspy.LMRateLimitError, 3),
         ("503", dspy.LMServerError, 3),
         ("reset", dspy.LMTransportError, 3),
         ("400", dspy.LMInvalidRequestError, 1),
@@ -81,6 +86,16 @@ def test_a_lasting_fault_is_filed_with_its_class(
     assert (call.error, call.attempts, call.prompt_tokens) == (error.__name__, attempts, 0)
     assert len(server.hits) == attempts
     assert ledger.as_if.failed == 1
+
+
+def test_rejected_calls_wait_for_their_turn_beside_their_retries() -> None:
+    with (
+        FakeServer(lambda hit: Fault("429")) as server,
+        open_ledger() as ledger,
+        pytest.raises(dspy.LMRateLimitError),
+    ):
+        ask(lm_at(server, retries=2))
+    assert ledger.calls[0].attempts == len(server.hits) == REJECTIONS + 1 + 2
 
 
 def test_a_hung_server_costs_one_time_limit_twice_at_most() -> None:
@@ -105,7 +120,7 @@ def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter() -> Non
             ask(lm)
         return slept
 
-    told = waits(fails_first("429", retry_after=7))
+    told = waits(fails_first("503", retry_after=7))
     assert 7 <= told[0] < 7.3
     grown = waits(fails_first("500", 4))
     assert all(2**n * 0.5 <= wait <= 2**n for n, wait in enumerate(grown))

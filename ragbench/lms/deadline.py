@@ -1,0 +1,49 @@
+"""The time that one question may take: when it is over, its next call is refused.
+
+A call under way is not broken off, and an answer from the cache is not refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dspy
+
+from ragbench.lms.governor import CallRefusedError
+
+#: The setting of DSPy that carries the `Deadline`; its threads and `ledger.fan_out` hand it on.
+DEADLINE_KEY = "rb_deadline"
+
+
+class QuestionTimeoutError(CallRefusedError):
+    """The question's time is over; nothing was sent."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a question's time of `seconds` is over, in seconds of `time.monotonic`."""
+
+    seconds: float
+    at: float
+
+
+@contextmanager
+def question_time(seconds: float | None) -> Iterator[None]:
+    """Give the question that is answered inside the block so many seconds; None for any time."""
+    deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
+    with dspy.context(**{DEADLINE_KEY: deadline}):
+        yield
+
+
+def check_deadline() -> None:
+    """Do nothing unless the question's time is over.
+
+    Raises:
+        QuestionTimeoutError: it is.
+    """
+    deadline = dspy.settings.get(DEADLINE_KEY)
+    if isinstance(deadline, Deadline) and time.monotonic() > deadline.at:
+        raise QuestionTimeoutError(f"the question took longer than {deadline.seconds:g} s")
