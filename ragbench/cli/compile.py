@@ -9,11 +9,13 @@ import click
 from ragbench.cli.options import (
     compile_options,
     data_options,
+    limit_options,
     lm_options,
     program_options,
     retriever_options,
     run_options,
     take_compile_config,
+    take_limits,
     to_config,
 )
 
@@ -27,6 +29,7 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@limit_options
 def compile_command(
     seeds: int, dry_run: bool, seconds_per_call: float | None, **options: Any
 ) -> None:
@@ -35,24 +38,26 @@ def compile_command(
     Uses training and validation questions only. The budget is printed first. Give the same command
     again to continue a compile that was cut off. Use the result by `ragbench eval --compiled`.
     """
-    from ragbench.experiments.compile import compile_program, estimate, plan
+    from ragbench.experiments.compile import compile_program, estimate, folder_of, plan
+    from ragbench.experiments.limited import limited
 
+    limits = take_limits(options)
     config, how = _configs(options)
-    for number in range(seeds):
-        each = how.model_copy(
-            update={
-                "optimizer_seed": how.optimizer_seed + number,
-                "out": how.out / f"seed-{number}" if how.out and seeds > 1 else how.out,
-            }
-        )
-        if dry_run:
-            made = plan(config, each)
-            for line in estimate(made, seconds_per_call=seconds_per_call):
-                click.echo(line)
-            if seeds > 1:
-                click.echo(f"  and that {seeds} times, one for each seed")
-            return
-        compile_program(config, each, say=click.echo)
+    every = [_of_seed(how, number, seeds) for number in range(seeds)]
+    if dry_run:
+        for line in estimate(plan(config, every[0]), seconds_per_call=seconds_per_call):
+            click.echo(line)
+        if seeds > 1:
+            click.echo(f"  and that {seeds} times, one for each seed")
+        return
+    with limited(limits, *(folder_of(config, each) for each in every)):
+        for each in every:
+            compile_program(config, each, say=click.echo)
+
+
+def _of_seed(how: Any, number: int, seeds: int) -> Any:
+    out = how.out / f"seed-{number}" if how.out and seeds > 1 else how.out
+    return how.model_copy(update={"optimizer_seed": how.optimizer_seed + number, "out": out})
 
 
 def _configs(options: dict[str, Any]) -> tuple[Any, Any]:

@@ -36,14 +36,13 @@ def eval_command(**options: Any) -> None:
     """
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.evaluate import evaluate
+    from ragbench.experiments.limited import limited
     from ragbench.experiments.report import print_runs
 
     limits = take_limits(options)
     config = to_config(**options)
-    with RunProgress() as progress:
-        result = evaluate(
-            config, limits=limits, on_start=progress.start, on_record=progress.update
-        )
+    with limited(limits, config.folder()), RunProgress() as progress:
+        result = evaluate(config, on_start=progress.start, on_record=progress.update)
     print_runs([result])
     if result.stopped_by:
         sys.exit(3)

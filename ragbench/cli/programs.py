@@ -9,9 +9,11 @@ import click
 
 from ragbench.cli.options import (
     data_source_options,
+    limit_options,
     lm_setting_options,
     retriever_options,
     run_options,
+    take_limits,
     to_config,
 )
 
@@ -40,6 +42,7 @@ def programs_command(folder: Path) -> None:
 @retriever_options
 @lm_setting_options
 @run_options
+@limit_options
 def transfer_command(
     artefact: Path, metrics: tuple[str, ...], lms: tuple[str, ...], data: tuple[str, ...],
     **options: Any,
@@ -47,11 +50,14 @@ def transfer_command(
     """Ask one compiled program, and the same not compiled, on every --lm over every --dataset."""
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.summary import HEADLINE
-    from ragbench.experiments.transfer import print_matrix, transfer
+    from ragbench.experiments.limited import limited
+    from ragbench.experiments.transfer import folder_of, print_matrix, transfer
 
-    with RunProgress() as progress:
+    limits = take_limits(options)
+    config = to_config(**options)
+    with limited(limits, folder_of(config, artefact)), RunProgress() as progress:
         cells = transfer(
-            artefact, to_config(**options), lms=lms or ("local",), data=data or ("synthetic",),
+            artefact, config, lms=lms or ("local",), data=data or ("synthetic",),
             metrics=metrics or HEADLINE, say=click.echo, on_start=progress.start,
             on_record=progress.update,
         )  # fmt: skip

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from ragbench.cli.options import (
     data_options,
+    limit_options,
     lm_options,
     pairs,
     program_options,
     retriever_options,
     run_options,
+    take_limits,
     to_config,
 )
 
@@ -41,6 +44,7 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@limit_options
 def tune_command(
     objective: str, trials: int, sampler: str | None, space: dict[str, Any], only: str | None,
     tune_seed: int | None, prune: bool, **options: Any,
@@ -51,7 +55,8 @@ def tune_command(
     the same command again to continue, with more --trials to search on. Use a result by
     `ragbench eval --compiled`, on the test split.
     """
-    from ragbench.experiments.tune import tune
+    from ragbench.experiments.limited import limited
+    from ragbench.experiments.tune import folder_of, tune
     from ragbench.experiments.tune_report import print_tuned
     from ragbench.experiments.tune_search import TuneConfig
     from ragbench.knobs import resolve
@@ -68,7 +73,14 @@ def tune_command(
         "prune": prune,
     }
     how = resolve(TuneConfig, "tune", {k: v for k, v in given.items() if v is not None})
-    print_tuned(tune(to_config(**options), how, say=click.echo))
+    limits = take_limits(options)
+    config = to_config(**options)
+    with limited(limits, folder_of(config)):
+        tuned = tune(config, how, say=click.echo)
+    print_tuned(tuned)
+    if tuned.stopped:
+        click.echo(tuned.stopped, err=True)
+        sys.exit(3)
 
 
 def _names(text: str) -> list[str]:

@@ -10,11 +10,13 @@ import click
 from ragbench.cli.options import (
     compile_options,
     data_options,
+    limit_options,
     lm_options,
     program_options,
     retriever_options,
     run_options,
     take_compile_config,
+    take_limits,
     to_config,
 )
 
@@ -35,6 +37,7 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@limit_options
 def verdict_command(
     seeds: int,
     equal_cost: bool,
@@ -51,15 +54,17 @@ def verdict_command(
     """
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.summary import HEADLINE
-    from ragbench.experiments.verdict import reread, run_verdict
+    from ragbench.experiments.limited import limited
+    from ragbench.experiments.verdict import folder_of, reread, run_verdict
     from ragbench.experiments.verdict_report import print_verdict
 
     if read is not None:
         print_verdict(reread(read), show=show)
         return
     how = take_compile_config(options, out=None)
+    limits = take_limits(options)
     config = to_config(**options)
-    with RunProgress() as progress:
+    with limited(limits, folder_of(config, how)), RunProgress() as progress:
         verdict = run_verdict(
             config, how, seeds=seeds, equal_cost=equal_cost, metrics=metrics or HEADLINE,
             margin=margin, say=click.echo, on_start=progress.start, on_record=progress.update,

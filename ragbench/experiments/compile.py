@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
+from dspy.utils.exceptions import LMError
 from pydantic import Field
 
 from ragbench.data.base import Dataset
-from ragbench.errors import ConfigError, RunError
+from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.artefact import (
     FORMAT,
     PROGRAM,
@@ -40,8 +41,9 @@ from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
 from ragbench.experiments.setup import Bench, build, lm_of
 from ragbench.knobs import Knobs
-from ragbench.ledger import Totals
+from ragbench.ledger import Ledger, Totals
 from ragbench.lms.adapters import make_adapter
+from ragbench.lms.limits import stopped_by
 from ragbench.metrics.stats import paired_bootstrap
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import SIDE_KEY, Found, Optimizer, Scores, Size, Task, measure
@@ -125,8 +127,8 @@ def plan(config: RunConfig, how: CompileConfig, *, like: Bench | None = None) ->
     if config.form or config.votes > 1:
         raise ConfigError("compile starts from a program as it is; leave form and votes out")
     optimizer = OPTIMIZERS.get(how.optimizer)(how.preset, **how.opt_set)
-    # The run's own fields for choosing questions are of no use here, so they must not count.
-    config = config.model_copy(update={"split": "train", "limit": how.train_limit, "out": None})
+    folder = folder_of(config, how)
+    config = _of_training(config, how)
     bench = build(config, like=like)
     val = _validation(bench.dataset, how.val_limit)
     train = bench.examples
@@ -138,7 +140,7 @@ def plan(config: RunConfig, how: CompileConfig, *, like: Bench | None = None) ->
         train=train,
         val=val,
         data=data,
-        folder=how.out or Path("compiled") / folder_name(config, how),
+        folder=folder,
         prompt_lm=lm_of(config, how.prompt_lm) if how.prompt_lm else None,
         teacher=lm_of(config, how.teacher) if how.teacher else None,
     )
@@ -179,13 +181,20 @@ def compile_program(
         if journal.attempt > 1:
             say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
         try:
-            with journal.open(), made.bench.active():
+            with journal.open() as ledger, made.bench.active():
                 outcome = _search(made, journal, say)
-        except RunError as error:  # it may quote a provider, who may quote a key
+        except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
+            _stop(ledger)
             raise RunError(redact(str(error))) from None
+        _stop(ledger)  # an optimizer may have gone on without the call that was refused
         _save(made, outcome, journal)
     say(f"compiled program: {made.folder}")
     return made.folder
+
+
+def _stop(ledger: Ledger) -> None:
+    if ledger.refused:
+        raise StoppedError(f"{stopped_by()} while compiling")
 
 
 @dataclass(frozen=True)
@@ -352,6 +361,16 @@ def _validation(dataset: Dataset, limit: int | None) -> Sequence[dspy.Example]:
             f"{dataset.name} has no validation questions, on which compiled programs are chosen"
         )
     return found[:limit]
+
+
+def folder_of(config: RunConfig, how: CompileConfig) -> Path:
+    """Where the compiled program goes."""
+    return how.out or Path("compiled") / folder_name(_of_training(config, how), how)
+
+
+def _of_training(config: RunConfig, how: CompileConfig) -> RunConfig:
+    # The run's own fields for choosing questions are of no use here, so they must not count.
+    return config.model_copy(update={"split": "train", "limit": how.train_limit, "out": None})
 
 
 def folder_name(config: RunConfig, how: CompileConfig) -> str:

@@ -16,8 +16,6 @@ from ragbench.experiments.rundir import CONFIG
 from ragbench.ledger import Call, Ledger
 from ragbench.lms.limits import Limits, Spent, spending, was_sent
 
-NO_LIMITS = Limits()
-
 
 @contextmanager
 def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:

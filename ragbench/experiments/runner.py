@@ -181,7 +181,8 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
             prediction = done_so_far(error)
-            _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
+            if not ledger.refused:  # that is no failure of the question
+                _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if ledger.refused:  # also where the program went on without the call that was refused
         failure = Failure("limit", CUT_OFF, f"stopped by {stopped_by() or 'an LM that is down'}")

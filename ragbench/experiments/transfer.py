@@ -15,6 +15,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from ragbench.errors import StoppedError
 from ragbench.experiments.artefact import Sidecar, read_sidecar
 from ragbench.experiments.compare import compare
 from ragbench.experiments.compile import Say
@@ -23,6 +24,7 @@ from ragbench.experiments.evaluate import Evaluation, compiled_fields, evaluate
 from ragbench.experiments.report import console, plain, print_table
 from ragbench.experiments.rundir import RunDir, write_json
 from ragbench.experiments.runner import OnRecord, OnStart
+from ragbench.experiments.setup import lm_of
 from ragbench.experiments.summary import HEADLINE
 from ragbench.metrics.stats import Comparison, correct
 
@@ -58,10 +60,13 @@ def transfer(
 
     Raises:
         DataError: a cell's questions were used to compile.
+        StoppedError: a limit of spending was reached.
         RagbenchError: something else the user can mend.
     """
     sidecar = read_sidecar(artefact)
-    folder = config.out or Path("transfers") / _slug(str(artefact))
+    folder = folder_of(config, artefact)
+    for lm in lms:
+        lm_of(config.model_copy(update={"lm": lm}), lm, main=True)  # refused before all else
     cells = []
     with RunDir(folder).locked():
         for lm in lms:
@@ -72,11 +77,24 @@ def transfer(
                     evaluate(each, on_start=on_start, on_record=on_record)
                     for each in _configs(config, artefact, lm, name, at)
                 ]
+                _stop(runs, f"{lm}, {name}")
                 found = compare(runs[1], runs[0], metrics=metrics).scores
                 cells.append(Cell(lm, name, runs[0], runs[1], found, _home(sidecar, runs[0])))
         cells = _corrected(cells)
         write_json(folder / TRANSFER, {"artefact": str(artefact), "cells": _plain(cells)})
     return cells
+
+
+def folder_of(config: RunConfig, artefact: Path) -> Path:
+    """Where the matrix goes."""
+    return config.out or Path("transfers") / _slug(str(artefact))
+
+
+def _stop(runs: Sequence[Evaluation], cell: str) -> None:
+    for run in runs:
+        if run.stopped_by:
+            where = f"{run.stopped_by} in cell {cell}, {run.progress.words()}"
+            raise StoppedError(where, partial=runs)
 
 
 def print_matrix(cells: Sequence[Cell]) -> None:

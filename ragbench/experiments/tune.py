@@ -23,7 +23,14 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from ragbench.errors import ConfigError, DataError, KnobError, RunError, UnknownNameError
+from ragbench.errors import (
+    ConfigError,
+    DataError,
+    KnobError,
+    RunError,
+    StoppedError,
+    UnknownNameError,
+)
 from ragbench.experiments.artefact import read_json
 from ragbench.experiments.compile import Say
 from ragbench.experiments.config import RunConfig
@@ -46,6 +53,7 @@ class Tuned:
     default: Point
     trials: int
     pruned: int
+    stopped: str = ""  # what ended the search before all trials, where a limit did
 
 
 def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
@@ -53,6 +61,7 @@ def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
 
     Raises:
         DataError: the test split was given.
+        StoppedError: a limit of spending was reached before there was a front.
         RagbenchError: something else the user can mend.
     """
     search = _prepare(config, how)
@@ -64,9 +73,14 @@ def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
         if default.values.get("cost") == 0:
             say("cost is $0 whatever the knobs, so it decides nothing; tokens would")
         study = _study(search)
-        while (number := _told(study)) < how.trials:
-            trial = _step(search, study, number)
-            say(f"trial {number + 1} of {how.trials}: {_words(trial, how)}")
+        try:
+            while (number := _told(study)) < how.trials:
+                trial = _step(search, study, number)
+                say(f"trial {number + 1} of {how.trials}: {_words(trial, how)}")
+        except StoppedError as stop:
+            if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+                raise
+            return replace(_finish(search, study, default), stopped=str(stop))
         return _finish(search, study, default)
 
 
@@ -82,8 +96,12 @@ def _prepare(config: RunConfig, how: TuneConfig) -> Search:
     bench = build(config.model_copy(update={"out": None}))
     given = config.knobs()
     space = make_space(type(bench.program), given, narrowed=how.space, only=how.only)
-    folder = config.out or Path("tuned") / bench.config.folder().name
-    return Search(bench, how, folder, space)
+    return Search(bench, how, folder_of(config), space)
+
+
+def folder_of(config: RunConfig) -> Path:
+    """Where the search goes."""
+    return config.out or Path("tuned") / config.model_copy(update={"out": None}).folder().name
 
 
 def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:

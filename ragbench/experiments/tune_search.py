@@ -12,7 +12,7 @@ from typing import Any, Literal
 from dspy.utils.exceptions import ContextWindowExceededError
 from pydantic import Field
 
-from ragbench.errors import RunError
+from ragbench.errors import RunError, StoppedError
 from ragbench.experiments.compare import MEASURES
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import Record, read_records
@@ -77,11 +77,14 @@ class Search:
         Raises:
             KnobError: knobs that do not go together.
             RunError: the LM answers no question, or a price is not known.
+        StoppedError: a limit of spending was reached.
         """
         config = self.config(params)
         program = type(self.bench.program)(self.bench.retriever, **config.set)
         examples = self.bench.examples[:n]
-        run(replace(self.bench, config=config, program=program, examples=examples))
+        made = run(replace(self.bench, config=config, program=program, examples=examples))
+        if made.stopped_by:
+            raise StoppedError(f"{made.stopped_by} within a trial")
         rows = self.records(params)[:n]
         if all(_lm_is_down(row) for row in rows):
             raise RunError(

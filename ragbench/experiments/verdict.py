@@ -20,7 +20,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.errors import DataError, RunError
+from ragbench.errors import DataError, RunError, StoppedError
 from ragbench.experiments.artefact import Sidecar, assert_held_out, read_json, read_sidecar
 from ragbench.experiments.compare import scores_of, shared_questions
 from ragbench.experiments.compile import CompileConfig, Say, compile_program, folder_name, plan
@@ -146,6 +146,7 @@ def run_verdict(
 
     Raises:
         DataError: the questions asked are not held out.
+        StoppedError: a limit of spending was reached; it shows the arms as far as they came.
         RagbenchError: something else the user can mend.
     """
     if config.split != "test":
@@ -156,14 +157,19 @@ def run_verdict(
     for metric in metrics:
         get_metric(metric)
     plan(config, how)  # what compiling would refuse is refused before an arm is paid for
-    folder = config.out or Path("verdicts") / folder_name(config, how)
+    folder = folder_of(config, how)
     first = how.optimizer_seed
     numbers = tuple(range(first, first + seeds))
+    runs: list[Evaluation] = []
 
     def arm(name: str, **over: Any) -> Evaluation:
         say(f"arm {name}")
         fields = config.model_copy(update={**over, "out": folder / name})
-        return evaluate(fields, on_start=on_start, on_record=on_record)
+        runs.append(evaluate(fields, on_start=on_start, on_record=on_record))
+        if runs[-1].stopped_by:
+            where = f"{runs[-1].stopped_by} in arm {name}, {runs[-1].progress.words()}"
+            raise StoppedError(where, partial=runs)
+        return runs[-1]
 
     with RunDir(folder).locked():
         zero_shot = arm("zero-shot")
@@ -171,12 +177,21 @@ def run_verdict(
         compiled = []
         for number in numbers:
             each = {"optimizer_seed": number, "out": folder / f"program-{number}"}
-            program = compile_program(config, how.model_copy(update=each), say=say)
+            try:
+                program = compile_program(config, how.model_copy(update=each), say=say)
+            except StoppedError as stop:
+                stop.partial = tuple(runs)
+                raise
             compiled.append(arm(f"compiled-{number}", compiled=program))
         votes = _votes(zero_shot, compiled, say) if equal_cost else 0
         if votes:
             arm(f"votes-{votes}", votes=votes)
         return assemble(folder, Design(numbers, votes, tuple(metrics), margin))
+
+
+def folder_of(config: RunConfig, how: CompileConfig) -> Path:
+    """Where the verdict goes."""
+    return config.out or Path("verdicts") / folder_name(config, how)
 
 
 def reread(folder: Path) -> Verdict:

@@ -1,0 +1,169 @@
+"""Limits: nothing is sent past them, whoever asks, and what is under way counts."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import dspy
+import pytest
+
+from ragbench.errors import ConfigError
+from ragbench.ledger import Call, fan_out, open_ledger
+from ragbench.lms.limits import (
+    Amount,
+    LimitReachedError,
+    Limits,
+    check_price,
+    reserved,
+    spending,
+    stopped_by,
+)
+from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
+
+
+def ask(lm: ScriptedLM, n: int = 1) -> None:
+    for number in range(n):
+        lm(f"question {number} {threading.get_ident()}")
+
+
+def reply(asked: Asked) -> Reply:
+    return "a word or two"
+
+
+def test_calls_stop_at_the_limit_and_the_ledger_says_refused() -> None:
+    lm = ScriptedLM(reply)
+    with spending(Limits(calls=3)) as spent, open_ledger() as ledger:
+        ask(lm, 3)
+        assert stopped_by() == "--max-calls 3"
+        with pytest.raises(LimitReachedError, match="--max-calls 3 is reached: 3 calls"):
+            ask(lm)
+    assert len(lm.asked) == spent.total.calls == 3
+    assert ledger.refused
+    ask(lm)  # outside of the block nothing is refused
+    assert stopped_by() == ""
+
+
+def test_cached_answers_cost_nothing() -> None:
+    lm = ScriptedLM(reply, cache=True, name="limits/cached")
+    lm("the same")
+    with spending(Limits(calls=1)) as spent:
+        for _ in range(5):
+            lm("the same")
+        assert spent.total.calls == 0
+        assert not spent.exhausted()
+
+
+def test_every_retry_is_a_call() -> None:
+    lm = ScriptedLM(lambda asked: rate_limited(), retries=9)
+    refused = pytest.raises(LimitReachedError)
+    with spending(Limits(calls=4)) as spent, open_ledger() as ledger, refused:
+        ask(lm)
+    assert len(lm.asked) == spent.total.calls == 4
+    assert [call.attempts for call in ledger.calls] == [4]  # filed, though the call was refused
+
+
+@pytest.mark.parametrize(
+    ("limits", "unit"),
+    [(Limits(tokens=3000), "tokens"), (Limits(cost=0.004), "cost"), (Limits(calls=7), "calls")],
+)
+def test_many_threads_never_pass_a_limit(limits: Limits, unit: str) -> None:
+    lm = ScriptedLM(lambda asked: "word " * 100, latency_s=0.002, price="in=1,out=2")
+
+    def work(_: int) -> None:
+        with suppress(LimitReachedError):
+            ask(lm, 5)
+
+    with spending(limits) as spent, ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(16)))
+    took, limit = getattr(spent.total, unit), getattr(limits, unit)
+    assert took <= limit
+    assert took > 0.6 * limit  # what was reserved and not used is given back
+    assert spent.stopped_by == limits.option(unit)
+
+
+def test_a_call_waits_for_one_under_way_that_may_turn_out_cheaper() -> None:
+    with spending(Limits(tokens=100)):
+        done: list[str] = []
+
+        def second() -> None:
+            with reserved(Amount(tokens=60)):
+                done.append("second")
+
+        with reserved(Amount(tokens=80)) as slip:
+            waiting = threading.Thread(target=second)
+            waiting.start()
+            waiting.join(0.1)
+            assert done == []
+            slip.take(tokens=30, cost=0.0)
+        waiting.join(5)
+        assert done == ["second"]
+
+
+def test_after_the_first_refusal_nothing_is_let_through() -> None:
+    with spending(Limits(tokens=100)):
+        with pytest.raises(LimitReachedError), reserved(Amount(tokens=101)):
+            pass
+        with pytest.raises(LimitReachedError), reserved(Amount(tokens=1)):
+            pass
+
+
+def test_time_is_a_limit() -> None:
+    now = [0.0]
+    with spending(Limits(minutes=1)) as spent:
+        spent.clock, spent._start = (lambda: now[0]), 0.0
+        with reserved(Amount()):
+            now[0] = 61.0
+        assert stopped_by() == "--max-minutes 1"
+        with pytest.raises(LimitReachedError, match="--max-minutes"), reserved(Amount()):
+            pass
+
+
+def test_earlier_calls_count_but_not_cached_ones_nor_work_done_here() -> None:
+    calls = [
+        Call("m", prompt_tokens=10, completion_tokens=5, cost_usd=0.5, attempts=2),
+        Call("m", prompt_tokens=10, completion_tokens=5, cost_usd=0.5, cached=True),
+        Call("local", kind="embed", prompt_tokens=99, cost_usd=0.0),
+        Call("m", error="LMServerError", attempts=3),
+    ]
+    with spending(Limits(cost=0.6)) as spent:
+        spent.count(calls)
+        assert spent.total == Amount(calls=5, tokens=15, cost=0.5)
+
+
+def test_limits_may_stand_in_each_other() -> None:
+    lm = ScriptedLM(reply)
+    with spending(Limits(calls=3)) as outer:
+        with spending(Limits(calls=2)), suppress(LimitReachedError):
+            ask(lm, 9)
+        assert outer.total.calls == 2
+        with suppress(LimitReachedError):
+            ask(lm, 9)
+    assert len(lm.asked) == 3
+
+
+def test_fan_out_and_other_lms_are_under_the_same_limit() -> None:
+    one, other = ScriptedLM(reply, name="one"), ScriptedLM(reply, name="other")
+
+    def both(_: int) -> None:
+        with suppress(LimitReachedError):
+            ask(one)
+            ask(other)
+
+    with spending(Limits(calls=5)), open_ledger() as ledger, dspy.context(lm=one):
+        fan_out(both, list(range(8)))
+    assert len(one.asked) + len(other.asked) == 5
+    assert ledger.refused
+
+
+def test_unknown_price_is_refused_under_a_limit_on_cost() -> None:
+    check_price("m", known=False)
+    with spending(Limits(calls=1)):
+        check_price("m", known=False)
+    with spending(Limits(cost=1)):
+        check_price("m", known=True)
+        with pytest.raises(ConfigError, match=r"no price is known for m, so --max-cost 1 .*give"):
+            check_price("m", known=False)
+        with pytest.raises(LimitReachedError):  # and none slips through
+            ask(ScriptedLM(reply, price=None))
