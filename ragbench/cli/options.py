@@ -101,6 +101,14 @@ lm_setting_options = _stack(
         click.option(
             "--timeout", type=float, help="Seconds without a byte. [default: 120, local 600]"
         ),
+        click.option(
+            "--question-timeout", type=float, help="Seconds until a question's calls are refused."
+        ),
+        click.option("--rpm", type=float, help="Requests a minute. [default: as the server allows]"),
+        click.option("--tpm", type=float, help="Tokens a minute. [default: as the server allows]"),
+        click.option(
+            "--patience", type=float, help="Seconds to wait for an LM that is down. [default: 600]"
+        ),
         click.option("--adapter", help="auto, json, chat or xml. [default: auto]"),
         click.option("--cache/--no-cache", default=None, help="Reuse replies. [default: cache]"),
     ]

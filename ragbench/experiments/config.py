@@ -18,7 +18,9 @@ from ragbench.errors import ConfigError
 from ragbench.knobs import Knobs, resolve
 
 #: Fields that change neither a question nor its answer, so they are no part of a run's identity.
-INCIDENTAL = frozenset({"limit", "workers", "cache", "out", "timeout"})
+INCIDENTAL = frozenset(
+    {"limit", "workers", "cache", "out"} | {"timeout", "question_timeout", "rpm", "tpm", "patience"}
+)
 #: Fields that change how a finished program is asked, and their values when they do not.
 CONTROLS: Mapping[str, Any] = {"form": False, "votes": 1}
 
@@ -55,6 +57,14 @@ class RunConfig(Knobs):
     )
     timeout: float | None = Field(
         None, gt=0, description="seconds without a byte from the server; default: 120, local 600"
+    )
+    question_timeout: float | None = Field(
+        None, gt=0, description="seconds after which a question makes no further call"
+    )
+    rpm: float | None = Field(None, gt=0, description="requests a minute at the most, of the LM")
+    tpm: float | None = Field(None, gt=0, description="tokens a minute at the most, of the LM")
+    patience: float = Field(
+        600.0, ge=0, description="seconds that calls wait for an LM that is down"
     )
     adapter: Literal["auto", "json", "chat", "xml"] = Field("auto", description="prompt format")
     retriever: str = Field("bm25", description="see `ragbench list retrievers`")

@@ -33,6 +33,7 @@ from ragbench.experiments.rundir import RunDir
 from ragbench.experiments.setup import Bench
 from ragbench.experiments.summary import score_record
 from ragbench.ledger import Ledger, open_ledger
+from ragbench.lms.deadline import question_time
 from ragbench.lms.limits import LimitReachedError, stopped_by
 from ragbench.logs import QID_KEY, fields, get
 from ragbench.programs.base import done_so_far
@@ -177,7 +178,8 @@ def ask(program: dspy.Module, example: dspy.Example) -> Record:
         _log.info("question started")
         start = time.perf_counter()
         try:
-            prediction = program(question=example.question)
+            with question_time():
+                prediction = program(question=example.question)
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
             prediction = done_so_far(error)

@@ -14,6 +14,7 @@ from ragbench.errors import ConfigError, KnobError, UnknownNameError
 from ragbench.experiments.config import RunConfig
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.cache import configure_cache
+from ragbench.lms.deadline import QUESTION_TIME_KEY
 from ragbench.lms.factory import make_lm
 from ragbench.lms.limits import GIVE_PRICE, check_price, cost_is_limited
 from ragbench.lms.lm import RagbenchLM
@@ -64,7 +65,11 @@ class Bench:
             warn_on_type_mismatch=False,
             max_errors=10**9,
             num_threads=self.config.workers,
-            **{ROLE_LMS_KEY: self.role_lms, QIDS_KEY: self._qids()},
+            **{
+                ROLE_LMS_KEY: self.role_lms,
+                QIDS_KEY: self._qids(),
+                QUESTION_TIME_KEY: self.config.question_timeout,
+            },
         ):
             yield
 
@@ -172,7 +177,7 @@ def _check_prices(retriever: Retriever) -> None:
 def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     """The LM of `spec` with the config's sampling, seed, cache and time limit.
 
-    The config's `api_base` and `price` are those of its main LM; another has its own.
+    The config's `api_base`, `price`, `rpm` and `tpm` are those of its main LM alone.
 
     Raises:
         LMSetupError: a malformed spec or price, or an unknown provider.
@@ -187,6 +192,9 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         seed=config.seed,
         timeout=config.timeout,
         price=config.price if main else None,
+        rpm=config.rpm if main else None,
+        tpm=config.tpm if main else None,
+        patience=config.patience,
     )
     check_price(lm.model, known=lm.pricing.known, cure=GIVE_PRICE if main else "")
     return lm

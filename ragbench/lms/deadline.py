@@ -14,8 +14,9 @@ import dspy
 
 from ragbench.lms.governor import CallRefusedError
 
-#: The setting of DSPy that carries the `Deadline`; its threads and `ledger.fan_out` hand it on.
-DEADLINE_KEY = "rb_deadline"
+#: Settings of DSPy, which its threads and `ledger.fan_out` hand on: the seconds that a question may
+#: take, and the `Deadline` of the one that is being answered.
+QUESTION_TIME_KEY, DEADLINE_KEY = "rb_question_time", "rb_deadline"
 
 
 class QuestionTimeoutError(CallRefusedError):
@@ -31,8 +32,9 @@ class Deadline:
 
 
 @contextmanager
-def question_time(seconds: float | None) -> Iterator[None]:
-    """Give the question that is answered inside the block so many seconds; None for any time."""
+def question_time() -> Iterator[None]:
+    """Give the question that is answered inside the block the time that is set, if any is."""
+    seconds = dspy.settings.get(QUESTION_TIME_KEY)
     deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
     with dspy.context(**{DEADLINE_KEY: deadline}):
         yield
