@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
+
+from ragbench.experiments.report import plain
 
 if TYPE_CHECKING:
     from ragbench.experiments.sweep import Outcome
@@ -79,8 +80,7 @@ class SweepProgress:
         self._print(f"[{number}/{len(self._rows)}] {outcome.cell.label}: {outcome.state}{why}")
 
     def _print(self, line: str) -> None:
-        shown = "".join(c if c.isprintable() else " " for c in line)
-        self._console.print(Text(shown), style="dim", soft_wrap=True)
+        self._console.print(plain(line), style="dim", soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD)
@@ -91,7 +91,7 @@ class SweepProgress:
         room = max(3, self._console.height - _MARGIN)
         first = max(0, min(here - room // 2, len(labels) - room))
         for label in labels[first : first + room]:
-            table.add_row(Text(label), *self._rows[label].cells())
+            table.add_row(plain(label), *self._rows[label].cells())
         if len(labels) > room:
             table.caption = f"{len(labels)} cells"
         return table

@@ -10,12 +10,11 @@ sweep: finished questions and compiles are not asked again, cells that failed ar
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError
+from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.compare import compare
 from ragbench.experiments.compile import Plan, compile_program, plan
 from ragbench.experiments.evaluate import Evaluation, evaluate, ready, reopen
@@ -26,11 +25,12 @@ from ragbench.experiments.setup import Bench, same_retrieval
 from ragbench.experiments.sweep_cells import Cell
 from ragbench.experiments.sweep_spec import Sweep
 from ragbench.lms.limits import stopped_by
+from ragbench.logs import get
 from ragbench.metrics.stats import Comparison, correct
 
 SWEEP = "sweep.json"
 
-_log = logging.getLogger(__name__)
+_log = get(__name__)
 
 State = Literal["done", "failed", "stopped", "not run"]
 
@@ -178,11 +178,13 @@ class _Runner:
             run = evaluate(
                 cell.config, like=bench, on_start=self._watch.start, on_record=self._watch.update
             )
+        except StoppedError as stop:
+            return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
-            return _failed(cell, error)
-        limit = stopped_by()
-        whole = len(run.records) == len(bench.examples)
-        return Outcome(cell, "stopped", limit) if limit and not whole else Outcome(cell, "done")
+            if not isinstance(error, RagbenchError):
+                _log.exception("cell %s", cell.label)
+            return Outcome(cell, "failed", _reason(error))
+        return Outcome(cell, "stopped" if run.stopped_by else "done", run.stopped_by)
 
     def _compile(self, cell: Cell, bench: Bench) -> None:
         assert cell.how is not None
@@ -191,6 +193,8 @@ class _Runner:
             raise RunError(self._broken[name])
         try:
             compile_program(_as_it_is(cell), cell.how, say=self._watch.say, like=bench)
+        except StoppedError:
+            raise
         except Exception as error:
             self._broken[name] = f"its compile failed: {_reason(error)}"
             raise
@@ -199,14 +203,6 @@ class _Runner:
 def _as_it_is(cell: Cell) -> Any:
     """The config of a cell's program before it is compiled, without the controls of its run."""
     return cell.config.model_copy(update={"compiled": None, "form": False, "votes": 1})
-
-
-def _failed(cell: Cell, error: Exception) -> Outcome:
-    if limit := stopped_by():
-        return Outcome(cell, "stopped", limit)
-    if not isinstance(error, RagbenchError):
-        _log.error("cell %s: %s", cell.label, _reason(error), exc_info=error)
-    return Outcome(cell, "failed", _reason(error))
 
 
 def _reason(error: Exception) -> str:

@@ -25,7 +25,7 @@ _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
 #: Fields that hold a mapping, whose keys are addresses.
 MAPPINGS = ("set", "retriever_set", "lm_for", "compile", "compile.opt_set")
 #: Names that are another address.
-_SAME = {"variant": "set.variant", "k": "set.k"}
+_SAME = {"variant": "set.variant"}
 #: Every address without a key of its own. A sweep decides by itself where its folders are.
 RUN_ADDRESSES = (*(name for name in RunConfig.model_fields if name != "out"), *_SAME, "optimizer")
 _COMPILE = tuple(n for n in CompileConfig.model_fields if n not in ("out", "optimizer"))
@@ -57,6 +57,7 @@ class Cell:
             mine.pop("compiled")
         knobs = check(self.config).resolve_knobs(self.config.knobs()).model_dump(mode="json")
         facts = flat({**mine, "set": knobs})
+        facts["k"] = knobs.get("k")
         facts["optimizer"] = self.how.optimizer if self.how else None
         if self.how:
             facts |= flat_compile(self.how.model_dump(mode="json", include=set(_COMPILE)))

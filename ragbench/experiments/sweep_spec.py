@@ -128,6 +128,8 @@ def _wanted(entry: Fields, where: str) -> dict[str, Any]:
 
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     shown = ", ".join(f"{name}={value}" for name, value in choices.items())
+    if "k" in choices:  # which `set.k` would go before
+        shared = {address: value for address, value in shared.items() if address != "set.k"}
     try:
         config = make_config(nested(choices), base=nested(shared))
         how = _how({**shared, **choices})

@@ -1,0 +1,443 @@
+"""A sweep runs every cell as the single command would, and no cell touches another."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from ragbench.cli.main import cli
+from ragbench.cli.sweep_progress import SweepProgress
+from ragbench.errors import ConfigError, RagbenchError
+from ragbench.experiments.compare import compare
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.evaluate import evaluate, reopen
+from ragbench.experiments.records import read_records
+from ragbench.experiments.sweep import Benches, Outcome, Swept, checked, run_sweep
+from ragbench.experiments.sweep_report import print_swept
+from ragbench.experiments.sweep_spec import Sweep, load_sweep
+from ragbench.metrics.stats import holm
+from tests.fake_server import FakeServer
+from tests.kills import script, write_questions
+
+N = 20  # 8 for training, 4 for validation, 8 held out
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(script) as running:
+        yield running
+
+
+@pytest.fixture
+def shared(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Fields of a run that all cells share."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    return {
+        "program": "vanilla", "k": 1, "dataset": "jsonl", "lm": "openai/fake", "limit": None,
+        "data_file": str(write_questions(tmp_path, N)), "api_base": server.url,
+        "adapter": "chat", "workers": 2, "cache": False,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def load(shared: dict[str, Any], tmp_path: Path) -> Any:
+    def loaded(**fields: Any) -> Sweep:
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump({**shared, **fields}, sort_keys=False))
+        return load_sweep(path, out=tmp_path / "out")
+
+    return loaded
+
+
+class Quiet:
+    """Watches nothing, and keeps how the cells ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[Outcome] = []
+        self.said: list[str] = []
+
+    def begin(self, cell: Any) -> None: ...
+
+    def start(self, title: str, todo: int, done: int) -> None: ...
+
+    def update(self, record: Any, done: int, todo: int) -> None: ...
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def end(self, outcome: Outcome) -> None:
+        self.ended.append(outcome)
+
+
+def run(sweep: Sweep) -> Swept:
+    return run_sweep(sweep, Quiet())
+
+
+def labels(sweep: Sweep) -> list[str]:
+    return [cell.label for cell in sweep.cells]
+
+
+def test_the_cells_are_the_product_and_what_is_included_without_what_is_excluded(load: Any) -> None:
+    sweep = load(
+        matrix={"program": ["vanilla", "ircot"], "retriever": ["bm25", "rank_bm25"]},
+        include=[{"program": "a_rag", "set.max_steps": [2, 4]}, {"program": "vanilla"}],
+        exclude=[{"program": "ircot", "retriever": ["rank_bm25", "dense"]}],
+    )
+    assert labels(sweep) == [
+        "vanilla, bm25",
+        "vanilla, rank_bm25",
+        "ircot, bm25, max_steps=5",
+        "a_rag, bm25, max_steps=2",
+        "a_rag, bm25, max_steps=4",
+    ]
+    assert [c.config.set for c in sweep.cells[-2:]] == [{"max_steps": 2}, {"max_steps": 4}]
+    assert len({cell.folder for cell in sweep.cells}) == 5
+
+
+def test_a_value_may_set_several_fields(load: Any) -> None:
+    other = {"retriever": "hybrid", "retriever_set": {"rrf_k": 30}}
+    sweep = load(
+        matrix={
+            "retriever": ["bm25", other],
+            "lm": ["openai/fake", {"lm": "openai/b", "price": "in=1,out=2"}],
+        }
+    )
+    found = [(c.config.retriever, c.config.lm, c.config.price) for c in sweep.cells]
+    assert found == [
+        ("bm25", "openai/fake", None),
+        ("bm25", "openai/b", "in=1,out=2"),
+        ("hybrid", "openai/fake", None),
+        ("hybrid", "openai/b", "in=1,out=2"),
+    ]
+    assert sweep.cells[2].config.retriever_set == {"rrf_k": 30}
+
+
+def test_a_sweep_inherits_a_config_or_another_sweep(load: Any, tmp_path: Path) -> None:
+    load(matrix={"program": ["vanilla", "ircot"], "seed": [1]})
+    child = tmp_path / "child.yaml"
+    child.write_text("inherits: sweep.yaml\nmatrix: {seed: [1, 2]}\nset: {k: 3}\n")
+    sweep = load_sweep(child)
+    assert labels(sweep) == ["vanilla, seed=1", "ircot, seed=1", "vanilla, seed=2", "ircot, seed=2"]
+    assert all(cell.config.set == {"k": 3} for cell in sweep.cells)
+    assert sweep.folder == Path("sweeps/child")
+
+
+def test_cells_of_one_data_set_run_together(load: Any) -> None:
+    sweep = load(matrix={"program": ["vanilla", "ircot"], "seed": [1, 2]}, limit=2)
+    assert [cell.config.seed for cell in sweep.cells] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"matrx": {}}, "did you mean matrix"),
+        ({"progam": "ircot"}, "did you mean program"),
+        ({"matrix": {"progam": ["ircot"]}}, "did you mean program"),
+        ({"matrix": {"set": {"max_stepz": 3}, "program": "ircot"}}, "did you mean max_steps"),
+        ({"matrix": {"program": "ircot", "set.max_stepz": [3]}}, "did you mean max_steps"),
+        ({"matrix": {"program": ["vanilla", "ircott"]}}, "cell program=ircott: no program"),
+        ({"matrix": {"program": "ircot", "set.max_steps": [0]}}, "give int >= 1 and <= 50"),
+        ({"matrix": {"program": "ircot", "variant": ["sede"]}}, "did you mean seed"),
+        ({"matrix": {"retriever": [{"retreiver": "bm25"}]}}, "did you mean retriever"),
+        ({"matrix": {"retriever": [{"k": 3}]}}, "must set retriever"),
+        ({"matrix": {"seed": []}}, "seed has no values"),
+        ({"matrix": {"limit": [2, 4]}}, r"differ in nothing but limit \(2 and 4\)"),
+        ({"matrix": {"optimizer": ["bootstrp"]}}, "did you mean bootstrap"),
+        ({"optimizer": "bootstrap", "matrix": {"compile.presett": ["light"]}}, "compile.preset"),
+        ({"optimizer": "bootstrap", "compile": {"presett": "light"}}, "compile.preset"),
+        ({"optimizer": "bootstrap", "compile": {"preset": "lihgt"}}, "light | medium | heavy"),
+        ({"optimizer": "bootstrap", "compile.opt_set.round": 2}, "did you mean rounds"),
+        ({"optimizer": "bootstrap", "split": "validation"}, "ask those of split: test"),
+        ({"exclude": [{"program": "react"}]}, "leaves out no cell"),
+        ({"exclude": [{"program": "vanilla"}], "matrix": {"seed": [1]}}, "nothing is left"),
+        ({"baseline": {"program": "react"}}, "is no cell; the cells: vanilla"),
+        ({"baseline": {"progam": "react"}}, "did you mean program"),
+        ({"metrics": ["f2"]}, "no metric named 'f2'"),
+        ({"margin": -1}, "margin=-1"),
+        ({"matrix": ["program"]}, "matrix="),
+        ({"compiled": "nowhere", "matrix": {"seed": [1]}}, "is no compiled program"),
+    ],
+)
+def test_a_mistake_at_any_level_is_named_before_anything_runs(
+    fields: dict[str, Any], message: str, load: Any, server: FakeServer
+) -> None:
+    with pytest.raises(RagbenchError) as error:
+        load(**fields)
+    assert message.replace("\\", "") in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not server.hits
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"data_file": ["nowhere.jsonl"]}, "no such file"),
+        ({"lm_for.plan": ["openai/fake"]}, "no role of vanilla named 'plan'"),
+        ({"retriever": ["bm26"]}, "did you mean bm25"),
+        ({"retriever_set.k1": [-1]}, "k1=-1"),
+        ({"lm": ["nonsense"]}, "malformed LM spec"),
+        ({"optimizer": ["bootstrap"], "compile.teacher": ["nonsense"]}, "malformed LM spec"),
+    ],
+)
+def test_the_last_cell_is_checked_before_the_first_runs(
+    choice: dict[str, Any], message: str, load: Any, server: FakeServer
+) -> None:
+    sweep = load(matrix={"seed": [1, 2]}, include=[choice])
+    with pytest.raises(ConfigError, match=message) as error:
+        run(sweep)
+    assert f"cell {sweep.cells[-1].label}" in str(error.value)
+    assert not server.hits
+
+
+def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) -> None:
+    sweep = load(matrix={"program": ["vanilla", "ircot"]})
+    swept = run(sweep)
+    assert swept.exit_code == 0
+    for outcome in swept.outcomes:
+        alone = evaluate(outcome.cell.config.model_copy(update={"out": tmp_path / "alone"}))
+        assert outcome.run is not None
+        assert outcome.run.summary["scores"] == alone.summary["scores"]
+        assert outcome.run.summary["as_if"] == alone.summary["as_if"]
+        assert outcome.run.summary["n"] == 2 * N // 5
+        for path in alone.folder.iterdir():
+            path.unlink()
+
+
+def test_given_again_it_asks_nothing(load: Any, server: FakeServer) -> None:
+    sweep = load(matrix={"program": ["vanilla", "ircot"], "optimizer": ["none", "bootstrap"]})
+    first = run(sweep)
+    kept = (sweep.folder / "sweep.json").read_text()
+    asked = len(server.hits)
+    again = run(sweep)
+    assert len(server.hits) == asked
+    assert [o.state for o in again.outcomes] == [o.state for o in first.outcomes] == ["done"] * 4
+    assert (sweep.folder / "sweep.json").read_text() == kept
+
+
+def test_a_compile_is_shared_by_the_cells_that_it_is_the_same_for(
+    load: Any, server: FakeServer
+) -> None:
+    sweep = load(
+        matrix={"optimizer": "bootstrap", "votes": [1, 3]},
+        include=[{"optimizer": "bootstrap", "compile.optimizer_seed": 1}],
+        compile={"train_limit": 6, "val_limit": 4},
+    )
+    programs = [cell.program for cell in sweep.cells]
+    assert programs[0] == programs[1] != programs[2]
+    watch = Quiet()
+    assert run_sweep(sweep, watch).exit_code == 0
+    assert sum("zero-shot on validation" in line for line in watch.said) == 2
+    cards = [reopen(cell.folder).card for cell in sweep.cells]
+    assert cards[0]["compiled"] == cards[1]["compiled"] != ""
+
+
+def test_data_and_retriever_are_shared_by_cells_of_one_data_set(load: Any) -> None:
+    sweep = load(
+        matrix={"program": ["vanilla", "ircot"], "retriever": ["bm25", "rank_bm25"], "seed": [1, 2]}
+    )
+    found = [bench for _, bench, _ in checked(sweep)]
+    assert len({id(bench.dataset) for bench in found}) == 2
+    assert len({id(bench.retriever) for bench in found}) == 4
+
+
+def test_only_the_last_data_set_is_held(load: Any) -> None:
+    sweep, benches = load(matrix={"seed": [1, 2]}), Benches()
+    for _ in checked(sweep, benches):
+        pass
+    assert [bench.config.seed for bench in benches._kept] == [2]
+
+
+def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
+    load: Any, server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeServer() as gone:
+        address = gone.url
+    dead = {"lm": "openai/dead", "api_base": address}
+    sweep = load(
+        matrix={"lm": ["openai/fake", dead, "openai/other"]}, baseline={"lm": "openai/fake"}
+    )
+    swept = run(sweep)
+    assert [o.state for o in swept.outcomes] == ["done", "failed", "done"]
+    assert "cannot reach" in swept.outcomes[1].reason
+    assert swept.exit_code == 1
+    assert [bool(c.scores) for c in swept.contrasts] == [False, True]
+    print_swept(swept)
+    shown = capsys.readouterr().out
+    assert "openai/dead: failed: cannot reach" in shown
+    assert "2 of 3 cells done" in shown
+    kept = json.loads((sweep.folder / "sweep.json").read_text())["cells"]
+    assert [cell["state"] for cell in kept] == ["done", "failed", "done"]
+    asked = len(server.hits)
+    with FakeServer(script, port=int(address.rpartition(":")[2].partition("/")[0])):
+        again = run(sweep)
+    assert [o.state for o in again.outcomes] == ["done"] * 3
+    assert len(server.hits) == asked
+    assert all(contrast.scores for contrast in again.contrasts)
+
+
+def test_a_compile_that_fails_fails_its_cells_once(
+    load: Any, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ragbench.optimizers.bootstrap import Bootstrap
+
+    tried = []
+
+    def broken(self: Any, student: Any, task: Any) -> Any:
+        tried.append(student)
+        raise ValueError("a defect\nof an optimizer")
+
+    monkeypatch.setattr(Bootstrap, "search", broken)
+    sweep = load(matrix={"optimizer": ["bootstrap", "none"], "votes": [1, 3]})
+    swept = run(sweep)
+    assert [o.state for o in swept.outcomes] == ["failed", "failed", "done", "done"]
+    assert swept.outcomes[0].reason == "ValueError: a defect of an optimizer"
+    assert swept.outcomes[1].reason == f"its compile failed: {swept.outcomes[0].reason}"
+    assert len(tried) == 1
+
+
+def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) -> None:
+    sweep = load(
+        matrix={"lm": ["openai/a", "openai/b"], "program": ["vanilla", "ircot", "direct"]},
+        baseline={"program": "vanilla"},
+    )
+    assert sweep.pairs == {
+        f"{program}, openai/{lm}": f"vanilla, openai/{lm}"
+        for lm in "ab"
+        for program in ("ircot", "direct")
+    }
+    swept = run(sweep)
+    found = [c for contrast in swept.contrasts for c in contrast.scores.values()]
+    assert len(found) == 8
+    assert [c.p_adjusted for c in found] == pytest.approx(holm([c.p for c in found]))
+    runs = {o.cell.label: o.run for o in swept.outcomes}
+    for contrast in swept.contrasts:
+        a, b = runs[contrast.baseline], runs[contrast.cell]
+        assert a is not None
+        assert b is not None
+        alone = compare(a, b).scores
+        assert {m: c.p for m, c in alone.items()} == {m: c.p for m, c in contrast.scores.items()}
+
+
+def test_cells_over_other_questions_are_not_compared(load: Any) -> None:
+    sweep = load(matrix={"seed": [1, 2]}, baseline={"seed": 1})
+    contrast = run(sweep).contrasts[0]
+    assert not contrast.scores
+    assert "different data" in contrast.why
+
+
+def command(load: Any, tmp_path: Path, *options: str, **fields: Any) -> Result:
+    load(**fields)
+    args = ["sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out"), *options]
+    return CliRunner().invoke(cli, args)
+
+
+def test_the_command_prints_a_line_per_cell_and_the_tables(load: Any, tmp_path: Path) -> None:
+    fields = {"matrix": {"program": ["vanilla", "ircot"]}, "baseline": {"program": "vanilla"}}
+    done = command(load, tmp_path, "--limit", "4", **fields)
+    assert done.exit_code == 0
+    assert "[1/2] vanilla: done, 4/4 questions" in done.stderr
+    assert "[2/2] ircot: done, 4/4 questions" in done.stderr
+    assert "| ircot " in done.stdout
+    assert "verdict" in done.stdout
+    assert "2 of 2 cells done" in done.stdout
+
+
+def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -> None:
+    matrix = {"program": ["vanilla", "ircot"], "optimizer": ["none", "bootstrap"]}
+    done = command(load, tmp_path, "--dry-run", matrix=matrix)
+    assert done.exit_code == 0
+    assert "[4/4] ircot, bootstrap" in done.stdout
+    assert "8 questions to ask" in done.stdout
+    assert not server.hits
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_budget_ends_the_whole_and_a_larger_one_continues(
+    load: Any, tmp_path: Path, server: FakeServer
+) -> None:
+    fields = {"matrix": {"program": ["vanilla", "direct"], "lm": ["openai/a", "openai/b"]}}
+    done = command(load, tmp_path, "--max-calls", "13", **fields)
+    assert done.exit_code == 3, done.output
+    assert len(server.hits) == 13
+    assert "stopped by --max-calls 13" in done.stdout
+    states = [
+        c["state"] for c in json.loads((tmp_path / "out" / "sweep.json").read_text())["cells"]
+    ]
+    assert states == ["done", "stopped", "stopped", "stopped"]
+    done = command(load, tmp_path, "--max-calls", "20", **fields)
+    assert (done.exit_code, len(server.hits)) == (3, 20)
+    done = command(load, tmp_path, **fields)
+    assert (done.exit_code, len(server.hits)) == (0, 32)
+    found = [read_records(path) for path in (tmp_path / "out" / "cells").iterdir()]
+    assert [len(each.finished) for each in found] == [8] * 4
+
+
+def test_a_limit_that_cannot_be_kept_is_refused_first(
+    load: Any, tmp_path: Path, server: FakeServer
+) -> None:
+    matrix = {"lm": [{"lm": "openai/a", "price": "in=1,out=2"}, "openai/b"]}
+    done = command(load, tmp_path, "--max-cost", "1", matrix=matrix)
+    assert isinstance(done.exception, RagbenchError)
+    assert "no price is known" in str(done.exception)
+    assert not server.hits
+
+
+def test_the_live_table_shows_states_and_no_escape_of_a_label(load: Any) -> None:
+    sweep = load(matrix={"lm": ["openai/a\x1b[31m", "openai/b"]})
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=30)
+    with SweepProgress(sweep.cells, console=console) as progress:
+        swept = run_sweep(sweep, progress)
+        console.print(progress._table())
+    assert swept.exit_code == 0
+    assert "8/8" in out.getvalue()
+    assert "done" in out.getvalue()
+    assert "\x1b[31m" not in out.getvalue()
+
+
+def test_a_long_sweep_shows_the_cells_around_the_one_that_runs(load: Any) -> None:
+    sweep = load(matrix={"seed": list(range(60))})
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=20)
+    progress = SweepProgress(sweep.cells, console=console)
+    progress.begin(sweep.cells[40])
+    with console.capture() as captured:
+        console.print(progress._table())
+    assert "seed=40" in captured.get()
+    assert "seed=39" in captured.get()
+    assert "seed=2 " not in captured.get()
+    assert "60 cells" in captured.get()
+
+
+def test_knobs_of_test_time_scaling_are_choices(load: Any) -> None:
+    sweep = load(
+        matrix={
+            "program": "a_rag",
+            "set.max_steps": [2, 8],
+            "set.reasoning_effort": ["low", "high"],
+        }
+    )
+    found = [(c.config.set["max_steps"], c.config.set["reasoning_effort"]) for c in sweep.cells]
+    assert found == [(2, "low"), (2, "high"), (8, "low"), (8, "high")]
+    assert labels(sweep)[1] == "a_rag, max_steps=2, reasoning_effort=high"
+
+
+def test_a_choice_of_k_goes_before_the_k_that_all_share(load: Any) -> None:
+    sweep = load(set={"k": 4}, matrix={"k": [2, 3]}, baseline={"k": 2})
+    assert [cell.config.knobs() for cell in sweep.cells] == [{"k": 2}, {"k": 3}]
+    assert sweep.pairs == {"vanilla, k=3": "vanilla, k=2"}
+
+
+def test_a_sweep_of_one_cell_is_the_run_of_its_fields(load: Any, shared: dict[str, Any]) -> None:
+    sweep = load()
+    assert labels(sweep) == ["vanilla"]
+    given = RunConfig(**shared, out=sweep.cells[0].folder)
+    assert sweep.cells[0].config.identity() == given.identity()
