@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ragbench.cli.main import say
 from ragbench.cli.options import (
     compile_options,
     data_options,
@@ -52,7 +53,7 @@ def compile_command(
         return
     with limited(limits, *(folder_of(config, each) for each in every)):
         for each in every:
-            compile_program(config, each, say=click.echo)
+            compile_program(config, each, say=say)
 
 
 def _of_seed(how: Any, number: int, seeds: int) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from ragbench import __version__
 from ragbench.logs import to_terminal
+from ragbench.redact import redact
 
 #: command -> (module, attribute, one line of help)
 COMMANDS = {
@@ -113,7 +114,7 @@ def main() -> None:
         from ragbench.errors import RagbenchError
 
         if not isinstance(error, RagbenchError):
-            raise
+            _defect(error)
         _show(error)
         sys.exit(error.exit_code)
 
@@ -132,5 +133,25 @@ def _show(error: Exception) -> None:
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, without control characters."""
-    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    """`text` on one line, without control characters and keys."""
+    return visible(" ".join(redact(text).split()))
+
+
+def visible(text: str) -> str:
+    """`text` with a blank for each control character, line ends too: nothing moves the cursor."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def say(line: str) -> None:
+    """Print one line of what a command tells while it works; it may quote data and models."""
+    click.echo(visible(line))
+
+
+def _defect(error: Exception) -> NoReturn:
+    """Print the traceback of what nobody foresaw, without keys, and end with 1."""
+    import traceback
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        click.echo(visible(redact(line)), err=True)
+    click.echo("this is a defect of ragbench; what is finished is kept", err=True)
+    sys.exit(1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragbench.cli.main import say
 from ragbench.cli.options import (
     data_source_options,
     limit_options,
@@ -49,8 +50,8 @@ def transfer_command(
 ) -> None:  # fmt: skip
     """Ask one compiled program, and the same not compiled, on every --lm over every --dataset."""
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.summary import HEADLINE
     from ragbench.experiments.limited import limited
+    from ragbench.experiments.summary import HEADLINE
     from ragbench.experiments.transfer import folder_of, print_matrix, transfer
 
     limits = take_limits(options)
@@ -58,7 +59,7 @@ def transfer_command(
     with limited(limits, folder_of(config, artefact)), RunProgress() as progress:
         cells = transfer(
             artefact, config, lms=lms or ("local",), data=data or ("synthetic",),
-            metrics=metrics or HEADLINE, say=click.echo, on_start=progress.start,
+            metrics=metrics or HEADLINE, say=say, on_start=progress.start,
             on_record=progress.update,
         )  # fmt: skip
     print_matrix(cells)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragbench.cli.main import say
 from ragbench.cli.options import (
     data_options,
     limit_options,
@@ -76,7 +77,7 @@ def tune_command(
     limits = take_limits(options)
     config = to_config(**options)
     with limited(limits, folder_of(config)):
-        tuned = tune(config, how, say=click.echo)
+        tuned = tune(config, how, say=say)
     print_tuned(tuned)
     if tuned.stopped:
         click.echo(tuned.stopped, err=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragbench.cli.main import say
 from ragbench.cli.options import (
     compile_options,
     data_options,
@@ -53,8 +54,8 @@ def verdict_command(
     Give the same command again to continue what was cut off.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.summary import HEADLINE
     from ragbench.experiments.limited import limited
+    from ragbench.experiments.summary import HEADLINE
     from ragbench.experiments.verdict import folder_of, reread, run_verdict
     from ragbench.experiments.verdict_report import print_verdict
 
@@ -67,6 +68,6 @@ def verdict_command(
     with limited(limits, folder_of(config, how)), RunProgress() as progress:
         verdict = run_verdict(
             config, how, seeds=seeds, equal_cost=equal_cost, metrics=metrics or HEADLINE,
-            margin=margin, say=click.echo, on_start=progress.start, on_record=progress.update,
+            margin=margin, say=say, on_start=progress.start, on_record=progress.update,
         )  # fmt: skip
     print_verdict(verdict, show=show)

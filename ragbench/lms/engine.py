@@ -30,8 +30,12 @@ from ragbench.lms.governor import Attempt, CallRefusedError, Governor, Holder
 from ragbench.lms.limits import Amount, Slip, reserved
 from ragbench.lms.prices import Pricing, UnknownPrice, priced
 from ragbench.lms.wire import Wire
+from ragbench.logs import fields as fields_of
+from ragbench.logs import get
 
 METER_KEY = "ragbench"
+
+_log = get(__name__)
 #: Tokens reserved for a reply that has no limit, as those of reasoning models.
 UNBOUNDED_REPLY = 16_000
 _TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
@@ -135,7 +139,8 @@ class MeteredEngine:
             before, tried = tried, Attempt(self.identity, request, number)
             try:
                 self._try(tried)
-            except CallRefusedError:
+            except CallRefusedError as error:
+                _log.info("call refused", extra=fields_of(model=self.identity, why=str(error)))
                 if before is not None:  # what was sent until now is filed all the same
                     self._file_failure(before, time.perf_counter() - start)
                 raise
@@ -149,6 +154,7 @@ class MeteredEngine:
             if wait is None:
                 self._file_failure(tried, time.perf_counter() - start)
                 raise tried.error
+            _log.info("waiting to try again", extra=_of(tried, seconds=round(wait, 3)))
             self._sleep(wait)
 
     def _prepare(self) -> None:
@@ -207,13 +213,21 @@ class MeteredEngine:
         if tried.response.finish_reason == "length":
             count("truncated")
         file(self.identity, **asdict(meter))
-        # The provider's own reply is left out: it would double the size of the cache.
-        return replace(tried.response, provider_data={METER_KEY: asdict(meter)})
+        # The provider's own reply is left out: it would double the size of the cache, and a server
+        # may have put anything into it and its id.
+        return replace(tried.response, id=None, provider_data={METER_KEY: asdict(meter)})
 
     def _file_failure(self, tried: Attempt, latency_s: float) -> None:
         assert tried.error is not None
         kind = type(wrap_error(tried.error, model=self.identity)).__name__
         file(self.identity, latency_s=latency_s, attempts=tried.number, error=kind)
+        _log.info("call failed", extra=_of(tried, seconds=round(latency_s, 3)))
+
+
+def _of(tried: Attempt, **more: Any) -> dict[str, Any]:
+    """The fields of a log line on `tried`."""
+    error = f"{type(tried.error).__name__}: {tried.error}"
+    return fields_of(model=tried.model, attempt=tried.number, error=error[:500], **more)
 
 
 @dataclass(frozen=True)

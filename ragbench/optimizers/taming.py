@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import dspy.evaluate.evaluate as dspy_evaluate
 import dspy.predict.parallel as dspy_parallel
 from dspy.utils.parallelizer import ParallelExecutor
+
+from ragbench.redact import redact
 
 _LOGGERS = ("dspy", "optuna", "gepa")
 
@@ -26,7 +29,8 @@ def tamed(log_file: Path) -> Iterator[None]:
     """
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with (
-        log_file.open("a", encoding="utf-8", errors="replace", buffering=1) as stream,
+        log_file.open("a", encoding="utf-8", errors="replace", buffering=1) as file,
+        contextlib.nullcontext(_Redacted(file)) as stream,
         contextlib.redirect_stdout(stream),
         contextlib.redirect_stderr(stream),
         warnings.catch_warnings(),
@@ -35,6 +39,23 @@ def tamed(log_file: Path) -> Iterator[None]:
     ):
         warnings.simplefilter("ignore")
         yield
+
+
+class _Redacted(io.TextIOBase):
+    """Writes to `file` what is written to it, without keys: a provider may quote one."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._file.write(redact(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 @contextlib.contextmanager

@@ -21,9 +21,13 @@ from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
 
 from ragbench.errors import crossing
 from ragbench.ledger import COUNTS_KEY, calling, fan_out
+from ragbench.logs import fields as fields_of
+from ragbench.logs import get
 from ragbench.programs.fitting import shortened
 from ragbench.programs.references import split_shown
 from ragbench.retrievers.base import Passage, Retriever
+
+_log = get(__name__)
 
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
 
@@ -319,6 +323,7 @@ class Trace:
         """Count an event of the question, such as `parse_fallback` or `label_repair`."""
         with self._lock:
             self.counts[event] += n
+        _log.info("counted", extra=fields_of(what=event, n=n))
 
     def prediction(
         self,
