@@ -22,13 +22,13 @@ import click
 
 from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
 
-#: Command -> share of the kills, questions per kill, and how it is made.
-COMMANDS: dict[str, tuple[float, float, Make]] = {
-    "eval": (0.3, 7, eval_job),
-    "judge": (0.28, 20, judge_job),
-    "sweep": (0.26, 6, sweep_job),
-    "bootstrap": (0.08, 8, partial(compile_job, optimizer="bootstrap")),
-    "random_search": (0.08, 3, partial(compile_job, optimizer="random_search")),
+#: Command -> share of the kills, questions per kill, most requests between kills, and the job.
+COMMANDS: dict[str, tuple[float, float, int, Make]] = {
+    "eval": (0.3, 10, 20, eval_job),
+    "judge": (0.28, 12, 6, judge_job),
+    "sweep": (0.26, 6, 6, sweep_job),
+    "bootstrap": (0.08, 10, 4, partial(compile_job, optimizer="bootstrap")),
+    "random_search": (0.08, 3, 6, partial(compile_job, optimizer="random_search")),
 }
 
 
@@ -41,11 +41,13 @@ def main(kills: int, seed: int, only: str) -> None:
     bad, total = False, 0
     memory = Path("/dev/shm")  # what a process wrote outlives it there as well, and a disk is slow
     for name in only.split(","):
-        share, per_kill, make = COMMANDS[name]
+        share, per_kill, calls, make = COMMANDS[name]
         n = round(share * kills)
         with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
             questions = round(n * per_kill) + 40
-            both = kill_often(make, Path(folder, "work"), kills=n, n=questions, seed=seed)
+            both = kill_often(
+                make, Path(folder, "work"), kills=n, n=questions, seed=seed, calls=calls
+            )
         quiet, killed = both.quiet, both.killed
         same = quiet.summary == killed.summary
         bad |= not same or bool(killed.lost or killed.repeated or killed.overpaid)

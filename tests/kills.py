@@ -77,10 +77,12 @@ class Both:
 Make = Callable[[Path, str, int], Job]
 
 
-def kill_often(make: Make, folder: Path, *, kills: int, n: int, seed: int = 0) -> Both:
+def kill_often(
+    make: Make, folder: Path, *, kills: int, n: int, seed: int = 0, calls: int = 6
+) -> Both:
     """What the command comes to when left alone, and then with `kills` kills, in the same folder.
 
-    `n` is how many questions its data set has.
+    `n` is how many questions its data set has; `calls` is that of `run_with_kills`.
     """
     outcomes, log, before = [], folder / "log", folder.with_name("before")
     before.mkdir(parents=True)
@@ -91,7 +93,8 @@ def kill_often(make: Make, folder: Path, *, kills: int, n: int, seed: int = 0) -
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(before, folder)
             job = make(folder, server.url, n)
-            outcomes.append(run_with_kills(job, server, log, kills=times, seed=seed))
+            found = run_with_kills(job, server, log, kills=times, seed=seed, calls=calls)
+            outcomes.append(found)
     return Both(*outcomes)
 
 
