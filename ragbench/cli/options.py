@@ -71,6 +71,7 @@ data_source_options = _stack(
         click.option("--data-file", type=click.Path(), help="Questions in the official format."),
         click.option("--corpus-file", type=click.Path(), help="Passages, where kept apart."),
         click.option("--chunk-file", type=click.Path(), help="Fixed-length chunks."),
+        click.option("--alias-file", type=click.Path(), help="2WikiMultiHopQA's aliases."),
         click.option("--hub-config", help="Configuration of the hub's data set."),
         click.option("--hub/--no-hub", default=None, help="Take the data from the hub."),
         click.option("--setting", help="distractor: a question's own passages; pooled: all."),
@@ -130,6 +131,7 @@ retriever_options = _stack(
         ),
     ]
 )  # fmt: skip
+
 
 def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
     set_level(value)

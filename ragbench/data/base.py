@@ -29,7 +29,8 @@ class DataSpec:
     where a file has no split of its own. `hub` reads the questions from the Hugging Face hub,
     `hub_config` says which configuration (hotpotqa: distractor, fullwiki; graphrag_bench: medical,
     novel; arag: the folder). `chunk_file` is a given chunk file for view chunk, aligned to the
-    paragraphs; `chunk_tokens` the length of a chunk where ragbench cuts them itself.
+    paragraphs; `chunk_tokens` the length of a chunk where ragbench cuts them itself. `alias_file`
+    has the other names of 2WikiMultiHopQA's entities.
     """
 
     dataset: str = "synthetic"
@@ -39,6 +40,7 @@ class DataSpec:
     corpus_file: Path | None = None
     chunk_file: Path | None = None
     chunk_tokens: int = 1000
+    alias_file: Path | None = None
     hub: bool = False
     hub_config: str | None = None
     size: int = 2000

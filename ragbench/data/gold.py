@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ragbench.retrievers.base import Passage
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
+_WORD = re.compile(r"\w{3,}")
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
 
 
@@ -19,30 +20,47 @@ class Titles:
         self._exact: dict[str, Passage] = {}
         self._folded: dict[str, list[Passage]] = defaultdict(list)
         self._bare: dict[str, list[Passage]] = defaultdict(list)
+        self._ranked: dict[str, list[Passage]] = defaultdict(list)
+        self._words: dict[str, list[Passage]] = defaultdict(list)
         for passage in passages:
             self._exact.setdefault(passage.title, passage)
             self._folded[passage.title.casefold()].append(passage)
-            self._bare[_bare(passage.title)].append(passage)
+            bare = _bare(passage.title)
+            self._bare[bare].append(passage)
+            if ", " in bare:
+                self._ranked[bare.split(", ")[0]].append(passage)
+            for word in set(_WORD.findall(bare)):
+                self._words[word].append(passage)
 
     def get(self, title: str) -> Passage | None:
         """The passage with this title, else the only one with it in another case."""
         return self._exact.get(title) or _only(self._folded.get(title.casefold(), ()))
 
-    def match(self, subject: str, obj: str, question: str) -> Passage | None:
+    def match(
+        self, subject: str, obj: str, question: str, *, taken: Collection[str] = ()
+    ) -> Passage | None:
         """The passage that states a fact about `subject` whose value is `obj`.
 
         Where no title is the subject, titles that differ by a bracket or quotation marks are
         candidates; the one that the question names whole is taken, else the only one whose text
-        holds the value; None where that leaves a doubt.
+        holds the value. Then, of the passages whose text holds the value, the only one that has a
+        word of the subject in its title and its title in the question, and the only one whose title
+        is the subject and a rank after a comma. None where that leaves a doubt. `taken` are pids
+        of passages about other subjects.
         """
         found = self.get(subject)
         if found is not None:
             return found
-        candidates = self._bare.get(_bare(subject), ())
-        asked = question.casefold()
+        bare, asked = _bare(subject), question.casefold()
+        candidates = self._bare.get(bare, ())
         named = [p for p in candidates if "(" in p.title and p.title.casefold() in asked]
-        telling = [p for p in candidates if obj.casefold() in p.text.casefold()]
-        return _only(named) or _only(telling)
+        others = _once(p for word in _WORD.findall(bare) for p in self._words.get(word, ()))
+        choices = (
+            _stating(obj, candidates),
+            _stating(obj, (p for p in others if p.pid not in taken and _names(asked, p.title))),
+            _stating(obj, (p for p in self._ranked.get(bare, ()) if p.pid not in taken)),
+        )
+        return _only(named) or next(filter(None, map(_only, choices)), None)
 
 
 def _bare(title: str) -> str:
@@ -51,3 +69,15 @@ def _bare(title: str) -> str:
 
 def _only(passages: Sequence[Passage]) -> Passage | None:
     return passages[0] if len(passages) == 1 else None
+
+
+def _once(passages: Iterable[Passage]) -> list[Passage]:
+    return list({passage.pid: passage for passage in passages}.values())
+
+
+def _stating(obj: str, passages: Iterable[Passage]) -> list[Passage]:
+    return [passage for passage in passages if obj.casefold() in passage.text.casefold()]
+
+
+def _names(asked: str, title: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(title.casefold())}(?!\w)", asked) is not None

@@ -42,6 +42,8 @@ def check_spec(spec: DataSpec) -> None:
         raise ConfigError(f"hub_config {spec.hub_config!r} needs the hub to be chosen too")
     if spec.chunk_file and spec.view != "chunk":
         raise ConfigError(f"--chunk-file {spec.chunk_file} needs --view chunk")
+    if spec.alias_file and spec.dataset != "2wikimultihopqa":
+        raise ConfigError(f"--alias-file {spec.alias_file} is for 2wikimultihopqa alone")
     if not 10 <= spec.chunk_tokens <= 100_000:
         raise ConfigError(f"chunk_tokens must be from 10 to 100,000, not {spec.chunk_tokens}")
 

@@ -12,14 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 
+from ragbench.data.aliases import Aliases
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import read_corpus
-from ragbench.data.files import Id, Record, Row, Said, Text, validate
+from ragbench.data.files import Id, Record, Row, Said, Text, fail, validate
 from ragbench.data.gold import Titles
 from ragbench.data.hub import rows_of
 from ragbench.data.passages import from_sentences
-from ragbench.errors import DataError
+from ragbench.errors import ConfigError, DataError
 from ragbench.retrievers.base import Passage
 
 
@@ -41,6 +42,7 @@ def _pairs(*names: str) -> BeforeValidator:
 Facts = tuple[tuple[Said, StrictInt], ...]
 Context = tuple[tuple[Text, tuple[Text, ...]], ...]
 Triples = tuple[tuple[Text, Text, Text], ...]
+Ids = tuple[tuple[Text | None, Text | None, Text | None], ...]
 
 
 class MultiHopRecord(Record):
@@ -50,6 +52,7 @@ class MultiHopRecord(Record):
     question: Said
     answer: Said
     answer_aliases: tuple[Said, ...] = ()
+    answer_id: Text | None = None
     type: Text = Field("", validation_alias=AliasChoices("type", "question_type"))
     level: Text = ""
     supporting_facts: Annotated[Facts, _pairs("title", "sent_id")] = ()
@@ -57,6 +60,9 @@ class MultiHopRecord(Record):
     evidences: Annotated[Triples, _pairs("fact", "relation", "entity")] = Field(
         (), validation_alias=AliasChoices("evidences", "evidence")
     )
+    evidences_id: Ids = ()
+    #: Not of the file: see `Aliases.triple_forms`.
+    evidence_forms: Sequence[Sequence[Sequence[str]]] = ()
 
 
 @dataclass
@@ -77,11 +83,18 @@ def load_hotpotqa(spec: DataSpec) -> Dataset:
 @DATASETS.register("2wikimultihopqa")
 def load_2wikimultihopqa(spec: DataSpec) -> Dataset:
     """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
-    return _load(spec)
+    return _load(spec, None if spec.alias_file is None else Aliases.read(spec.alias_file))
 
 
-def _load(spec: DataSpec) -> Dataset:
+def _load(spec: DataSpec, aliases: Aliases | None = None) -> Dataset:
     rows = [(row, validate(MultiHopRecord, row)) for row in rows_of(spec)]
+    if aliases is not None:
+        rows = [(row, _named(row, record, aliases)) for row, record in rows]
+        if not any(record.answer_id for _, record in rows):
+            raise ConfigError(
+                f"{spec.dataset}: no question has an answer_id, by which {spec.alias_file} names "
+                "aliases; leave --alias-file out"
+            )
     if spec.corpus_file is None:
         if not any(record.context for _, record in rows):
             raise DataError(
@@ -98,6 +111,15 @@ def _load(spec: DataSpec) -> Dataset:
         return data
     card = {**data.card, "gold_exact": matched.exact, "gold_matched_with_care": matched.with_care}
     return Dataset(data.name, data.splits, data.corpus, data.setting, card)
+
+
+def _named(row: Row, record: MultiHopRecord, aliases: Aliases) -> MultiHopRecord:
+    """The record with the aliases of its answer and of the entities in its triples."""
+    if record.evidences_id and len(record.evidences_id) != len(record.evidences):
+        fail(row, "evidences_id", f"has not the length of evidences, {len(record.evidences)}")
+    forms = aliases.triple_forms(record.evidences, record.evidences_id)
+    answers = (*record.answer_aliases, *aliases.forms(record.answer, record.answer_id))
+    return record.model_copy(update={"answer_aliases": answers, "evidence_forms": forms})
 
 
 def _items_over(
@@ -124,6 +146,8 @@ def _item(
     extra: dict[str, Any] = {"level": record.level} if record.level else {}
     if record.evidences:
         extra["evidences"] = [list(triple) for triple in record.evidences]
+    if record.evidence_forms:
+        extra["evidence_forms"] = record.evidence_forms
     example = make_example(
         qid=record.id,
         question=record.question,
@@ -141,7 +165,13 @@ def _by_evidence(record: MultiHopRecord, titles: Titles, matched: _Matched) -> l
     """The passage of each evidence triple; counts the questions where all are found."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
-    found = [titles.match(subject, obj, record.question) for subject, _, obj in triples]
+    taken = {passage.pid for passage in exact if passage is not None}
+    found = [
+        titles.match(subject, obj, record.question, taken=taken) for subject, _, obj in triples
+    ]
+    subjects = {subject.casefold() for subject, _, _ in triples}
+    if len({passage.pid for passage in found if passage is not None}) < len(subjects):
+        found = exact  # one passage for two subjects is a wrong one for one of them
     if triples:
         matched.asked += 1
         matched.exact += all(exact)

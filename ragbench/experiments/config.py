@@ -23,6 +23,8 @@ INCIDENTAL = frozenset(
 )
 #: Fields that change how a finished program is asked, and their values when they do not.
 CONTROLS: Mapping[str, Any] = {"form": False, "votes": 1}
+#: Fields that are no part of the identity while they have these values.
+_OFF: Mapping[str, Any] = {**CONTROLS, "alias_file": None}
 
 
 class RunConfig(Knobs):
@@ -40,6 +42,7 @@ class RunConfig(Knobs):
         None, description="search a question's own passages, or all; default: the data set's"
     )
     chunk_file: Path | None = Field(None, description="fixed-length chunks of the passages")
+    alias_file: Path | None = Field(None, description="2WikiMultiHopQA's aliases of entities")
     hub_config: str | None = Field(None, description="configuration of the hub's data set")
     view: Literal["paragraph", "chunk"] | None = Field(
         None, description="unit of retrieval; default: the data set's"
@@ -91,6 +94,7 @@ class RunConfig(Knobs):
             data_file=self.data_file,
             corpus_file=self.corpus_file,
             chunk_file=self.chunk_file,
+            alias_file=self.alias_file,
             hub_config=self.hub_config,
             hub=self.hub,
             size=self.size,
@@ -103,7 +107,7 @@ class RunConfig(Knobs):
 
     def identity(self) -> dict[str, Any]:
         """The fields that decide the records, JSON-ready, without controls that are off."""
-        off = {name for name in CONTROLS if getattr(self, name) == CONTROLS[name]}
+        off = {name for name, value in _OFF.items() if getattr(self, name) == value}
         return self.model_dump(mode="json", exclude={*INCIDENTAL, *off})
 
     def folder(self) -> Path:

@@ -130,6 +130,7 @@ def _configs(
     over: dict[str, Any] = {**compiled_fields(artefact), "k": None, "lm": lm, "dataset": name}
     if file:
         over |= {"data_file": file, "corpus_file": None, "chunk_file": None, "hub": False}
+        over["alias_file"] = None
     base = {**config.model_dump(), "set": {}}
     whole = make_config({**over, "out": folder / "compiled", "compiled": artefact}, base=base)
     return whole, whole.model_copy(update={"compiled": None, "out": folder / "zero-shot"})

@@ -7,11 +7,12 @@ used; `support_kind` tells which, and summaries keep the two apart. Retrieved is
 is taken from what a program merely saw.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ragbench.metrics.answer import Overlap, exact_match, hotpot_overlap
-from ragbench.metrics.base import METRICS, Metric, Record, failed
+from ragbench.metrics.base import METRICS, Metric, Record, failed, once
 from ragbench.metrics.text import strip_punctuation
 
 Fact = tuple[str, int]
@@ -78,6 +79,7 @@ def harmonic(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
+@once
 def support_kind(record: Record) -> Kind | None:
     """Where the record's sentence-level support comes from; None where it names no sentence."""
     if any(_is_fact(item) for item in record.get("citations") or ()):
@@ -85,6 +87,7 @@ def support_kind(record: Record) -> Kind | None:
     return "attributed" if record.get("attribution") is not None else None
 
 
+@once
 def predicted_facts(record: Record) -> set[Fact] | None:
     """The sentences said to prove the answer; None where the program names none.
 
@@ -98,6 +101,7 @@ def predicted_facts(record: Record) -> set[Fact] | None:
     return {(item[0], int(item[1])) for item in items if _is_fact(item)}
 
 
+@once
 def predicted_pids(record: Record) -> set[str] | None:
     """The passages said to prove the answer; None where the program names none.
 
@@ -125,8 +129,19 @@ def predicted_pids(record: Record) -> set[str] | None:
     return found
 
 
-def fact_score(record: Record, *, fold_case: bool = False) -> SetScore | None:
+@once
+def fact_score(record: Record) -> SetScore | None:
     """The score of the sentences named; None without gold facts or, unless failed, without any."""
+    return _fact_score(record, fold_case=False)
+
+
+@once
+def fact_score_2wiki(record: Record) -> SetScore | None:
+    """`fact_score` with titles compared without case."""
+    return _fact_score(record, fold_case=True)
+
+
+def _fact_score(record: Record, *, fold_case: bool) -> SetScore | None:
     gold: Collection[Fact] = {(title, int(index)) for title, index in record["support"]}
     if not gold:
         return None
@@ -138,6 +153,7 @@ def fact_score(record: Record, *, fold_case: bool = False) -> SetScore | None:
     return set_score(fold_titles(pred), fold_titles(gold)) if fold_case else set_score(pred, gold)
 
 
+@once
 def paragraph_score(record: Record) -> SetScore | None:
     """The score of the passages named against `gold_pids`; None as for `fact_score`."""
     if not record["gold_pids"]:
@@ -148,9 +164,16 @@ def paragraph_score(record: Record) -> SetScore | None:
     return None if pred is None else musique_support_score(pred, set(record["gold_pids"]))
 
 
+@once
 def triple_score(record: Record) -> SetScore | None:
-    """The score of the record's `facts` that are triples against the data's evidence."""
-    gold = (record.get("extra") or {}).get("evidences")
+    """The score of the record's `facts` that are triples against the data's evidence.
+
+    Entities count by any of their names where the data was loaded with its alias file.
+    """
+    extra = record.get("extra") or {}
+    gold = extra.get("evidence_forms") or [
+        [[part] for part in t] for t in extra.get("evidences", ())
+    ]
     if not gold:
         return None
     if failed(record):
@@ -159,9 +182,10 @@ def triple_score(record: Record) -> SetScore | None:
     if facts is None:
         return None
     triples = [fact for fact in facts if _is_triple(fact)]
-    return evidence_score(triples, [[triple] for triple in gold])
+    return evidence_score(triples, [list(itertools.product(*forms)) for forms in gold])
 
 
+@once
 def answer_score(record: Record) -> SetScore:
     """EM, precision, recall and F1 of the answer, each the best over the gold answers."""
     if failed(record):
@@ -172,15 +196,17 @@ def answer_score(record: Record) -> SetScore:
     return SetScore(em, best.precision, best.recall, best.f1)
 
 
+@once
 def joint_score(record: Record) -> SetScore | None:
     """HotpotQA's joint score of answer and sentences."""
     facts = fact_score(record)
     return None if facts is None else joint(answer_score(record), facts)
 
 
+@once
 def joint_score_2wiki(record: Record) -> SetScore | None:
     """2Wiki's joint score of answer, sentences and evidence."""
-    facts, triples = fact_score(record, fold_case=True), triple_score(record)
+    facts, triples = fact_score_2wiki(record), triple_score(record)
     if facts is None or triples is None:
         return None
     return joint(answer_score(record), facts, triples)
@@ -229,8 +255,6 @@ _2WIKI = "2WikiMultiHopQA, 2wikimultihop_evaluate_v1.1.py"
 _register("sp", fact_score, "the sentences named as support", _HOTPOT)
 _register("joint", joint_score, "answer and support together", _HOTPOT)
 _register("support", paragraph_score, "the paragraphs named as support", "MuSiQue v1.0")
-_register(
-    "2wiki_sp", lambda r: fact_score(r, fold_case=True), "sentences, titles without case", _2WIKI
-)
+_register("2wiki_sp", fact_score_2wiki, "sentences, titles without case", _2WIKI)
 _register("evidence", triple_score, "the evidence triples named", _2WIKI)
 _register("2wiki_joint", joint_score_2wiki, "answer, support and evidence together", _2WIKI)

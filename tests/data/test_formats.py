@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,6 +127,80 @@ def test_2wiki_in_the_layout_of_hipporag(write):
     assert found["1"].evidences == triples
     assert (data.card["gold_exact"], data.card["gold_matched_with_care"]) == (1, 1)
     assert data.card["questions_with_gold"] == 2
+
+
+def test_2wiki_subjects_that_have_another_name_in_the_title(write):
+    corpus = [
+        {"title": "Edsel Ford", "text": "Edsel Ford was the son of Henry Ford."},
+        {"title": "Edsel Ford (poet)", "text": "Edsel Ford was a poet."},
+        {"title": "Henry Ford", "text": "Henry Ford died in Dearborn."},
+        {"title": "George II, Prince of Q", "text": "George II was the son of Karl."},
+        {"title": "George II, Count of R", "text": "George II was nobody's son."},
+        {"title": "Karl", "text": "Karl died in S, where George II was born."},
+    ]
+    base = {"question_type": "compositional", "answer": "?"}
+    edsel = [["Edsel Bryant Ford", "father", "Henry Ford"], ["Henry Ford", "death", "Dearborn"]]
+    george = [["Karl's son", "child", "George II"], ["George II", "father", "Karl"]]
+    questions = [
+        {**base, "id": 1, "question": "Where did Edsel Ford's father die?", "evidence": edsel},
+        {**base, "id": 2, "question": "Who is the father of Karl's son?", "evidence": george[1:]},
+        {**base, "id": 3, "question": "Where did Henry Ford's son die?",
+         "evidence": [["Henry Ford", "child", "E"], ["Edsel B. Ford", "death", "Dearborn"]]},
+        {**base, "id": 4, "question": "Which Karl had Karl?", "evidence": [
+            ["King Karl", "son", "George II"], ["Karl Q", "son", "George II"]]},
+    ]  # fmt: skip
+    data = load_dataset(
+        DataSpec("2wikimultihopqa", data_file=write(questions), corpus_file=write(corpus, "c.json"))
+    )
+    titles = {p.pid: p.title for p in data.corpus}
+    gold = {qid: [titles[p] for p in e.gold_pids] for qid, e in examples(data).items()}
+    assert gold["1"] == ["Edsel Ford", "Henry Ford"]  # the question names it, its text the value
+    assert gold["2"] == ["George II, Prince of Q"]  # a rank after the name, and the value
+    assert gold["3"] == []  # the only title that the question names is of another subject
+    assert gold["4"] == []  # one passage cannot be of two subjects
+
+
+def test_2wiki_with_its_alias_file(write):
+    context = [["Red Sky", ["Red Sky is by Ann Lee."]], ["Ann Lee", ["She was born in Oslo."]]]
+    base = {
+        "question": "Where was the author of Red Sky born?",
+        "answer": "Oslo",
+        "type": "compositional",
+        "supporting_facts": [["Red Sky", 0]],
+        "context": context,
+    }
+    triples = [["Red Sky", "author", "Ann Lee"], ["Ann Lee", "place of birth", "Oslo"]]
+    ids = [["Q1", "author", "Q2"], ["Q2", "place of birth", "Q3"]]
+    questions = [
+        {**base, "_id": "a", "answer_id": "Q3", "evidences": triples, "evidences_id": ids},
+        {**base, "_id": "b", "question": "And the hero?", "answer_id": None,
+         "evidences": triples[:1], "evidences_id": []},
+    ]  # fmt: skip
+    lines = [
+        {"Q_id": "Q2", "aliases": ["A. Lee"], "demonyms": []},
+        {"Q_id": "Q3", "aliases": ["Kristiania", "Oslo"], "demonyms": ["Osloer"]},
+    ]
+    path = write(questions)
+    aliases = path.with_name("id_aliases.json")
+    aliases.write_text("\n".join(map(json.dumps, lines)))
+    spec = DataSpec("2wikimultihopqa", data_file=path, alias_file=aliases)
+    found = examples(load_dataset(spec))
+    assert found["a"].answers == ["Oslo", "Kristiania", "Osloer"]
+    assert found["b"].answers == ["Oslo"]
+    assert found["a"].evidences == triples
+    assert found["a"].evidence_forms == [
+        [["Red Sky"], ["author"], ["Ann Lee", "A. Lee"]],
+        [["Ann Lee", "A. Lee"], ["place of birth"], ["Oslo", "Kristiania", "Osloer"]],
+    ]
+    assert found["b"].evidence_forms == [[["Red Sky"], ["author"], ["Ann Lee"]]]
+    bare = [{**base, "_id": "a", "evidences": triples}]
+    with pytest.raises(ConfigError, match="answer_id"):
+        load_dataset(replace(spec, data_file=write(bare, "bare.json")))
+    short = [{**questions[0], "evidences_id": ids[:1]}]
+    with pytest.raises(DataError, match="evidences_id"):
+        load_dataset(replace(spec, data_file=write(short, "short.json")))
+    with pytest.raises(ConfigError, match="2wikimultihopqa alone"):
+        load_dataset(replace(spec, dataset="hotpotqa"))
 
 
 def test_musique_titles_repeat_and_pids_do_not(write, musique):

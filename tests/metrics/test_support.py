@@ -107,6 +107,15 @@ def test_evidence_by_hand() -> None:
     assert score("evidence_f1", record(facts=said)) is None
 
 
+def test_evidence_by_aliases_of_the_data() -> None:
+    forms = [[["Red Sky"], ["author"], ["Ann Lee", "A. Lee"]]]
+    gold = [["Red Sky", "author", "Ann Lee"]]
+    said = [["red sky", "author", "A Lee"]]
+    assert score("evidence_em", record(extra={"evidences": gold}, facts=said)) == 0.0
+    named = {"evidences": gold, "evidence_forms": forms}
+    assert score("evidence_em", record(extra=named, facts=said)) == 1.0
+
+
 def test_evidence_counts_any_form_of_a_gold_triple() -> None:
     forms = [[("a", "r", "b"), ("a", "r", "bb")], [("c", "r", "d")]]
     assert evidence_score([("A", "r", "BB"), ("c", "r", "d")], forms).em == 1.0
