@@ -1,0 +1,19 @@
+"""Short runs of the fuzzing; `benchmarks/fuzz.py` goes on for as long as one likes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzzing import TARGETS
+
+
+@settings(max_examples=120)
+@given(data=st.data())
+@pytest.mark.parametrize("target", TARGETS)
+def test_fuzz(target: str, data: Any) -> None:
+    strategy, check = TARGETS[target]
+    check(data.draw(strategy))
