@@ -39,6 +39,7 @@ def compile_command(
     Uses training and validation questions only. The budget is printed first. Give the same command
     again to continue a compile that was cut off. Use the result by `ragbench eval --compiled`.
     """
+    from ragbench.cli.progress import RunProgress
     from ragbench.experiments.compile import compile_program, estimate, folder_of, plan
     from ragbench.experiments.limited import limited
 
@@ -51,9 +52,10 @@ def compile_command(
         if seeds > 1:
             click.echo(f"  and that {seeds} times, one for each seed")
         return
-    with limited(limits, *(folder_of(config, each) for each in every)):
+    folders = [folder_of(config, each) for each in every]
+    with limited(limits, *folders), RunProgress() as progress:
         for each in every:
-            compile_program(config, each, say=say)
+            compile_program(config, each, say=say, on_prepare=progress.prepare)
 
 
 def _of_seed(how: Any, number: int, seeds: int) -> Any:

@@ -42,7 +42,12 @@ def eval_command(**options: Any) -> None:
     limits = take_limits(options)
     config = to_config(**options)
     with limited(limits, config.folder()), RunProgress() as progress:
-        result = evaluate(config, on_start=progress.start, on_record=progress.update)
+        result = evaluate(
+            config,
+            on_start=progress.start,
+            on_record=progress.update,
+            on_prepare=progress.prepare,
+        )
     print_runs([result])
     if result.stopped_by:
         sys.exit(3)

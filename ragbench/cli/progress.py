@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,8 +23,10 @@ class RunProgress:
             TimeRemainingColumn(),
             console=self._console,
             disable=not self._console.is_terminal,
+            redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe still does
         )
         self._task: Any = None
+        self._preparing: Any = None
         self._em = self._f1 = 0.0
         self._n = self._failed = 0
 
@@ -38,6 +41,12 @@ class RunProgress:
         trace: TracebackType | None,
     ) -> None:
         self._bar.stop()
+
+    def prepare(self, done: int, total: int) -> None:
+        """Say how far the index, and what else all questions share, has come."""
+        if self._preparing is None:
+            self._preparing = self._bar.add_task("preparing", scores="")
+        self._bar.update(self._preparing, completed=done, total=total, visible=done < total)
 
     def start(self, title: str, todo: int, done: int) -> None:
         """Say what is about to run: `todo` questions, `done` already finished."""

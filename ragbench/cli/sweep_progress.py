@@ -51,6 +51,10 @@ class SweepProgress:
         self._now = cell.label
         self._rows[self._now].state = "starting"
 
+    def prepare(self, done: int, total: int) -> None:
+        """So much of the index, or of what else all questions share, is made."""
+        self._rows[self._now].state = f"preparing {done}/{total}"
+
     def start(self, title: str, todo: int, done: int) -> None:
         """The questions of the cell begin."""
         row = self._rows[self._now]
@@ -59,7 +63,7 @@ class SweepProgress:
     def update(self, record: dict[str, Any], done: int, todo: int) -> None:
         """A question has its record."""
         row = self._rows[self._now]
-        row.done = done
+        row.state, row.done = "answering", done
         row.failed += record["failure"] is not None
         row.em += record["scores"].get("em") or 0.0
         row.f1 += record["scores"].get("f1") or 0.0

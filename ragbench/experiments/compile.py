@@ -36,9 +36,10 @@ from ragbench.experiments.artefact import (
 from ragbench.experiments.budget import describe, describe_measured
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.failures import redact
-from ragbench.experiments.journal import CALLS, CallJournal
+from ragbench.experiments.journal import CALLS, PREPARATION, CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
+from ragbench.experiments.runner import OnPrepare
 from ragbench.experiments.setup import Bench, build, lm_of
 from ragbench.knobs import Knobs
 from ragbench.ledger import Ledger, Totals
@@ -48,6 +49,7 @@ from ragbench.metrics.stats import paired_bootstrap
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import SIDE_KEY, Found, Optimizer, Scores, Size, Task, measure
 from ragbench.optimizers.scoring import make_scorer
+from ragbench.retrievers.store import IndexStore
 
 #: Called with one line at a time of what a person should see.
 Say = Callable[[str], None]
@@ -159,7 +161,12 @@ def estimate(made: Plan, *, seconds_per_call: float | None = None) -> list[str]:
 
 
 def compile_program(
-    config: RunConfig, how: CompileConfig, *, say: Say = print, like: Bench | None = None
+    config: RunConfig,
+    how: CompileConfig,
+    *,
+    say: Say = print,
+    like: Bench | None = None,
+    on_prepare: OnPrepare | None = None,
 ) -> Path:
     """Compile, or continue a compile that was cut off, and return the artefact's folder.
 
@@ -182,6 +189,9 @@ def compile_program(
             say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
         try:
             with journal.open() as ledger, made.bench.active():
+                with dspy.context(**{SIDE_KEY: PREPARATION}):
+                    made.bench.retriever.build(IndexStore(), on_prepare)
+                    made.bench.program.prepare(on_prepare)
                 outcome = _search(made, journal, say)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
             _stop(ledger)

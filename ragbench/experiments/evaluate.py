@@ -11,7 +11,7 @@ from ragbench.experiments.config import RunConfig
 from ragbench.experiments.limited import WHOLE, Progress
 from ragbench.experiments.records import Loaded, Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
-from ragbench.experiments.runner import OnRecord, OnStart, run
+from ragbench.experiments.runner import OnPrepare, OnRecord, OnStart, run
 from ragbench.experiments.setup import Bench, build
 from ragbench.experiments.summary import summarize
 from ragbench.programs.base import RAGProgram
@@ -39,6 +39,7 @@ def evaluate(
     like: Bench | None = None,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
+    on_prepare: OnPrepare | None = None,
 ) -> Evaluation:
     """Run `config`, or continue it, and write its summary.
 
@@ -48,7 +49,9 @@ def evaluate(
     Raises:
         RagbenchError: something the user can mend.
     """
-    result = run(ready(config, like=like), on_start=on_start, on_record=on_record)
+    result = run(
+        ready(config, like=like), on_start=on_start, on_record=on_record, on_prepare=on_prepare
+    )
     return _finish(result.folder, result.loaded, result.stopped_by)
 
 

@@ -23,12 +23,14 @@ from ragbench.optimizers.base import SIDE_KEY
 
 #: Side of a call that the prompt model answers: it is made by no predictor of the program.
 PROMPT = "prompt"
+#: Side of the calls that make what all questions share, such as an index.
+PREPARATION = "preparation"
 #: Name of the journal in a compile's working folder.
 CALLS = "calls.jsonl"
 
 
 class CallJournal:
-    """Calls by side (student, teacher, prompt, zero_shot, compiled) and attempt, from 1."""
+    """Calls by side (student, teacher, prompt, preparation, ...) and attempt, from 1."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +81,9 @@ class CallJournal:
     def add(self, call: Call, file: Any) -> None:
         """File `call`, in memory and in the file."""
         made_by_program = dspy.settings.get(CALLER_KEY) is not None
-        side = (dspy.settings.get(SIDE_KEY) or "student") if made_by_program else PROMPT
+        side = dspy.settings.get(SIDE_KEY) or "student"
+        if not made_by_program and side != PREPARATION:
+            side = PROMPT
         line = json.dumps({"attempt": self.attempt, "side": side, **asdict(call)}) + "\n"
         with self._lock:
             self._new.append((side, call))

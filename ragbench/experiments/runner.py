@@ -45,6 +45,8 @@ _log = get(__name__)
 OnRecord = Callable[[Record, int, int], None]
 #: Called once before the first question with the run's title, the questions to ask and those done.
 OnStart = Callable[[str, int, int], None]
+#: Called with how much of the index, or of what else all questions share, is done, and of how much.
+OnPrepare = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,11 @@ class RunResult:
 
 
 def run(
-    bench: Bench, *, on_start: OnStart | None = None, on_record: OnRecord | None = None
+    bench: Bench,
+    *,
+    on_start: OnStart | None = None,
+    on_record: OnRecord | None = None,
+    on_prepare: OnPrepare | None = None,
 ) -> RunResult:
     """Answer every question of `bench` that has no finished record, and give all records.
 
@@ -79,7 +85,7 @@ def run(
         stopped = ""
         with RecordWriter(folder.path) as writer, bench.active():
             if todo:
-                stopped = _prepare(bench, folder)
+                stopped = _prepare(bench, folder, on_prepare)
             if todo and not stopped:
                 stopped = _evaluate(bench, todo, writer, on_record)
         loaded = read_records(folder.path)
@@ -87,7 +93,7 @@ def run(
         return RunResult(folder, loaded, stopped)
 
 
-def _prepare(bench: Bench, folder: RunDir) -> str:
+def _prepare(bench: Bench, folder: RunDir, on_prepare: OnPrepare | None) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
     The calls that this took are no question's and are noted in the folder. Gives the limit of
@@ -95,8 +101,8 @@ def _prepare(bench: Bench, folder: RunDir) -> str:
     """
     with open_ledger() as ledger:
         try:
-            bench.retriever.build(IndexStore())
-            bench.program.prepare()
+            bench.retriever.build(IndexStore(), on_prepare)
+            bench.program.prepare(on_prepare)
         except LimitReachedError:
             return stopped_by()
         finally:

@@ -81,6 +81,9 @@ class Watch(Protocol):
     def begin(self, cell: Cell) -> None:
         """A cell begins, and with it the compile that it needs."""
 
+    def prepare(self, done: int, total: int) -> None:
+        """So much of the index, or of what else all questions share, is made."""
+
     def start(self, title: str, todo: int, done: int) -> None:
         """The questions of the cell begin."""
 
@@ -176,7 +179,11 @@ class _Runner:
             if cell.how is not None:
                 self._compile(cell, bench)
             run = evaluate(
-                cell.config, like=bench, on_start=self._watch.start, on_record=self._watch.update
+                cell.config,
+                like=bench,
+                on_start=self._watch.start,
+                on_record=self._watch.update,
+                on_prepare=self._watch.prepare,
             )
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
@@ -192,7 +199,13 @@ class _Runner:
         if name in self._broken:
             raise RunError(self._broken[name])
         try:
-            compile_program(_as_it_is(cell), cell.how, say=self._watch.say, like=bench)
+            compile_program(
+                _as_it_is(cell),
+                cell.how,
+                say=self._watch.say,
+                like=bench,
+                on_prepare=self._watch.prepare,
+            )
         except StoppedError:
             raise
         except Exception as error:
