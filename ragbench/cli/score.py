@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ragbench.cli.options import log_option
+from ragbench.cli.asking import asking_options, make_asking
+from ragbench.cli.options import log_option, take_limits
 
-if TYPE_CHECKING:
-    from ragbench.experiments.passes import Asking
-
-RULES = ("ragbench", "arag", "linearrag")
+RULES = ("ragbench", "arag", "linearrag", "grounding")
 
 
 @click.command("score")
@@ -30,13 +28,7 @@ RULES = ("ragbench", "arag", "linearrag")
 @click.option("--embedder", default="local", help="Of similarity, for graphrag-bench.")
 @click.option("--attribute", "attribute_lm", metavar="LM",
               help="LM that names the sentences an answer rests on.")  # fmt: skip
-@click.option("--api-base", help="URL of an OpenAI-compatible server, for these LMs.")
-@click.option("--price", help="in=USD,out=USD per million tokens, where unknown.")
-@click.option("--max-usd", type=click.FloatRange(min=0, min_open=True),
-              help="Stop judging, or attributing, a run when this much was billed.")  # fmt: skip
-@click.option("--max-tokens", type=click.IntRange(min=16), default=1024, help="Of one reply.")
-@click.option("--workers", type=click.IntRange(1, 1024), default=4, help="Calls at once.")
-@click.option("--cache/--no-cache", default=True, help="Reuse replies.")
+@asking_options
 @log_option
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Score each RUN from its records; the model that answered is not asked again.
@@ -44,10 +36,12 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     Writes scores.json and scores.jsonl beside the records. What a judge said is kept in
     judged.jsonl: the same command continues where it was cut off and asks nothing twice.
     """
+    from ragbench.errors import ConfigError
     from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
     from ragbench.experiments.score_report import print_scores
+    from ragbench.lms.limits import spending
 
-    asking = _asking(options, options["judge_lm"], "judging")
+    asking = make_asking(options, options["judge_lm"], "judging")
     judge = None
     if asking is not None:
         protocol, repeats = options["protocol"], options["repeats"]
@@ -58,41 +52,16 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         metrics=options["metrics"],
         protocol=options["protocol"],
         closed_book=options["closed_book"],
-        attributor=_asking(options, options["attribute_lm"], "attributing"),
+        attributor=make_asking(options, options["attribute_lm"], "attributing"),
         judge=judge,
     )
-    scored = [score_run(run, request) for run in runs]
+    if options["batch"] and not (judge or request.attributor):
+        raise ConfigError("--batch needs a model to ask; give --judge LM or --attribute LM")
+    with spending(take_limits(options)) as spent:
+        scored = [score_run(run, request) for run in runs]
     print_scores(scored)
+    if spent.stopped_by:
+        click.echo(f"stopped by {spent.stopped_by}; the same command continues", err=True)
+        sys.exit(3)
     if any(run.corrupt for run in scored):
         sys.exit(2)
-
-
-def _asking(options: dict[str, Any], spec: str | None, what: str) -> Asking | None:
-    if spec is None:
-        return None
-    from ragbench.experiments.passes import Asking
-    from ragbench.lms.cache import configure_cache
-    from ragbench.lms.factory import make_lm
-    from ragbench.logs import quiet_libraries
-
-    quiet_libraries()
-    configure_cache()
-    lm = make_lm(
-        spec,
-        api_base=options["api_base"],
-        price=options["price"],
-        max_tokens=options["max_tokens"],
-        cache=options["cache"],
-    )
-    return Asking(lm, options["workers"], options["max_usd"], _progress(what))
-
-
-def _progress(what: str) -> Any:
-    """A line on the terminal that counts the replies; silent where stderr is a file."""
-    if not sys.stderr.isatty():
-        return None
-
-    def show(done: int, n: int) -> None:
-        click.echo(f"\r{what}: {done} of {n}", nl=done == n, err=True)
-
-    return show

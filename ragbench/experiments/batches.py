@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ragbench.errors import RunError
-from ragbench.experiments.passes import Asking, PassResult, Task, ask_once, file_result
+from ragbench.experiments.passes import Asking, PassResult, Task, ask_once, file_reply
 from ragbench.experiments.records import Record, RecordWriter
 from ragbench.lms.batch import BatchReply, BatchWire, Item, most, took
 from ragbench.lms.batch_service import (
@@ -34,7 +34,7 @@ from ragbench.lms.batch_service import (
     service_of,
 )
 from ragbench.lms.governor import CallRefusedError
-from ragbench.lms.limits import Amount, Slip, reserved
+from ragbench.lms.limits import Amount, Slip, reserved, room
 
 #: How often an item is sent that expires or that the provider fails, and a batch submitted.
 TRIES = 3
@@ -99,7 +99,6 @@ class BatchRunner:
         self.wire.replies = {key: reply for key, reply in replies.items() if reply.status < 300}
         self.service = service_of(wire.spec)
         self._tries: Counter[str] = Counter()
-        self._left: set[str] = set()
         self._n = self._done = 0
 
     def run(self, todo: Sequence[Task]) -> None:
@@ -117,7 +116,6 @@ class BatchRunner:
                 left = self._ask(left)
         finally:
             self.service.close()
-        self.found.left += len(self._left)
 
     def _ask(self, tasks: Sequence[Task]) -> list[Task]:
         """Ask `tasks`; fetch the replies that some wait for, and give these tasks back."""
@@ -125,27 +123,34 @@ class BatchRunner:
         for task in tasks:
             self.wire.asked.clear()
             with self.wire.task(task.key):
-                result, failed = ask_once(task, self.asking.lm)
+                reply = ask_once(task, self.asking.lm)
             if self.wire.asked:
                 waiting[task.key] = next(iter(self.wire.asked.values()))
             else:
-                file_result(self.writer, self.found, self.asking, task, result, failed)
+                file_reply(self.writer, self.found, task, reply)
                 self._done += 1
                 self._tell(0)
+        if not waiting:
+            return []
+        chosen = self._affordable(waiting)
         with ExitStack() as held:
-            made = [self._submit(group, held) for group in _groups(self._affordable(waiting))]
+            made = [self._submit(group, held) for group in _groups(chosen)]
             self._await([batch for batch in made if batch])
-        return [task for task in tasks if task.key in waiting and task.key not in self._left]
+        if not any(made):
+            self.found.left += len(waiting)
+            return []
+        # What did not fit may do so now: a batch takes less than it could have taken.
+        return [task for task in tasks if task.key in waiting]
 
     def _affordable(self, waiting: Mapping[str, Item]) -> dict[str, Item]:
-        """What can be paid for whatever the replies; the rest is left for another time."""
-        limit, total = self.asking.max_usd, self.found.spent
+        """What the limits leave room for, whatever the replies; one at the least."""
+        left, total = room(), Amount(calls=0)
         chosen = {}
         for key, item in waiting.items():
-            total += most(self.asking.lm, item).cost
-            if limit is None or total <= limit:
-                chosen[key] = item
-        self._left |= waiting.keys() - chosen.keys()
+            more = total + most(self.asking.lm, item)
+            fits = more.calls <= left.calls and more.tokens <= left.tokens
+            if not chosen or (fits and more.cost <= left.cost):  # one that does not is refused
+                chosen[key], total = item, more
         return chosen
 
     def _submit(self, group: Mapping[str, Item], held: ExitStack) -> _Batch | None:
@@ -155,7 +160,6 @@ class BatchRunner:
             amount = sum((most(self.asking.lm, item) for item in items), start)
             slip = held.enter_context(reserved(amount))
         except CallRefusedError:
-            self._left |= group.keys()
             return None
         batch = _Batch(
             f"ragbench-{uuid4().hex[:16]}", [item.key for item in items], list(group), time.time()

@@ -24,12 +24,13 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 
-from ragbench.errors import ConfigError, RunError
+from ragbench.errors import RunError
 from ragbench.experiments.failures import redact
 from ragbench.experiments.records import Record, RecordWriter, read_lines
 from ragbench.ledger import COUNTS_KEY, Call, Totals, open_ledger, total
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import wire_of
+from ragbench.lms.limits import GIVE_PRICE, LimitReachedError, check_price
 from ragbench.lms.lm import RagbenchLM
 from ragbench.logs import QID_KEY
 
@@ -75,8 +76,7 @@ class PassResult:
     results: dict[str, Result]
     earlier: tuple[Call, ...] = ()
     asked: int = 0
-    left: int = 0  # not asked, because the limit of spending was reached
-    spent: float = 0.0  # US dollars billed now, as far as prices are known
+    left: int = 0  # not asked, because a limit of the command was reached
 
     def totals(self) -> Totals:
         """What all of it took, as if uncached."""
@@ -106,11 +106,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Asking:
-    """With what a pass asks: the model, how many calls at once, and what it may spend now."""
+    """With what a pass asks: the model, and how many calls at once."""
 
     lm: RagbenchLM
     workers: int = 4
-    max_usd: float | None = None
     on_reply: OnReply | None = None
     pace: Pace = Pace()  # of waiting for batches
 
@@ -120,11 +119,7 @@ class Asking:
         Raises:
             RagbenchError: the LM cannot be called, or its price is needed and not known.
         """
-        if self.max_usd is not None and not self.lm.pricing.known:
-            raise ConfigError(
-                f"no price is known for {self.lm.model}, so --max-usd cannot be kept; "
-                "give --price in=USD,out=USD"
-            )
+        check_price(self.lm.model, known=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check()
 
 
@@ -198,57 +193,64 @@ class _Runner:
     def _one(self, task: Task) -> None:
         if self._stop.is_set():
             return
-        with self._lock:
-            limit = self.asking.max_usd
-            if limit is not None and self.found.spent >= limit:
-                self.found.left += 1
-                return
-        result, failed = ask_once(task, self.asking.lm)
+        reply = ask_once(task, self.asking.lm)
         try:
             with self._lock:
-                file_result(self.writer, self.found, self.asking, task, result, failed)
+                file_reply(self.writer, self.found, task, reply)
         except RunError:
             self._stop.set()
             raise
 
 
-def file_result(
-    writer: RecordWriter,
-    found: PassResult,
-    asking: Asking,
-    task: Task,
-    result: Result,
-    failed: bool,
-) -> None:
+@dataclass(frozen=True)
+class Reply:
+    """What came of asking once: a result, unless the provider `failed` or a limit `refused`."""
+
+    result: Result
+    model: str
+    failed: bool = False
+    refused: bool = False
+
+
+def file_reply(writer: RecordWriter, found: PassResult, task: Task, reply: Reply) -> None:
     """Write what came of `task` to the journal, and count it in `found`.
+
+    Of a task that a limit cut off only what it took until then is written.
 
     Raises:
         RunError: it cannot be written.
     """
-    row = {
-        "qid": task.qid,
-        "pass": task.name,
-        "key": task.key,
-        "model": asking.lm.model,
-        "value": result.value,
-        "why": result.why,
-        "provider_failed": failed,
-        "calls": [asdict(call) for call in result.calls],
-    }
-    writer.write(row)
-    found.results[task.key] = result
-    found.asked += 1
-    found.spent += sum(c.cost_usd or 0.0 for c in result.calls if not c.cached)
+    result = reply.result
+    if not reply.refused or result.calls:
+        row = {
+            "qid": task.qid,
+            "pass": task.name,
+            "key": task.key,
+            "model": reply.model,
+            "value": result.value,
+            "why": result.why,
+            "provider_failed": reply.failed or reply.refused,
+            "calls": [asdict(call) for call in result.calls],
+        }
+        writer.write(row)
+    if reply.refused:
+        found.left += 1
+        found.earlier += result.calls
+    else:
+        found.results[task.key] = result
+        found.asked += 1
 
 
-def ask_once(task: Task, lm: RagbenchLM) -> tuple[Result, bool]:
-    """What comes of `task` with `lm`, and whether the provider failed."""
-    value, why, failed = None, "", False
+def ask_once(task: Task, lm: RagbenchLM) -> Reply:
+    """What comes of `task` with `lm`."""
+    value, why, failed, refused = None, "", False, False
     with open_ledger() as ledger, dspy.context(lm=lm, trace=None, **{QID_KEY: task.qid}):
         try:
             value = task.ask()
         except UnusableError as error:
             why = str(error)
+        except LimitReachedError as error:
+            why, refused = str(error), True
         except LMError as error:
             why, failed = redact(f"{type(error).__name__}: {error}")[:500], True
     batch = {"batch": True, "latency_s": 0.0} if wire_of(lm) else {}
@@ -256,7 +258,7 @@ def ask_once(task: Task, lm: RagbenchLM) -> tuple[Result, bool]:
         replace(call, kind="judge", **batch) if call.kind == "lm" else call  # type: ignore[arg-type]
         for call in ledger.calls
     )
-    return Result(value, why, calls), failed
+    return Reply(Result(value, why, calls), lm.model, failed, refused)
 
 
 def ask_strictly(predictor: dspy.Module, lm: RagbenchLM, **inputs: Any) -> dspy.Prediction:

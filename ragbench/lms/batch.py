@@ -110,6 +110,10 @@ class _CollectingEngine(MeteredEngine):
     def _try(self, tried: Attempt) -> None:
         self._send(tried, Slip(Amount()))
 
+    def _file_failure(self, tried: Attempt, latency_s: float) -> None:
+        if not isinstance(tried.error, PendingReply):
+            super()._file_failure(tried, latency_s)
+
 
 #: The task that is asked, and how often it made each request; a repeat is another call.
 _TASK: ContextVar[tuple[str, Counter[str]]] = ContextVar("ragbench_batch_task")

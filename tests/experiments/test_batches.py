@@ -37,7 +37,10 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fair(ask: Ask) -> str:
     shown = ask.prompt.rpartition("[[ ## answer ## ]]")[2]
-    return json.dumps({"verdict": "correct" if "Norway" in shown else "incorrect"})
+    verdict = "correct" if "Norway" in shown else "incorrect"
+    if "[[ ## completed ## ]]" in ask.prompt:
+        return f"[[ ## verdict ## ]]\n{verdict}\n\n[[ ## completed ## ]]"
+    return json.dumps({"verdict": verdict})
 
 
 def lm_at(server: BatchServer, spec: str, **settings: Any) -> RagbenchLM:
@@ -46,7 +49,7 @@ def lm_at(server: BatchServer, spec: str, **settings: Any) -> RagbenchLM:
 
 
 def judged(folder: Path, lm: RagbenchLM, **fields: Any) -> Any:
-    asking = Asking(lm, 2, fields.pop("max_usd", None), pace=QUICK)
+    asking = Asking(lm, 2, pace=QUICK)
     request = ScoreRequest(judge=JudgeRequest(asking, **fields))
     return score_run(folder, request).summary["judges"]
 
@@ -213,35 +216,38 @@ def test_killed_process_finds_its_batch(tmp_path: Path) -> None:
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert len(server.batches) == 1
-        server.batches[0].looks = 1
+        server.batches[0].looks = server.looks = 1
         with pytest.raises(RunError, match="give --batch"):
             judged(folder, lm_at(server, "openai/judge"))
-        found = judged(folder, batched(lm_at(server, "openai/judge")))["judge"]
-        assert (found["correct"], server.creations, server.direct) == (2, 1, 0)
+        again = batched(lm_at(server, "openai/judge", schema=None, max_tokens=1024))
+        found = judged(folder, again)["judge"]
+        assert (found["unscored"], server.creations, server.direct) == (0, 1, 0)
 
 
-def test_limit_of_spending_is_kept_before_anything_is_sent(tmp_path: Path) -> None:
-    records = [answered(f"q{n}", f"Norway {n}") for n in range(10)]
-    folder = make_run(tmp_path / "run", records)
+def test_limit_of_spending_is_kept_whatever_the_replies(tmp_path: Path) -> None:
+    records = [answered(f"q{n}", f"Norway {n}") for n in range(30)]
+    folder, other = (make_run(tmp_path / name, records) for name in "ab")
     with BatchServer(fair) as server:
-        lm = lm_at(server, "openai/judge")
-        found = judged(folder, batched(lm), max_usd=0.0075)["judge"]
-        assert 0 < server.items < 10
-        assert found["not_asked"] == 10 - server.items
-        assert found["billed"]["cost_usd"] <= 0.0075
+        lm = lm_at(server, "openai/judge", max_tokens=50)
         with spending(Limits(cost=1e-6)) as spent:
-            judged(folder, batched(lm))
-        assert (spent.stopped_by, server.items < 10) == ("--max-cost 1e-06", True)
-        with spending(Limits(cost=1.0)) as spent:
-            whole = judged(folder, batched(lm))["judge"]
-        assert (whole["correct"], server.items) == (10, 10)
-        assert spent.total.calls == whole["not_asked"] + 10 - found["correct"]
-        assert spent.total.cost == pytest.approx(
-            whole["billed"]["cost_usd"] - found["billed"]["cost_usd"]
-        )
+            none = judged(folder, batched(lm))["judge"]
+        assert (none["not_asked"], server.items, spent.stopped_by) == (30, 0, "--max-cost 1e-06")
+        all_of_it = judged(other, batched(lm))["judge"]["billed"]["cost_usd"]
+        limit, before = 0.7 * all_of_it, len(server.batches)
+        with spending(Limits(cost=limit)) as spent:
+            found = judged(folder, batched(lm))["judge"]
+        assert spent.stopped_by.startswith("--max-cost")
+        assert len(server.batches) > before + 1  # what a batch leaves is used by another
+        assert found["not_asked"] == 60 - server.items > 0
+        assert spent.total.calls == server.items - 30
+        assert spent.total.cost == pytest.approx(found["billed"]["cost_usd"])
+        assert 0.3 * limit < spent.total.cost <= limit
+        whole = judged(folder, batched(lm))["judge"]
+        assert (whole["correct"], server.items) == (30, 60)
         free = lm_at(server, "openai/judge", price=None)
-        with pytest.raises(ConfigError, match="--price"):
-            judged(make_run(tmp_path / "b", four()), batched(free), max_usd=1.0)
+        fresh = make_run(tmp_path / "fresh", four())
+        with spending(Limits(cost=1.0)), pytest.raises(ConfigError, match="--price"):
+            judged(fresh, batched(free))
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

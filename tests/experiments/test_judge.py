@@ -9,6 +9,7 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.experiments.passes import JOURNAL, Asking, read_journal
 from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run, scored_records
+from ragbench.lms.limits import Limits, spending
 from ragbench.metrics.errors import cause_of
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
@@ -22,8 +23,7 @@ def fair(asked: Asked) -> Reply:
 
 
 def judging(lm: ScriptedLM, **fields: object) -> ScoreRequest:
-    max_usd = fields.pop("max_usd", None)
-    return ScoreRequest(judge=JudgeRequest(Asking(lm, 2, max_usd), **fields))  # type: ignore[arg-type]
+    return ScoreRequest(judge=JudgeRequest(Asking(lm, 2), **fields))  # type: ignore[arg-type]
 
 
 def test_verdicts_fill_the_metric_and_every_denominator(tmp_path: Path) -> None:
@@ -150,15 +150,26 @@ def test_repeats_are_asked_apart_and_their_agreement_is_told(tmp_path: Path) -> 
 def test_limit_of_spending_leaves_the_rest_for_later(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(9)])
     lm = ScriptedLM(fair, name="judge")
-    found = score_run(folder, judging(lm, max_usd=1e-9)).summary["judges"]["judge"]
-    assert found["not_asked"] == 9 - len(lm.asked) >= 7
-    assert found["accuracy_all"] == len(lm.asked) / 9
+    with spending(Limits(calls=2)) as spent:
+        found = score_run(folder, judging(lm)).summary["judges"]["judge"]
+    assert (len(lm.asked), found["not_asked"], spent.stopped_by) == (2, 7, "--max-calls 2")
+    assert found["accuracy_all"] == 2 / 9
     whole = score_run(folder, judging(lm)).summary["judges"]["judge"]
-    assert (whole["correct"], len(lm.asked)) == (9, 9)
+    assert (whole["correct"], len(lm.asked), whole["billed"]["calls"]) == (9, 9, 9)
     free = ScriptedLM(fair, name="judge", price=None)
     fresh = make_run(tmp_path / "fresh", four())
-    with pytest.raises(ConfigError, match="--price"):
-        score_run(fresh, judging(free, max_usd=1.0))
+    with spending(Limits(cost=1.0)), pytest.raises(ConfigError, match="--price"):
+        score_run(fresh, judging(free))
+
+
+def test_task_that_a_limit_cuts_off_keeps_what_it_took(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
+    lm = ScriptedLM(lambda a: "hm" if a.number == 1 else fair(a), name="judge", schema=False)
+    with spending(Limits(calls=1)):
+        found = score_run(folder, judging(lm)).summary["judges"]["judge"]
+    assert (found["unscored"], found["not_asked"], found["billed"]["calls"]) == (0, 1, 1)
+    whole = score_run(folder, judging(lm)).summary["judges"]["judge"]
+    assert (whole["correct"], whole["as_if"]["calls"], whole["billed"]["calls"]) == (1, 1, 2)
 
 
 def test_judge_that_accepts_turns_the_cause_into_a_disagreement(tmp_path: Path) -> None:
