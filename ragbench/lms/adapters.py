@@ -7,7 +7,9 @@ more as JSON, and that second call is in the ledger as a fallback.
 from __future__ import annotations
 
 import re
+from collections.abc import MutableMapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dspy
 import json_repair
@@ -20,6 +22,10 @@ from ragbench.lms.counting import count
 from ragbench.lms.repair import UnreadableError, read_value
 
 _HEADER = re.compile(r"[*_`]*\[\[\s*#+\s*(\w+)\s*#+\s*\]\][*_`]*:?")
+#: Signature -> what the LM can, and the format that it is asked for.
+_FORMATS: MutableMapping[type[dspy.Signature], dict[tuple[bool, ...], dict[str, Any]]] = (
+    WeakKeyDictionary()
+)
 _OBJECT = re.compile(r"\{.*\}", re.S)
 
 
@@ -64,6 +70,19 @@ class LenientParsing:
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
     """JSON, constrained by the strict schema where the server can, read leniently."""
+
+    # DSPy makes the schema, a pydantic model, anew for every call: a third of what a call costs.
+    def _prepare_response_format(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
+    ) -> None:
+        formats = _FORMATS.setdefault(signature, {})
+        able = ("response_format" in lm.supported_params, lm.supports_response_schema)
+        key = (*able, self.use_native_function_calling)
+        if key not in formats:
+            made: dict[str, Any] = {}
+            super()._prepare_response_format(lm, made, signature)
+            formats[key] = made
+        lm_kwargs.update(formats[key])
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         found = json_repair.loads(completion)

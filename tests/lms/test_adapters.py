@@ -130,6 +130,20 @@ def test_the_schema_that_is_sent_stays_strict() -> None:
     assert sent["schema"]["additionalProperties"] is False
 
 
+def test_the_format_that_is_asked_for_is_dspys_own_for_each_signature_and_lm() -> None:
+    narrow = Grade.with_updated_fields("support", type_=Literal["full", "none"])
+    for signature in (Grade, narrow, Grade.with_instructions("Other."), Grade):
+        for schema in (True, False, True):
+            sent = []
+            for adapter in (make_adapter("json"), dspy.JSONAdapter()):
+                lm = ScriptedLM(schema=schema)
+                with dspy.context(lm=lm, adapter=adapter):
+                    dspy.Predict(signature)(passage="p")
+                sent.append(lm.asked[0].request.config.response_format)
+            assert sent[0] == sent[1]
+            assert (sent[0] is not None) == schema
+
+
 def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
     assert type(make_adapter("auto", ScriptedLM())) is type(make_adapter("json"))
     assert type(make_adapter("auto", ScriptedLM(schema=False))) is type(make_adapter("chat"))
