@@ -32,16 +32,22 @@ from typing import Any
 
 #: status in the first column, or what goes wrong on the wire
 FAULTS = ("400", "401", "402", "404", "429", "500", "503", "overflow")
-FAULTS += ("reset", "hang", "truncated", "html", "empty", "wrong", "no_usage")
+FAULTS += ("reset", "reset_body", "hang", "drip", "truncated", "html", "empty", "huge", "non_utf8")
+FAULTS += ("wrong", "types", "no_choices", "no_usage", "filter", "filter_400")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503."""
+    """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503.
+
+    `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
+    is a reply that never ends; `headers` go out with a status.
+    """
 
     kind: str
     retry_after: float | str | None = None
     seconds: float = 30.0
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,13 +148,14 @@ class FakeServer:
             self._closing.wait(self.latency_s) if self.latency_s else None
             reply = self.script(hit)
             if isinstance(reply, Fault) and reply.kind == "hang":
+                hit.outcome = "hang"  # the log may be read before it is over
                 self._closing.wait(reply.seconds)
         finally:
             with self._lock:
                 self._open -= 1
         if self.key is not None and key != self.key:
             reply = Fault("401")
-        if not isinstance(reply, Fault) or reply.kind == "no_usage":
+        if not isinstance(reply, Fault) or reply.kind in ("no_usage", "filter"):
             hit.prompt_tokens, hit.completion_tokens = (
                 -(-len(prompt) // 4),
                 -(-len(str(reply)) // 4),
@@ -163,6 +170,17 @@ class FakeServer:
             with self._lock:
                 self._log.write(json.dumps(row) + "\n")
                 self._log.flush()
+
+
+#: Longer than what is read of a reply.
+_HUGE = 17 * 2**20
+
+#: JSON, but not of the protocol.
+_UNREADABLE: dict[str, dict[str, Any]] = {
+    "wrong": {"choices": "none"},
+    "types": {"choices": [{"message": {"role": "assistant", "content": 7}}], "usage": []},
+    "no_choices": {"choices": []},
+}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -187,28 +205,58 @@ class _Handler(BaseHTTPRequestHandler):
             whole = _completion(hit, plausible(hit))
             del whole["usage"]
             return self._send(200, whole)
-        if fault.kind == "wrong":
-            return self._send(200, {"choices": "none"})
-        if fault.kind == "overflow":
+        if fault.kind == "filter":
+            whole = _completion(hit, "")
+            whole["choices"][0] |= {"finish_reason": "content_filter"}
+            return self._send(200, whole)
+        if fault.kind in _UNREADABLE:
+            return self._send(200, _UNREADABLE[fault.kind])
+        if fault.kind in ("overflow", "filter_400"):
             message = "request (20030 tokens) exceeds the available context size (8192 tokens)"
             error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+            if fault.kind == "filter_400":
+                error = {"code": "content_filter", "message": "filtered", "type": "invalid"}
             return self._send(400, {"error": error})
         if fault.kind.isdigit():
-            error = {"message": f"scripted {fault.kind}", "type": "scripted", "code": None}
+            loading = fault.kind == "503"
+            message = "Loading model" if loading else f"scripted {fault.kind}"
+            error = {"message": message, "type": "scripted", "code": None}
             wait = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-            return self._send(int(fault.kind), {"error": error}, wait)
+            return self._send(int(fault.kind), {"error": error}, {**wait, **dict(fault.headers)})
+        self._break(fault, json.dumps(_completion(hit, "half an answer")).encode())
+
+    def _break(self, fault: Fault, whole: bytes) -> None:
+        """Send something that is no reply, and close the connection."""
         self.close_connection = True
-        whole_text = json.dumps(_completion(hit, "half an answer")).encode()
+        half = whole[: len(whole) // 2]
         if fault.kind == "truncated":
-            return self._raw(whole_text[: len(whole_text) // 2], len(whole_text))
+            return self._raw(half, len(half))
         if fault.kind == "html":
             return self._raw(b"<html>Bad gateway</html>", 24)
         if fault.kind == "empty":
             return self._raw(b"", 0)
+        if fault.kind == "non_utf8":
+            return self._raw(whole.replace(b"half", b"\xff\xfe\x80"), len(whole) - 1)
+        if fault.kind == "huge":
+            return self._raw(b" " * _HUGE + whole, _HUGE + len(whole))
+        if fault.kind == "drip":
+            return self._drip(half)
+        if fault.kind == "reset_body":
+            self._raw(half, len(whole))
         # reset, or the end of a hang: the other side sees the connection die
         linger = struct.pack("ii", 1, 0)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.connection.close()
+
+    def _drip(self, payload: bytes) -> None:
+        """A byte now and then, until nobody listens or the server is stopped."""
+        self._raw(b"", 10**6)
+        closing = self.server.fake._closing  # type: ignore[attr-defined]
+        for byte in payload + b" " * 10**6:
+            if closing.wait(0.05):
+                return
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
 
     def _send(
         self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None

@@ -1,0 +1,224 @@
+"""When everything fails, calls wait and one of them probes; what cannot heal ends the command."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from dspy import lm15
+from dspy.lm15 import Message, Request, Response, Usage
+
+from ragbench.cli.main import cli
+from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
+from ragbench.experiments.records import RECORDS, read_lines, read_records
+from ragbench.lms import breaker as breakers
+from ragbench.lms.breaker import IN_A_ROW, Breaker
+from ragbench.lms.governor import Attempt
+from ragbench.lms.limits import LimitReachedError, Limits, spending, stopped_by
+from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.kills import write_questions
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def attempt(prompt: str = "") -> Attempt:
+    return Attempt("fake", Request("fake", (Message.user(prompt or "x"),)), 1)
+
+
+def answered(prompt: str = "") -> Attempt:
+    made = attempt(prompt)
+    made.response = Response(
+        id=None, model="fake", message=Message.assistant("yes"), finish_reason="stop",
+        usage=Usage(1, 1, 2),
+    )  # fmt: skip
+    return made
+
+
+def failed(error: Exception, prompt: str = "") -> Attempt:
+    made = attempt(prompt)
+    made.error = error
+    return made
+
+
+def down(breaker: Breaker, error: Exception, times: int = IN_A_ROW) -> None:
+    for number in range(times):
+        breaker.after_call(failed(error, f"prompt {number % 3}"))
+
+
+GONE = lm15.TransportError("connection refused")
+
+
+def test_it_opens_after_failures_in_a_row_of_different_prompts_and_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    breaker = Breaker("openai/fake", clock=Clock())
+    down(breaker, GONE, IN_A_ROW - 1)
+    assert not breaker.open
+    breaker.after_call(answered())
+    down(breaker, GONE)
+    assert breaker.open
+    assert "openai/fake is down" in caplog.text
+    assert "connection refused" in caplog.text
+
+
+def test_one_prompt_that_always_fails_opens_nothing() -> None:
+    breaker = Breaker("fake", clock=Clock())
+    for _ in range(50):
+        breaker.after_call(failed(lm15.ServerError("500", status=500), "the same"))
+    assert not breaker.open
+
+
+@pytest.mark.parametrize(
+    "error", [lm15.InvalidRequestError("400", status=400), lm15.RateLimitError("429", status=429)]
+)
+def test_a_server_that_answers_with_an_error_of_the_call_is_there(error: Exception) -> None:
+    breaker = Breaker("fake", clock=Clock())
+    down(breaker, GONE, IN_A_ROW - 1)
+    breaker.after_call(failed(error))
+    down(breaker, GONE, 1)
+    assert not breaker.open
+
+
+def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
+    clock, passed = Clock(), list[str]()
+    breaker = Breaker("fake", clock=clock)
+    down(breaker, GONE)
+    waiting = [
+        threading.Thread(target=lambda n=n: (breaker.before_call(attempt()), passed.append(n)))
+        for n in range(3)
+    ]
+    for pause in (1.0, 2.0, 4.0):
+        clock.now += pause
+        probe = failed(GONE)
+        breaker.before_call(probe)  # does not wait: it is time
+        breaker.after_call(probe)
+        assert breaker.open
+    for thread in waiting:
+        thread.start()
+    clock.now += 8.0
+    probe = answered()
+    breaker.before_call(probe)
+    time.sleep(0.1)
+    assert not passed  # one probe at a time
+    breaker.after_call(probe)
+    for thread in waiting:
+        thread.join(5)
+    assert len(passed) == 3
+    assert not breaker.open
+
+
+def test_it_gives_up_after_its_patience_and_ends_what_spends() -> None:
+    clock = Clock()
+    breaker = Breaker("openai/fake", patience=5.0, clock=clock)
+    with pytest.raises(LMUnavailableError, match=r"down for 3 s: connection refused"):
+        use_up(breaker, clock)
+    with pytest.raises(LimitReachedError):
+        breaker.before_call(attempt())
+
+
+def use_up(breaker: Breaker, clock: Clock) -> None:
+    with spending(Limits()):
+        down(breaker, GONE)
+        for pause in (1.0, 2.0):
+            clock.now += pause
+            probe = failed(GONE)
+            breaker.before_call(probe)
+            breaker.after_call(probe)
+        assert "has been down" in stopped_by()
+
+
+@pytest.mark.parametrize(
+    ("error", "ends", "code"),
+    [
+        (lm15.AuthError("revoked", status=401), LMSetupError, 2),
+        (lm15.BillingError("no money", status=402), LMUnavailableError, 4),
+        (lm15.RateLimitError("tomorrow", status=429, retry_after=7200), LMUnavailableError, 4),
+    ],
+)
+def test_what_cannot_heal_ends_it_at_once(
+    error: Exception, ends: type[RagbenchError], code: int
+) -> None:
+    breaker = Breaker("openai/fake", clock=Clock())
+    breaker.after_call(failed(error))
+    assert type(breaker.broken) is ends
+    assert breaker.broken.exit_code == code
+
+
+def test_a_filtered_prompt_is_no_revoked_key_but_ten_refusals_are() -> None:
+    breaker, forbidden = Breaker("fake", clock=Clock()), lm15.AuthError("no", status=403)
+    down(breaker, forbidden, IN_A_ROW - 1)
+    assert breaker.broken is None
+    down(breaker, forbidden, 1)
+    assert isinstance(breaker.broken, LMSetupError)
+
+
+def test_a_server_that_rejects_every_call_for_too_long_is_given_up() -> None:
+    clock = Clock()
+    breaker = Breaker("fake", patience=100.0, clock=clock)
+    for _ in range(12):
+        breaker.after_call(failed(lm15.RateLimitError("429", status=429)))
+        clock.now += 10.0
+    assert isinstance(breaker.broken, LMUnavailableError)
+
+
+def evaluate(folder: Path, server: FakeServer, *more: str, n: int = 30) -> tuple[int, str]:
+    data = folder / "questions.jsonl"
+    if not data.exists():
+        write_questions(folder, 3 * n)
+    result = CliRunner().invoke(cli, [
+        "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
+        "--data-file", str(data), "--limit", str(n), "--lm", "openai/fake",
+        "--api-base", server.url, "--workers", "4", "--out", str(folder / "run"), *more,
+    ])  # fmt: skip
+    error = result.exception
+    code = getattr(error, "exit_code", result.exit_code)
+    return code, f"{result.output}{error or ''}"
+
+
+def test_a_key_revoked_in_the_middle_fails_no_question_and_a_new_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    script = lambda hit: Fault("401") if hit.number > 10 else plausible(hit)  # noqa: E731
+    with FakeServer(script) as server:
+        code, said = evaluate(tmp_path, server)
+        assert code == 2
+        assert "refuses the key: HTTP 401" in said
+        loaded = read_records(tmp_path / "run")
+        assert len(loaded.finished) == 10
+        assert len(server.hits) <= 14  # what was under way
+        asked = {hit.prompt for hit in server.hits[:10]}
+        server.script = plausible
+        code, said = evaluate(tmp_path, server)
+        assert code == 0, said
+        assert len(read_records(tmp_path / "run").finished) == 30
+        assert not asked & {hit.prompt for hit in server.hits[14:]}
+
+
+def test_an_outage_pauses_the_run_and_fails_no_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
+
+    def script(hit: Hit) -> str | Fault:
+        return Fault("503") if 8 < hit.number <= 22 else plausible(hit)
+
+    with FakeServer(script) as server:
+        code, said = evaluate(tmp_path, server)
+    assert code == 0, said
+    rows, _ = read_lines(tmp_path / "run" / RECORDS)
+    assert len(rows) == 30
+    assert not any(row["failure"] for row in rows)
+    assert sum(call["attempts"] for row in rows for call in row["ledger"]["calls"]) == 44
