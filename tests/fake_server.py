@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import random
 import re
 import socket
@@ -100,7 +101,9 @@ class FakeServer:
         models: tuple[str, ...] = (),
         key: str | None = None,
         log: Path | None = None,
+        characters_per_token: float = 4.0,
     ) -> None:
+        self.characters_per_token = characters_per_token
         self.script, self.latency_s, self.models, self.key = script, latency_s, models, key
         self.hits: list[Hit] = []
         self.at_once = 0  # most requests that were open at one moment
@@ -157,8 +160,7 @@ class FakeServer:
             reply = Fault("401")
         if not isinstance(reply, Fault) or reply.kind in ("no_usage", "filter"):
             hit.prompt_tokens, hit.completion_tokens = (
-                -(-len(prompt) // 4),
-                -(-len(str(reply)) // 4),
+                math.ceil(len(text) / self.characters_per_token) for text in (prompt, str(reply))
             )
         hit.outcome = reply.kind if isinstance(reply, Fault) else "ok"
         self._write(hit)

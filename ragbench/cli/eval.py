@@ -27,20 +27,29 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
 @limit_options
-def eval_command(**options: Any) -> None:
+def eval_command(dry_run: bool, **options: Any) -> None:
     """Run a program over questions and print the table.
 
     Every question leaves a record as it ends. Give the same command again to continue a run that
     was cut off: a finished question is never asked twice, a failed one is asked again.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.evaluate import evaluate
+    from ragbench.experiments.estimate import estimate_run, keep_estimate
+    from ragbench.experiments.evaluate import evaluate, ready
     from ragbench.experiments.limited import limited
     from ragbench.experiments.report import print_runs
 
     limits = take_limits(options)
     config = to_config(**options)
+    if dry_run:
+        bench = ready(config)
+        found = estimate_run(bench)
+        keep_estimate(bench, found)
+        for line in found.lines():
+            click.echo(line)
+        return
     with limited(limits, config.folder()), RunProgress() as progress:
         result = evaluate(
             config,

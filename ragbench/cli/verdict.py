@@ -38,6 +38,7 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
 @limit_options
 def verdict_command(
     seeds: int,
@@ -46,6 +47,7 @@ def verdict_command(
     margin: float | None,
     show: int,
     read: Path | None,
+    dry_run: bool,
     **options: Any,
 ) -> None:
     """Does compiling help? Zero-shot, zero-shot with its answers' form repaired, and compiled.
@@ -54,6 +56,7 @@ def verdict_command(
     Give the same command again to continue what was cut off.
     """
     from ragbench.cli.progress import RunProgress
+    from ragbench.experiments.estimate import estimate_verdict
     from ragbench.experiments.limited import limited
     from ragbench.experiments.summary import HEADLINE
     from ragbench.experiments.verdict import folder_of, reread, run_verdict
@@ -65,6 +68,10 @@ def verdict_command(
     how = take_compile_config(options, out=None)
     limits = take_limits(options)
     config = to_config(**options)
+    if dry_run:
+        for line in estimate_verdict(config, how, seeds=seeds):
+            click.echo(line)
+        return
     with limited(limits, folder_of(config, how)), RunProgress() as progress:
         verdict = run_verdict(
             config, how, seeds=seeds, equal_cost=equal_cost, metrics=metrics or HEADLINE,

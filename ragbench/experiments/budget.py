@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
-
-from dspy.lm15 import Message, Response, TextPart, Usage
 
 from ragbench.experiments.rehearsal import Rehearsed
 from ragbench.ledger import Totals
+from ragbench.lms.prices import priced
 from ragbench.optimizers.base import Budget, Optimizer, Range, Size
 
+#: File of a run folder that keeps what the run was expected to spend.
+ESTIMATE = "estimate.json"
 #: Tokens that one demonstration adds beside its passages: question, answer and markers.
 _DEMO_OVERHEAD = 80
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is expected, if no reply is cached; `cost` in US dollars, None where not known."""
+
+    what: str
+    calls: Range
+    tokens: Range
+    cost: tuple[float, float] | None
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The estimate for people."""
+        cost = "unknown: no price is known for an LM; give --price"
+        if self.cost is not None:
+            cost = f"{usd(self.cost[0])} to {usd(self.cost[1])}" if self.cost[1] else "$0"
+        return [
+            self.what,
+            f"  calls   {self.calls}",
+            f"  tokens  {self.tokens}",
+            f"  cost    {cost}",
+            *(f"  {note}" for note in self.notes),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; `from_dict` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Estimate:
+        """The estimate that `to_dict` gave."""
+        ranges = {name: Range(**data[name]) for name in ("calls", "tokens")}
+        cost = tuple(data["cost"]) if data["cost"] else None
+        return cls(data["what"], **ranges, cost=cost, notes=tuple(data["notes"]))
+
+    def holds(self, *, calls: int, tokens: int, cost: float | None) -> bool:
+        """Whether what was spent lies within the range."""
+        inside = self.calls.low <= calls <= self.calls.high
+        inside = inside and self.tokens.low <= tokens <= self.tokens.high
+        if self.cost is None or cost is None:
+            return inside
+        return inside and self.cost[0] <= cost <= self.cost[1]
+
+    def against(self, *, calls: int, tokens: int, cost: float | None) -> str:
+        """What was spent beside what was expected, in words."""
+        shown = "" if cost is None or self.cost is None else f", {usd(cost)}"
+        inside = self.holds(calls=calls, tokens=tokens, cost=cost)
+        return (
+            f"spent {calls:,} calls, {tokens:,} tokens{shown}: "
+            + ("within" if inside else "outside of")
+            + f" the estimate of {self.calls} calls, {self.tokens} tokens"
+        )
 
 
 def whole_budget(optimizer: Optimizer, size: Size) -> Budget:
@@ -74,9 +130,7 @@ def describe_measured(
     low = runs.low * seconds / n
     each = zero_shot.cost_usd
     cost = (
-        "unknown"
-        if each is None
-        else f"{_usd(runs.low * each / n)} to {_usd(runs.high * each / n)}"
+        "unknown" if each is None else f"{usd(runs.low * each / n)} to {usd(runs.high * each / n)}"
     )
     return [
         f"  measured: {calls:.1f} calls, {tokens:,.0f} tokens and {seconds / n:.2f} s a question",
@@ -98,26 +152,18 @@ def _time(calls: Range, seconds_per_call: float | None) -> str:
 
 
 def _cost(pricing: Any, tokens: Range, writing: str) -> str:
-    bounds = [_price(pricing, count) for count in (tokens.low, tokens.high)]
+    counts = (tokens.low, tokens.high)
+    bounds = [priced(pricing, None, n, 0) if pricing else None for n in counts]
     if None in bounds:
         return "unknown: no price is known for this LM; give --price"
     low, high = (float(bound or 0.0) for bound in bounds)
     if high == 0:
         return "$0: the model runs here"
-    return f"{_usd(low)} to {_usd(high)} for prompt tokens{writing}; replies cost extra"
+    return f"{usd(low)} to {usd(high)} for prompt tokens{writing}; replies cost extra"
 
 
-def _price(pricing: Any, prompt_tokens: int) -> float | None:
-    if pricing is None or not pricing.known:
-        return None
-    usage = Usage(prompt_tokens, 0, prompt_tokens)
-    message = Message.assistant([TextPart(" ")])
-    response = Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
-    cost: float | None = pricing.cost(None, response)
-    return cost
-
-
-def _usd(amount: float) -> str:
+def usd(amount: float) -> str:
+    """`amount` US dollars, with more digits where it is small."""
     return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
 
 

@@ -40,7 +40,7 @@ from ragbench.experiments.journal import CALLS, PREPARATION, CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
 from ragbench.experiments.runner import OnPrepare
-from ragbench.experiments.setup import Bench, build, lm_of
+from ragbench.experiments.setup import Bench, asks_servers, build, lm_of
 from ragbench.knobs import Knobs
 from ragbench.ledger import Ledger, Totals
 from ragbench.lms.adapters import make_adapter
@@ -153,7 +153,9 @@ def plan(config: RunConfig, how: CompileConfig, *, like: Bench | None = None) ->
 def estimate(made: Plan, *, seconds_per_call: float | None = None) -> list[str]:
     """The budget in lines, before anything is spent; time and cost as far as they are known."""
     with made.bench.active():
-        rehearsed = rehearse(made.bench.program, made.val[:3], made.bench.adapter)
+        rehearsed = rehearse(
+            made.bench.program, made.val[:3], made.bench.adapter, made.bench.lm
+        )
     pricing = getattr(made.bench.lm, "pricing", None)
     return describe(
         made.optimizer, made.size, rehearsed, pricing=pricing, seconds_per_call=seconds_per_call
@@ -181,6 +183,8 @@ def compile_program(
         if _claim(made):
             say(f"{made.folder} is compiled already")
             return made.folder
+        if not asks_servers(made.bench.retriever):  # it is free, and an estimate searches it
+            made.bench.retriever.build(IndexStore(), on_prepare)
         for line in estimate(made):
             say(line)
         _check_lms(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ragbench.experiments.budget import ESTIMATE, Estimate
 from ragbench.experiments.limited import stop_lines
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     """What the table does not show: failures by class, fall-backs, billing, unreadable lines."""
     summary = evaluation.summary
     lines = stop_lines(evaluation.stopped_by, evaluation.progress)
+    lines += _kept_estimate(evaluation)
     billed = summary["billed"]
     lines.append(
         f"billed in the records: {billed['calls']} of {summary['as_if']['calls']} calls, "
@@ -179,6 +182,17 @@ def _treatment_line(treatments: Mapping[str, Mapping[str, Any]]) -> str:
         f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "
         "record of each question; retried: by its last, as in the table above"
     )
+
+
+def _kept_estimate(evaluation: Evaluation) -> list[str]:
+    """What a whole run took beside what `--dry-run` said of it, if that was asked before."""
+    path = evaluation.folder / ESTIMATE
+    if not path.is_file() or not evaluation.progress.complete:
+        return []
+    took = evaluation.summary["as_if"]
+    tokens = took["prompt_tokens"] + took["completion_tokens"]
+    found = Estimate.from_dict(json.loads(path.read_text("utf-8")))
+    return [found.against(calls=took["calls"], tokens=tokens, cost=took["cost_usd"])]
 
 
 def money(usd: float | None) -> str:

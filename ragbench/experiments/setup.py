@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import dspy
 
@@ -164,14 +165,23 @@ def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
 
 def _check_prices(retriever: Retriever) -> None:
     """Do nothing unless a limit on cost is to be kept and a server that it asks has no price."""
-    if not cost_is_limited():
-        return
+    if cost_is_limited():
+        for model in _models(retriever):
+            check_price(model.identity, known=model.priced)
+
+
+def asks_servers(retriever: Retriever) -> bool:
+    """Whether a search asks a server, for embeddings or for an order."""
+    return any(model.remote for model in _models(retriever))
+
+
+def _models(retriever: Retriever) -> Iterator[Any]:
     for model in (getattr(retriever, "embedder", None), getattr(retriever, "reranker", None)):
         if model is not None:
-            check_price(model.identity, known=model.priced)
+            yield model
     inner = (retriever.whole,) if isinstance(retriever, PerQuestion) else retriever.parts
     for part in inner:
-        _check_prices(part)
+        yield from _models(part)
 
 
 def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:

@@ -32,6 +32,8 @@ class Embedder(ABC):
     spec: str
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
+    #: Whether a server is asked.
+    remote: bool = False
     _KEPT = 10_000
 
     def __init__(self, spec: str) -> None:

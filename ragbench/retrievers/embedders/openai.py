@@ -37,6 +37,8 @@ _RATE = 3000.0
 class OpenAIEmbedder(Embedder):
     """The embedding model `model`, of OpenAI or of the server at `api_base`."""
 
+    remote = True
+
     def __init__(self, model: str, *, api_base: str = "", cache: VectorCache | None = None) -> None:
         super().__init__(f"openai/{model}")
         import openai

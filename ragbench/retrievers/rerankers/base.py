@@ -14,6 +14,8 @@ class Reranker(ABC):
     identity: str = "reranker"
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
+    #: Whether a server is asked.
+    remote: bool = False
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:

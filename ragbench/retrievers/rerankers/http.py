@@ -25,6 +25,7 @@ class HTTPReranker(Reranker):
     """The endpoint at `address`, asked for `model`."""
 
     priced = False
+    remote = True
 
     def __init__(self, address: str, model: str = "") -> None:
         import openai

@@ -1,0 +1,121 @@
+"""Random runs under random limits against a real server, and how far they passed the limits.
+
+Used by a test with a few runs and by `benchmarks/budget_runs.py` with many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragbench.experiments.config import make_config
+from ragbench.experiments.evaluate import ready
+from ragbench.experiments.limited import limited
+from ragbench.experiments.runner import run
+from ragbench.experiments.setup import Bench
+from ragbench.lms.limits import Limits
+from tests.fake_server import FakeServer, Fault, Hit, plausible
+
+PROGRAMS = ("direct", "vanilla", "ircot", "self_rag", "planner", "multi_query", "react")
+#: US dollars per token of the prompt and of the reply.
+IN_USD, OUT_USD = 1e-6, 2e-6
+FAULTS = ("429", "500", "503", "reset", "truncated", "empty")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: what it was, the server's own count, and how far that passed the limit.
+
+    `over` is in the limit's own unit; `largest` is the largest call of the run in that unit.
+    """
+
+    program: str
+    workers: int
+    unit: str
+    limit: float
+    spent: float
+    largest: float
+    stopped: bool
+    finished: int
+
+    @property
+    def over(self) -> float:
+        """How far the limit was passed; 0 if it was not."""
+        return max(0.0, self.spent - self.limit)
+
+    @property
+    def calls_over(self) -> float:
+        """The same in the largest calls of the run."""
+        return self.over / self.largest if self.largest else 0.0
+
+
+def random_run(folder: Path, seed: int, like: Bench | None = None) -> Outcome:
+    """A run that `seed` decides, until its limit or its end, in one to three commands."""
+    chance = random.Random(seed)
+    unit = chance.choice(["calls", "tokens", "cost"])
+    limit = {
+        "calls": chance.randint(1, 40),
+        "tokens": chance.randint(100, 12_000),
+        "cost": round(chance.uniform(0.0001, 0.015), 5),
+    }[unit]
+    density = chance.choice([2.0, 4.0, 5.0])  # a limit reckons with 4 characters a token
+    latency = chance.choice([0, 0.002, 0.02])
+    with FakeServer(
+        _server(chance, density), latency_s=latency, characters_per_token=density
+    ) as server:
+        given = {
+            "program": chance.choice(PROGRAMS),
+            "lm": "openai/fake",
+            "api_base": server.url,
+            "price": f"in={IN_USD * 1e6},out={OUT_USD * 1e6}",
+            "limit": chance.randint(2, 12),
+            "workers": chance.choice([1, 2, 4, 16]),
+            "cache": chance.random() < 0.3,
+            "reply_tokens": chance.choice([32, 256, 1024]),
+            "size": 200,
+            "out": str(folder / "run"),
+        }
+        config = make_config(given)
+        for _ in range(chance.randint(1, 3)):  # the same command again must not spend more
+            with limited(Limits(**{unit: limit}), config.folder()):
+                bench = ready(config, like=like)
+                bench.lm.metered._sleep = lambda seconds: None  # of retries
+                done = run(bench)
+        sizes = [_size(hit, unit) for hit in server.hits]
+    return Outcome(
+        program=config.program,
+        workers=config.workers,
+        unit=unit,
+        limit=limit,
+        spent=sum(sizes),
+        largest=max(sizes, default=0.0),
+        stopped=bool(done.stopped_by),
+        finished=len(done.loaded.records),
+    )
+
+
+def _server(chance: random.Random, density: float) -> Callable[[Hit], str | Fault]:
+    rate = chance.choice([0.0, 0.1, 0.4])
+    longest = chance.choice([1, 20, 200])
+    seed = chance.random()
+
+    def reply(hit: Hit) -> str | Fault:
+        mine = random.Random(f"{seed} {hit.number}")
+        if mine.random() < rate:
+            kind = mine.choice(FAULTS)
+            return Fault(kind, retry_after=0.001 if kind in ("429", "503") else None)
+        limit = int(density * int(hit.body.get("max_tokens") or 512))
+        text = plausible(hit).replace("some ", "some " + "word " * mine.randint(0, longest))
+        return text[:limit]  # a real server keeps to the limit of the reply
+
+    return reply
+
+
+def _size(hit: Hit, unit: str) -> float:
+    if unit == "calls":
+        return 1.0
+    if unit == "tokens":
+        return float(hit.prompt_tokens + hit.completion_tokens)
+    return hit.prompt_tokens * IN_USD + hit.completion_tokens * OUT_USD

@@ -1,0 +1,135 @@
+"""Estimates: what a run really spends lies in the range that was printed before."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ragbench.experiments.budget import ESTIMATE, Estimate
+from ragbench.experiments.config import RunConfig, make_config
+from ragbench.experiments.estimate import estimate_run, estimate_scoring
+from ragbench.experiments.evaluate import evaluate, ready
+from ragbench.experiments.passes import Asking
+from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.setup import Bench
+from ragbench.optimizers.base import Range
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import four, make_run
+from tests.fake_server import FakeServer, Hit, plausible
+from tests.fakes import ScriptedLM
+
+PROGRAMS = [
+    ("vanilla", {}),
+    ("ircot", {"max_steps": 3}),
+    ("self_rag", {}),
+    ("react", {"max_steps": 4}),
+    ("planner", {}),
+    ("multi_query", {}),
+    ("reap", {}),
+]
+
+
+def wordy(hit: Hit) -> str:
+    """Well-formed replies of very different lengths, the same for the same prompt."""
+    chance = random.Random(zlib.crc32(hit.prompt.encode()))
+    more = " and so on" * chance.choice([0, 0, 3, 40])
+    return plausible(hit).replace("some ", f"some{more} {chance.random():.6f} ")
+
+
+def config_of(server: FakeServer, out: Path, program: str, knobs: dict[str, object]) -> RunConfig:
+    given = {
+        "program": program, "set": knobs, "lm": "openai/fake", "api_base": server.url, "limit": 6,
+        "price": "in=1,out=2", "out": str(out), "cache": False, "size": 200,
+    }  # fmt: skip
+    return make_config(given)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def like() -> Bench:
+    """Data and index that all runs share."""
+    return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
+
+
+@pytest.mark.parametrize(("program", "knobs"), PROGRAMS)
+def test_spending_lies_in_the_range(
+    tmp_path: Path, like: Bench, program: str, knobs: dict[str, object]
+) -> None:
+    with FakeServer(wordy) as server:
+        config = config_of(server, tmp_path / "run", program, knobs)
+        bench = ready(config, like=like)
+        found = estimate_run(bench)
+        assert server.hits == []
+        summary = evaluate(config, like=bench).summary
+        took = summary["as_if"]
+        assert took["attempts"] == len(server.hits)
+        assert summary["failures"] == {}
+    tokens = took["prompt_tokens"] + took["completion_tokens"]
+    spent = {"calls": took["calls"], "tokens": tokens, "cost": took["cost_usd"]}
+    assert found.holds(**spent), (found, spent)
+    assert found.cost is not None
+    assert found.cost[1] > 0
+
+
+def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: Bench) -> None:
+    with FakeServer(wordy) as server:
+        config = config_of(server, tmp_path / "run", "vanilla", {})
+        bench = ready(config, like=like)
+        whole = estimate_run(bench)
+        evaluate(config.model_copy(update={"limit": 4}), like=bench)
+        assert (whole.calls.low, estimate_run(bench).calls.low) == (6, 2)
+        evaluate(config, like=bench)
+        assert estimate_run(bench).calls == Range(0, 0)
+
+
+def test_command_keeps_the_estimate_and_the_table_compares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    with FakeServer(wordy) as server:
+        given = [
+            "eval", "--program", "vanilla", "--lm", "openai/fake", "--api-base", server.url,
+            "--limit", "4", "--price", "in=1,out=2", "--out", str(out), "--size", "200",
+        ]  # fmt: skip
+        code, text, _ = command(capsys, *given, "--dry-run")
+        assert code == 0
+        assert "calls   4 to 8" in text
+        assert server.hits == []
+        kept = Estimate.from_dict(json.loads((out / ESTIMATE).read_text()))
+        assert kept.calls == Range(4, 8)
+        code, text, _ = command(capsys, *given)
+    assert code == 0
+    assert "spent 4 calls, " in text
+    assert ": within the estimate of 4 to 8 calls" in text
+
+
+def test_an_estimate_that_does_not_hold_says_so() -> None:
+    found = Estimate("x", Range(1, 2), Range(10, 20), (0.1, 0.2))
+    assert found.holds(calls=2, tokens=20, cost=0.2)
+    assert not found.holds(calls=3, tokens=20, cost=0.2)
+    assert not found.holds(calls=2, tokens=20, cost=0.3)
+    assert "outside of the estimate" in found.against(calls=2, tokens=9, cost=None)
+
+
+def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    files = {path.name for path in folder.iterdir()}
+    lm = ScriptedLM(lambda asked: {"verdict": "correct"}, name="judge")
+    request = ScoreRequest(judge=JudgeRequest(Asking(lm, 2)))
+    found = estimate_scoring(folder, request)
+    assert found.calls == Range(3, 6)
+    assert lm.asked == []
+    assert {path.name for path in folder.iterdir()} <= files | {".lock"}
+    took = score_run(folder, request).summary["judges"]["judge"]["as_if"]
+    tokens = took["prompt_tokens"] + took["completion_tokens"]
+    assert found.holds(calls=took["calls"], tokens=tokens, cost=took["cost_usd"])
+    assert estimate_scoring(folder, request).calls == Range(0, 0)
