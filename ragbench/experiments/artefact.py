@@ -197,7 +197,7 @@ def read_sidecar(folder: Path) -> Sidecar:
         raise RunError(
             f"cannot read {path}: field {where or 'object'} is missing or wrong"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read {path}: {' '.join(str(error).split())}") from None
 
 
@@ -218,9 +218,7 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     if set(state) != set(predictors):
         raise RunError(f"{folder / PROGRAM} has other predictors than {SIDECAR}; compile again")
     for name, predictor in predictors.items():
-        if state[name].get("lm"):
-            raise RunError(f"{folder / PROGRAM} carries an LM of its own; compile again")
-        predictor.load_state(state[name])
+        _load_state(folder / PROGRAM, name, predictor, state[name])
     _attach_files(folder, sidecar, program)
     return sidecar
 
@@ -305,9 +303,21 @@ def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
         raise RunError(f"{folder} has a {SIDECAR} but no {PROGRAM}; copy the whole folder")
     if _sha256(path) != sidecar.program_sha256:
         raise RunError(f"{path} was changed after it was compiled; restore it, or compile again")
-    state: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    state = dict(read_json(path))
     state.pop("metadata", None)
     return state
+
+
+def _load_state(path: Path, name: str, predictor: dspy.Predict, state: Any) -> None:
+    try:
+        if state.get("lm"):
+            raise RunError(f"{path} carries an LM of its own; compile again")
+        predictor.load_state(state)
+        for demo in predictor.demos:  # DSPy takes any list
+            dict(demo)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path}: predictor {name} is malformed ({why}); compile again") from None
 
 
 def _attach_files(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
@@ -354,7 +364,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     """
     try:
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(found, dict):
         raise RunError(f"cannot read {path}: it is not a JSON object")

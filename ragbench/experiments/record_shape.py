@@ -5,7 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, NotRequired, Required
 
-from pydantic import ConfigDict, FiniteFloat, Strict, TypeAdapter, ValidationError, with_config
+from pydantic import (
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 _STRICT = ConfigDict(strict=True)
@@ -82,7 +90,7 @@ class _Passage(TypedDict, total=False):
 class _Record(TypedDict):
     qid: str
     question: str
-    answers: list[str]
+    answers: Annotated[list[str], Field(min_length=1)]
     qtype: NotRequired[str]
     hops: NotRequired[int | None]
     decomposition: NotRequired[list[dict[str, Any]]]
