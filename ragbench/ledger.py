@@ -136,9 +136,10 @@ class Ledger:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
         """The ledger that `to_dict` wrote; fields it does not know are left out."""
-        known = {f.name for f in fields(Call)}
-        calls = [Call(**{k: v for k, v in c.items() if k in known}) for c in data["calls"]]
-        return cls(calls=calls, path=Path(**data["path"]))
+        known = {kind: {f.name for f in fields(kind)} for kind in (Call, Path)}
+        calls = [Call(**{k: v for k, v in c.items() if k in known[Call]}) for c in data["calls"]]
+        path = Path(**{k: v for k, v in data["path"].items() if k in known[Path]})
+        return cls(calls=calls, path=path)
 
 
 @contextmanager
