@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ragbench.metrics.base import Metric, Record, failed, get_metric
+from ragbench.metrics.base import Metric, Record, View, failed, get_metric
 from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spend_summary
 from ragbench.metrics.errors import cause_of
 from ragbench.metrics.kinds import answer_kind
@@ -137,7 +137,9 @@ def score_columns(
         UnknownNameError: a metric that does not exist.
     """
     found = [get_metric(name) for name in metrics]
-    return {metric.name: [metric.score(record) for record in records] for metric in found}
+    # All metrics of one record, then the next: what they share is worked out once, and let go of.
+    rows = [[metric.score(view) for metric in found] for view in map(View, records)]
+    return {metric.name: [row[i] for row in rows] for i, metric in enumerate(found)}
 
 
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:

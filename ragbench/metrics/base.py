@@ -7,13 +7,37 @@ record, so a run can be scored again at any time.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from ragbench.errors import UnknownNameError
 from ragbench.registry import Registry
 
 Record = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class View(dict[str, Any]):
+    """A record while many metrics score it: it keeps what `once` has worked out."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(record)
+        self.known: dict[Any, Any] = {}
+
+
+def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
+    """`function`, worked out once for a `View`; for any other record each time."""
+
+    @wraps(function)
+    def found(record: Record) -> T:
+        if not isinstance(record, View):
+            return function(record)
+        if function not in record.known:
+            record.known[function] = function(record)
+        value: T = record.known[function]
+        return value
+
+    return found
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,12 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
     """
     predicted, wanted = [_normalise(p) for p in pred], [_normalise(g) for g in gold]
     same = set(predicted) == set(wanted) and len(predicted) == len(wanted)
-    grid = np.array([[_span_f1(p, g) for p in predicted] for g in wanted])
-    rows, columns = linear_sum_assignment(grid, maximize=True)
-    mean = grid[rows, columns].sum() / max(len(predicted), len(wanted))
+    if len(predicted) == len(wanted) == 1:
+        mean = _span_f1(predicted[0], wanted[0])
+    else:
+        grid = np.array([[_span_f1(p, g) for p in predicted] for g in wanted])
+        rows, columns = linear_sum_assignment(grid, maximize=True)
+        mean = grid[rows, columns].sum() / max(len(predicted), len(wanted))
     return DropScore(float(same), float(np.round(mean, 2)))
 
 
@@ -49,7 +52,13 @@ def spans_of(prediction: str) -> list[str]:
         parts = re.sub(r'["\[\]]', "", prediction).split(",")
     else:
         parts = [prediction]
-    return [ftfy.fix_text(answer_of(part)) for part in parts]
+    return [mended(answer_of(part)) for part in parts]
+
+
+def mended(text: str) -> str:
+    """`text` as ftfy mends it, which leaves printable ASCII without HTML entities as it is."""
+    plain = text.isascii() and text.isprintable() and "&" not in text
+    return text if plain else ftfy.fix_text(text)
 
 
 def answer_of(text: str) -> str:
@@ -100,7 +109,7 @@ def _score(record: Record) -> DropScore:
 
 @lru_cache(maxsize=4096)  # two metrics ask for each answer
 def _answer_score(answer: str, gold: str) -> DropScore:
-    return drop_score(spans_of(answer), [ftfy.fix_text(gold)])
+    return drop_score(spans_of(answer), [mended(gold)])
 
 
 _SOURCE = "DROP's script as in IRCoT's evaluate.py"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ragbench.metrics.base import METRICS, Metric, Record, get_metric
+from ragbench.metrics.base import METRICS, Metric, Record, get_metric, once
 
 RESOURCES = ("calls", "tokens", "cost_usd", "latency_s", "retrievals")
 
@@ -29,6 +29,7 @@ class Spend:
     critical_path_s: float
 
 
+@once
 def spend(record: Record) -> Spend:
     """The spending of one record; searches answered from memory are not counted as retrievals.
 

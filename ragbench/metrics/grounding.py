@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from heapq import nlargest
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ragbench.metrics.base import METRICS, Metric, Record, failed
 from ragbench.metrics.kinds import answer_kind
-from ragbench.metrics.text import Memo, normalise_answer
+from ragbench.metrics.text import Memo, normalise_answer, strip_punctuation
 
 #: Share of a claim's words, names and numbers aside, that its windows must hold.
 COVERAGE = 0.6
@@ -85,14 +85,17 @@ class Window(NamedTuple):
 
 def is_grounded(claim: str, passages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether `claim` stands in `passages` by the rule of this module; an empty claim does not."""
-    return _Evidence(passages).grounds(claim)
+    return _Evidence(passages, [claim]).grounds(claim)
 
 
 def stands_in(words: str, passages: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the normalised `words` stand whole in the title or the text of a passage."""
     inner = normalise_answer(words)
-    texts = (normalise_answer(text) for p in passages for text in (p["title"], p["text"]))
-    return bool(inner) and any(f" {inner} " in f" {text} " for text in texts)
+    longest = max(inner.split(), key=len, default="")
+    texts = (text for p in passages for text in (p["title"], p["text"]))
+    # To normalise a text is slow: one that lacks the longest word needs not be.
+    likely = (text for text in texts if longest in strip_punctuation(text.lower()))
+    return bool(inner) and any(f" {inner} " in f" {normalise_answer(text)} " for text in likely)
 
 
 def sentences(text: str) -> list[str]:
@@ -125,7 +128,7 @@ def _share(claims: Sequence[str], record: Record) -> float | None:
     claims = [claim for claim in claims if normalise_answer(claim)]
     if not claims:
         return None
-    evidence = _Evidence(record["passages"])
+    evidence = _Evidence(record["passages"], claims)
     return sum(map(evidence.grounds, claims)) / len(claims)
 
 
@@ -160,41 +163,61 @@ def _read(word: str) -> tuple[str, str]:
     return "name" if word[0].isupper() else "word", _ENDING.sub("", low)[:STEM]
 
 
-# Three views of a word, so that a window is built by `map` alone: it is done for all that is seen.
+def _stems(token: str) -> tuple[str, ...]:
+    """The stems of the words in `token`, a text without blanks; a negation is `_NOT`."""
+    words = (token,) if token.isalpha() else _WORD.findall(token)
+    return tuple(_NOT if _READ[word][0] == "negation" else _READ[word][1] for word in words)
+
+
+# What is done for every word that was seen is done by `map` and table look-ups alone.
 _READ = Memo(_read)
-_STEM = Memo(lambda word: _NOT if _READ[word][0] == "negation" else _READ[word][1])
+_STEMS = Memo(_stems)
 _NAME = Memo(lambda word: _READ[word][1] if _READ[word][0] == "name" else "")
 
 
 class _Evidence:
-    """What was retrieved for one question; read word by word only where a claim needs it."""
+    """What was retrieved for one question, as far as it matters for `claims`.
 
-    def __init__(self, passages: Sequence[Mapping[str, Any]]) -> None:
+    It is read word by word only where a claim needs it, and words that no claim has are dropped.
+    """
+
+    def __init__(self, passages: Sequence[Mapping[str, Any]], claims: Sequence[str]) -> None:
         self.passages = passages
-        self.texts = [f"{p['title']} {p['text']}".lower() for p in passages]
+        self.claims = {text: _claim(text) for text in claims}
+        every = (claim.must | claim.words for claim in self.claims.values())
+        self._known = frozenset({_NOT}).union(*every)
         self._windows: dict[int, list[Window]] = {}
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Each passage in lower case, its title before it."""
+        return [f"{p['title']} {p['text']}".lower() for p in self.passages]
 
     def windows(self, number: int) -> list[Window]:
         """The windows of one passage."""
         if number not in self._windows:
             passage = self.passages[number]
             lines = passage.get("sentences") or sentences(passage["text"])
-            self._windows[number] = _windows(passage["title"], lines)
+            self._windows[number] = _windows(passage["title"], lines, self._known)
         return self._windows[number]
+
+    @cached_property
+    def every(self) -> list[tuple[int, Window]]:
+        """All windows, each after its passage's number."""
+        return [(n, w) for n in range(len(self.passages)) for w in self.windows(n)]
 
     @cached_property
     def seen(self) -> frozenset[str]:
         """Every stem in any window."""
-        every = (w.held for number in range(len(self.passages)) for w in self.windows(number))
-        return frozenset().union(*every)
+        return frozenset().union(*(window.held for _, window in self.every))
 
     def grounds(self, text: str) -> bool:
         """Whether the claim `text` is grounded here."""
         if _says_something(text):
-            return self._holds_sentence(_claim(text))
+            return self._holds_sentence(self.claims[text])
         if answer_kind(text) in ("number", "date"):
-            bare = _claim(text)._replace(words=frozenset())  # units and the order of a date vary
-            return self._holds_in_one(bare)
+            # Units and the order of a date vary.
+            return self._holds_in_one(self.claims[text]._replace(words=frozenset()))
         return stands_in(text, self.passages)
 
     def _holds_sentence(self, claim: Claim) -> bool:
@@ -215,38 +238,42 @@ class _Evidence:
         if not claim.must <= self.seen:
             return False
         wanted = claim.must | claim.words
-        near = [
-            (len(wanted & window.held), -number, window)
-            for number in range(len(self.passages))
-            for window in self.windows(number)
-            if not wanted.isdisjoint(window.held)
-        ]
+        near = [(len(wanted & w.held), -n, w) for n, w in self.every if wanted & w.held]
         # Pairs of the best few, since a claim rests on few sentences, that lack no name in common.
-        best = [(n, claim.must - w.held, w) for _, n, w in nlargest(12, near, key=itemgetter(0, 1))]
+        best = [
+            (count, n, claim.must - window.held, window)
+            for count, n, window in nlargest(12, near, key=itemgetter(0, 1))
+        ]
         joined = claim._replace(anchors=1)
+        enough = len(claim.must) + _needed(joined)
         return any(
             _holds(joined, a.held | b.held) and _bridged(claim, a, b)
-            for (left, lacks, a), (right, misses, b) in combinations(best, 2)
-            if left != right and lacks.isdisjoint(misses)
+            for (some, left, lacks, a), (more, right, misses, b) in combinations(best, 2)
+            if left != right and some + more >= enough and lacks.isdisjoint(misses)
         )
 
 
-def _windows(title: str, lines: Sequence[str]) -> list[Window]:
-    """One window a sentence.
+def _windows(title: str, lines: Sequence[str], known: frozenset[str]) -> list[Window]:
+    """One window a sentence, of the stems that are `known`.
 
     A pronoun stands for the title; without one, for a name of the sentence before.
     """
     subjects = [title] * len(lines) if title else ["", *lines]
+    positive = known - {_NOT}  # a negation in a title says nothing of what follows
+    of_title = positive.intersection(_stems_in(title))
     return [
-        Window(_positive(subject).union(map(_STEM.__getitem__, _WORD.findall(line))), line, subject)
+        Window(
+            known.intersection(_stems_in(line))
+            | (of_title if title else positive.intersection(_stems_in(subject))),
+            line,
+            subject,
+        )
         for subject, line in zip(subjects, lines, strict=False)
     ]
 
 
-@lru_cache(maxsize=4096)
-def _positive(subject: str) -> frozenset[str]:
-    """The stems of `subject`; a negation in it says nothing of what follows."""
-    return frozenset(map(_STEM.__getitem__, _WORD.findall(subject))) - {_NOT}
+def _stems_in(text: str) -> Iterable[str]:
+    return chain.from_iterable(map(_STEMS.__getitem__, text.split()))
 
 
 def _names(window: Window) -> frozenset[str]:
@@ -267,10 +294,12 @@ def _bridged(claim: Claim, a: Window, b: Window) -> bool:
 def _holds(claim: Claim, held: frozenset[str]) -> bool:
     if not claim.must <= held or claim.negated != (_NOT in held):
         return False
-    found = len(claim.words & held)
-    # Where two names or numbers agree, fewer of the other words need to.
-    needed = COVERAGE * len(claim.words) if claim.anchors < 2 else len(claim.words) // 2
-    return found >= needed
+    return len(claim.words & held) >= _needed(claim)
+
+
+def _needed(claim: Claim) -> float:
+    """How many of its words must be held; fewer where two names or numbers agree."""
+    return COVERAGE * len(claim.words) if claim.anchors < 2 else len(claim.words) // 2
 
 
 METRICS.register("chain_fidelity")(

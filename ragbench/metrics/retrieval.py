@@ -9,8 +9,9 @@ union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 
-from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, add_metric, failed
+from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, add_metric, failed, once
 from ragbench.metrics.text import approx_tokens
 
 Measure = Callable[[Sequence[str], Collection[str]], float]
@@ -33,11 +34,17 @@ def reciprocal_rank(ranking: Sequence[str], gold: Collection[str]) -> float:
 
 def ndcg(ranking: Sequence[str], gold: Collection[str], *, k: int | None = None) -> float:
     """Discounted gain over that of a ranking with all gold passages first, cut at `k`."""
-    gain = sum(1 / math.log2(r + 1) for r, p in enumerate(ranking[:k], start=1) if p in gold)
+    gain = sum(_discount(r) for r, p in enumerate(ranking[:k], start=1) if p in gold)
     best = len(gold) if k is None else min(k, len(gold))
-    return gain / sum(1 / math.log2(rank + 1) for rank in range(1, best + 1))
+    return gain / sum(map(_discount, range(1, best + 1)))
 
 
+@lru_cache(maxsize=4096)
+def _discount(rank: int) -> float:
+    return 1 / math.log2(rank + 1)
+
+
+@once
 def rankings(record: Record) -> list[list[str]]:
     """The pids of each search, best first, without repeats answered from memory."""
     return [
@@ -45,6 +52,7 @@ def rankings(record: Record) -> list[list[str]]:
     ]
 
 
+@once
 def union(record: Record) -> list[str]:
     """Every pid found, once, in the order first seen."""
     return list(dict.fromkeys(pid for ranking in rankings(record) for pid in ranking))

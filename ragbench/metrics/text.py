@@ -62,6 +62,8 @@ def approx_tokens(text: str) -> int:
 
 
 def _count_pieces(word: str) -> int:
+    if word.isalpha() and word.isascii():
+        return 1 + (len(word) - 1) // 7
     return sum(
         1 + (len(piece) - 1) // 7 if piece.isascii() else -(-len(piece.encode()) // 3)
         for piece in _PIECES.findall(word)
