@@ -23,7 +23,7 @@ from ragbench.lms.repair import UnreadableError, read_value
 
 _HEADER = re.compile(r"[*_`]*\[\[\s*#+\s*(\w+)\s*#+\s*\]\][*_`]*:?")
 #: Signature -> what the LM can, and the format that it is asked for.
-_FORMATS: MutableMapping[type[dspy.Signature], dict[tuple[bool, ...], dict[str, Any]]] = (
+_FORMATS: MutableMapping[type[dspy.Signature], dict[tuple[Any, ...], dict[str, Any]]] = (
     WeakKeyDictionary()
 )
 _OBJECT = re.compile(r"\{.*\}", re.S)
@@ -76,11 +76,15 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         self, lm: Any, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
     ) -> None:
         formats = _FORMATS.setdefault(signature, {})
+        most = getattr(getattr(lm, "engine", None), "max_items", None)
         able = ("response_format" in lm.supported_params, lm.supports_response_schema)
-        key = (*able, self.use_native_function_calling)
+        key = (*able, self.use_native_function_calling, most)
         if key not in formats:
             made: dict[str, Any] = {}
             super()._prepare_response_format(lm, made, signature)
+            if most is not None and hasattr(made.get("response_format"), "model_json_schema"):
+                # DSPy gives the same object on every call, and sends that.
+                bound_lists(made["response_format"].model_json_schema(), most)
             formats[key] = made
         lm_kwargs.update(formats[key])
 
@@ -91,6 +95,18 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         if not isinstance(found, dict):
             raise self._failure(signature, completion, "no JSON object")
         return {name: found[name] for name in signature.output_fields if name in found}
+
+
+def bound_lists(schema: Any, most: int) -> None:
+    """Give every array of a JSON schema that has no `maxItems` that of `most`, in place."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "array":
+            schema.setdefault("maxItems", most)
+        for part in schema.values():
+            bound_lists(part, most)
+    elif isinstance(schema, list):
+        for part in schema:
+            bound_lists(part, most)
 
 
 class FallbackJSON(LenientJSON):

@@ -121,6 +121,7 @@ class MeteredEngine:
         self.supports_function_calling = capabilities.function_calling
         self.supports_reasoning = capabilities.reasoning
         self.supported_params = capabilities.params
+        self.max_items = capabilities.max_items
         self._sleep = sleep
 
     def complete(self, request: Request) -> Response:
@@ -238,6 +239,7 @@ class Capabilities:
     function_calling: bool = False
     reasoning: bool = False
     params: frozenset[str] = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed"})
+    max_items: int | None = None  # of a list in a reply, by the schema; None: not bounded
 
 
 class AsyncMeteredEngine:

@@ -26,9 +26,12 @@ LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
 LOCAL_TIMEOUT_S = 600.0
 HOSTED_TIMEOUT_S = 120.0
+#: Items of a list in a reply of a server that a person runs: small models repeat one without end.
+MAX_ITEMS = 12
 _LOCAL_CAPABILITIES = Capabilities(
     response_schema=True,
     function_calling=True,
+    max_items=MAX_ITEMS,
     params=Capabilities().params | {"response_format", "tools", "tool_choice", "logprobs"},
 )
 
@@ -155,6 +158,7 @@ def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
         function_calling=plain.supports_function_calling,
         reasoning=plain.supports_reasoning,
         params=params | {"response_format"} if enforced else params,
+        max_items=MAX_ITEMS if spec.provider in SELF_HOSTED else None,
     )
 
 

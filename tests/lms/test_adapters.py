@@ -11,7 +11,10 @@ import pytest
 
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import COUNTS_KEY, open_ledger
-from ragbench.lms import make_adapter
+from ragbench.lms import make_adapter, make_lm
+from ragbench.lms.factory import MAX_ITEMS
+from ragbench.signatures.types import SubTask
+from tests.fake_server import FakeServer
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses
 
 
@@ -142,6 +145,28 @@ def test_the_format_that_is_asked_for_is_dspys_own_for_each_signature_and_lm() -
                 sent.append(lm.asked[0].request.config.response_format)
             assert sent[0] == sent[1]
             assert (sent[0] is not None) == schema
+
+
+class Planned(dspy.Signature):
+    """List the parts."""
+
+    question: str = dspy.InputField()
+    parts: list[str] = dspy.OutputField()
+    tasks: list[SubTask] = dspy.OutputField()
+
+
+@pytest.mark.parametrize(("provider", "most"), [("hosted_vllm", MAX_ITEMS), ("openai", None)])
+def test_lists_are_bounded_where_a_person_runs_the_server(provider: str, most: int | None) -> None:
+    with FakeServer() as server:
+        lm = make_lm(f"{provider}/tiny", api_base=server.url, cache=False, schema=True)
+        for _ in range(2):  # the second is asked with the format kept from the first
+            with dspy.context(lm=lm, adapter=make_adapter("json")):
+                dspy.Predict(Planned)(question="x")
+        schemas = [hit.body["response_format"]["json_schema"]["schema"] for hit in server.hits]
+    for schema in schemas:
+        task = schema["$defs"]["SubTask"]["properties"]["depends_on"]
+        for part in (schema["properties"]["parts"], schema["properties"]["tasks"], task):
+            assert part.get("maxItems") == most
 
 
 def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
