@@ -34,6 +34,8 @@ from ragbench.logs import fields as fields_of
 from ragbench.logs import get
 
 METER_KEY = "ragbench"
+#: What an answer that came to no regular end is counted as.
+EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 
 _log = get(__name__)
 #: Tokens reserved for a reply that has no limit, as those of reasoning models.
@@ -211,8 +213,9 @@ class MeteredEngine:
             latency_s=round(latency_s, 6),
             attempts=tried.number,
         )
-        if tried.response.finish_reason == "length":
-            count("truncated")
+        event = EVENTS.get(tried.response.finish_reason)
+        if event:
+            count(event)
         file(self.identity, **asdict(meter))
         # The provider's own reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.

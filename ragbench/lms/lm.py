@@ -9,7 +9,7 @@ import dspy
 from dspy.lm15 import Response
 
 from ragbench.lms.counting import count, file
-from ragbench.lms.engine import AsyncMeteredEngine, Meter, MeteredEngine
+from ragbench.lms.engine import EVENTS, AsyncMeteredEngine, Meter, MeteredEngine
 from ragbench.lms.governor import Governor
 from ragbench.lms.prices import Pricing
 
@@ -75,8 +75,9 @@ class RagbenchLM(dspy.LM):
         response = entry["response"]
         for candidate in response if isinstance(response, tuple) else (response,):
             if isinstance(candidate, Response):
-                if candidate.finish_reason == "length":
-                    count("truncated")
+                event = EVENTS.get(candidate.finish_reason)
+                if event:
+                    count(event)
                 file(self.model, cached=True, **asdict(Meter.of(candidate)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RagbenchLM:
