@@ -28,6 +28,7 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
 @click.option("--embedder", default="local", help="Of similarity, for graphrag-bench.")
 @click.option("--attribute", "attribute_lm", metavar="LM",
               help="LM that names the sentences an answer rests on.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print what judging would spend, and stop.")
 @asking_options
 @log_option
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
@@ -37,6 +38,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     judged.jsonl: the same command continues where it was cut off and asks nothing twice.
     """
     from ragbench.errors import ConfigError
+    from ragbench.experiments.estimate import estimate_scoring
     from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
     from ragbench.experiments.score_report import print_scores
     from ragbench.lms.limits import spending
@@ -57,6 +59,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     )
     if options["batch"] and not (judge or request.attributor):
         raise ConfigError("--batch needs a model to ask; give --judge LM or --attribute LM")
+    if options["dry_run"]:
+        for line in (line for run in runs for line in estimate_scoring(run, request).lines()):
+            click.echo(line)
+        return
     with spending(take_limits(options)) as spent:
         scored = [score_run(run, request) for run in runs]
     print_scores(scored)

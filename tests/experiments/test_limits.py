@@ -1,0 +1,203 @@
+"""Limits over whole commands: stopped in time, told truthfully, continued by a larger limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragbench.errors import ConfigError, StoppedError
+from ragbench.experiments.compile import CompileConfig, compile_program
+from ragbench.experiments.config import make_config
+from ragbench.experiments.evaluate import evaluate, ready, reopen
+from ragbench.experiments.limited import billed_under, limited
+from ragbench.experiments.records import RECORDS, read_lines
+from ragbench.experiments.setup import Bench
+from ragbench.experiments.tune import Tuned, tune
+from ragbench.experiments.tune_search import TuneConfig
+from ragbench.experiments.verdict import VERDICT, run_verdict
+from ragbench.lms.limits import Limits
+from tests.budgets import random_run
+from tests.cli.test_mistakes import run as command
+from tests.experiments.towns import World
+from tests.fake_server import FakeServer
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def like() -> Bench:
+    """Data and index that all runs share."""
+    return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_random_runs_never_pass_their_limit_by_more_than_a_call_per_worker(
+    tmp_path: Path, like: Bench, seed: int
+) -> None:
+    found = random_run(tmp_path, seed, like)
+    assert found.calls_over <= found.workers
+
+
+def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
+    world.use(cache=False)
+    config = world.config(program="self_rag", out=world.folder / "run", workers=1)
+    with limited(Limits(calls=13), config.folder()):
+        first = evaluate(config)
+    assert len(world.lm.asked) == 13
+    assert first.stopped_by == "--max-calls 13"
+    progress = first.progress
+    assert progress.cut_off == 1
+    assert progress.answered + progress.cut_off + progress.not_asked == 16
+    assert first.summary["n"] == progress.answered == 4
+    assert first.summary["failures"] == {}
+    assert first.summary["billed"]["calls"] == 13  # the question cut off was paid for
+    with limited(Limits(calls=13), config.folder()):  # the limit is the command's
+        again = evaluate(config)
+    assert len(world.lm.asked) == 13
+    assert again.progress == progress
+    with limited(Limits(calls=1000), config.folder()) as spent:
+        whole = evaluate(config)
+    assert whole.stopped_by == ""
+    assert whole.progress.complete
+    assert whole.summary["n"] == 16
+    assert spent.total.calls == len(world.lm.asked) == len(list(billed_under(config.folder())))
+    assert reopen(config.folder()).summary == whole.summary
+    cut = [r for r in read_lines(config.folder() / RECORDS)[0] if r["failure"]]
+    assert [(r["failure"]["boundary"], r["answer"]) for r in cut] == [("limit", None)]
+
+
+def test_scores_of_a_continued_run_are_those_of_one_left_alone(world: World) -> None:
+    alone = evaluate(world.config(program="self_rag", out=world.folder / "alone")).summary
+    config = world.config(program="self_rag", out=world.folder / "run")
+    for calls in (5, 20, 33, 500):
+        with limited(Limits(calls=calls)):
+            found = evaluate(config)
+    assert found.summary["scores"] == alone["scores"]
+    assert found.summary["as_if"] == alone["as_if"]
+
+
+def test_a_program_that_hides_the_refusal_has_no_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.config(out=world.folder / "run", workers=1)
+    bench = ready(config)
+    solve: Callable[..., object] = type(bench.program).solve
+
+    def hiding(self: object, trace: object) -> object:
+        try:
+            return solve(self, trace)
+        except Exception:
+            return trace.prediction("a guess", "answered")  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(type(bench.program), "solve", hiding)
+    with limited(Limits(calls=3)):
+        found = evaluate(config)
+    assert found.progress.answered == len(found.records) == 3
+
+
+def test_price_that_is_not_known_is_refused_before_anything_is_spent(world: World) -> None:
+    world.use(price=None)
+    config = world.config(out=world.folder / "run")
+    with limited(Limits(cost=1.0)), pytest.raises(ConfigError, match=r"--price in=0\.15,out=0\.60"):
+        evaluate(config)
+    how = CompileConfig(teacher="other")
+    with limited(Limits(cost=1.0)), pytest.raises(ConfigError, match="no price is known"):
+        run_verdict(world.config(out=world.folder / "v"), how, say=quiet)
+    assert world.lm.asked == []
+
+
+def test_compile_under_a_limit_comes_to_the_same_program(world: World) -> None:
+    how = CompileConfig(out=world.folder / "alone")
+    compile_program(world.config(), how, say=quiet)
+    alone = (world.folder / "alone" / "program.json").read_bytes()
+    whole = len(world.lm.asked)
+    world.folder = world.folder / "limited"  # another cache of replies
+    lm = world.use()
+    how = CompileConfig(out=world.folder / "program")
+    for calls in (5, 14, whole - 1):
+        with limited(Limits(calls=calls), world.folder), pytest.raises(StoppedError) as stop:
+            compile_program(world.config(), how, say=quiet)
+        assert stop.value.exit_code == 3
+        assert f"--max-calls {calls} while compiling" in str(stop.value)
+        assert len(lm.asked) == calls
+        assert not (world.folder / "program" / "program.json").exists()
+    with limited(Limits(calls=whole), world.folder):
+        compile_program(world.config(), how, say=quiet)
+    assert (world.folder / "program" / "program.json").read_bytes() == alone
+    assert len(lm.asked) == whole
+
+
+def test_verdict_shows_the_arms_as_far_as_they_came(world: World) -> None:
+    config = world.config(out=world.folder / "verdict")
+    with limited(Limits(calls=20), config.out or Path()), pytest.raises(StoppedError) as stop:
+        run_verdict(config, CompileConfig(), say=quiet)
+    assert [run.progress.answered for run in stop.value.partial] == [16, 4]
+    assert "--max-calls 20 in arm form, 4 of 16 answered, 12 not asked" in str(stop.value)
+    assert not (world.folder / "verdict" / VERDICT).exists()
+    with (
+        limited(Limits(calls=60), config.out or Path()),
+        pytest.raises(StoppedError, match="stopped by --max-calls 60"),
+    ):
+        run_verdict(config, CompileConfig(), say=quiet)
+    with limited(Limits(calls=600), config.out or Path()):
+        run_verdict(config, CompileConfig(), say=quiet)
+    assert len(world.lm.asked) == len(list(billed_under(world.folder / "verdict")))
+
+
+def test_tune_under_a_limit_ends_at_the_same_front(world: World) -> None:
+    def search(folder: str, limit: int | None) -> Tuned:
+        config = world.config(
+            program="self_rag", split="validation", limit=6, out=world.folder / folder
+        )
+        how = TuneConfig(objectives=("f1",), trials=4, prune=False)
+        with limited(Limits(calls=limit), config.folder()):
+            return tune(config, how, say=quiet)
+
+    alone = search("alone", None)
+    whole = len(world.lm.asked)
+    world.use(name=f"another-{world.folder}")
+    with pytest.raises(StoppedError):
+        search("limited", 3)
+    stopped = search("limited", whole - 5)
+    assert "the same command with a larger limit continues" in stopped.stopped
+    assert stopped.trials < 4
+    ended = search("limited", whole)
+    assert ended.stopped == ""
+    assert [p.values for p in ended.front] == [p.values for p in alone.front]
+    assert [p.knobs for p in ended.front] == [p.knobs for p in alone.front]
+
+
+def test_commands_end_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with FakeServer() as server:
+        given = [
+            "eval", "--program", "vanilla", "--lm", "openai/fake", "--api-base", server.url,
+            "--limit", "5", "--out", str(tmp_path / "run"), "--size", "200", "--workers", "1",
+        ]  # fmt: skip
+        code, _, err = command(capsys, *given, "--max-cost", "1")
+        assert (code, server.hits) == (2, [])
+        assert "no price is known for openai/fake" in err
+        code, out, err = command(capsys, *given, "--max-calls", "2")
+        assert code == 3
+        assert "stopped by --max-calls 2: 2 of 5 answered, 3 not asked" in out
+        assert len(server.hits) == 2
+        code, out, _ = command(capsys, *given, "--max-calls", "5")
+        assert (code, len(server.hits)) == (0, 5)
+        assert "stopped" not in out
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert summary["progress"]["answered"] == 5
