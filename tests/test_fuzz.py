@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import TARGETS
 
 
-@settings(max_examples=120)
+@settings(max_examples=200)
 @given(data=st.data())
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzz(target: str, data: Any) -> None:
