@@ -5,10 +5,10 @@ A call under way is not broken off, and an answer from the cache is not refused.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 
 import dspy
 
@@ -35,7 +35,7 @@ class Deadline:
 def question_time() -> Iterator[None]:
     """Give the question that is answered inside the block the time that is set, if any is."""
     seconds = dspy.settings.get(QUESTION_TIME_KEY)
-    deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
+    deadline = None if seconds is None else Deadline(seconds, monotonic() + seconds)
     with dspy.context(**{DEADLINE_KEY: deadline}):
         yield
 
@@ -47,5 +47,5 @@ def check_deadline() -> None:
         QuestionTimeoutError: it is.
     """
     deadline = dspy.settings.get(DEADLINE_KEY)
-    if isinstance(deadline, Deadline) and time.monotonic() > deadline.at:
+    if isinstance(deadline, Deadline) and monotonic() > deadline.at:
         raise QuestionTimeoutError(f"the question took longer than {deadline.seconds:g} s")
