@@ -79,6 +79,10 @@ class Totals:
         """Prompt and completion tokens together."""
         return self.prompt_tokens + self.completion_tokens
 
+    def __add__(self, other: Totals) -> Totals:
+        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return Totals(**{n: None if None in (a, b) else a + b for n, (a, b) in pairs.items()})
+
 
 def total(calls: Iterable[Call]) -> Totals:
     """The sums over `calls`."""

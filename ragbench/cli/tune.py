@@ -40,6 +40,9 @@ from ragbench.cli.options import (
 )
 @click.option("--only", help="Knobs to search, separated by commas. [default: all]")
 @click.option("--tune-seed", type=int, help="Seeds the sampler. [default: 0]")
+@click.option(
+    "--demos", type=int, help="Search 0 to so many demonstrations too, of training questions."
+)
 @click.option("--prune/--no-prune", default=True, help="Give up early, with one objective.")
 @data_options
 @retriever_options
@@ -48,7 +51,7 @@ from ragbench.cli.options import (
 @limit_options
 def tune_command(
     objective: str, trials: int, sampler: str | None, space: dict[str, Any], only: str | None,
-    tune_seed: int | None, prune: bool, **options: Any,
+    tune_seed: int | None, demos: int | None, prune: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Search a program's knobs with Optuna and keep the Pareto front.
 
@@ -71,6 +74,7 @@ def tune_command(
         "space": {name: str(value) for name, value in space.items()},
         "only": tuple(_names(only or "")),
         "tune_seed": tune_seed,
+        "demos": demos,
         "prune": prune,
     }
     how = resolve(TuneConfig, "tune", {k: v for k, v in given.items() if v is not None})

@@ -1,9 +1,10 @@
 """Searches a program's knobs with Optuna, and keeps the Pareto front as folders that `eval` loads.
 
     tune.json      what was asked for
+    demos/         the compile that drew demonstrations, if some may be shown
     study.log      Optuna's journal; a search that was cut off goes on from it
     trials/        one run folder per combination of knobs
-    front/00, ...  the best trade-offs, as compiled programs: knobs, and prompts as they are
+    front/00, ...  the best trade-offs, as compiled programs: knobs, and demonstrations if any
 
 The sampler is seeded anew for each trial by its number, so a search that was killed proposes the
 same knobs as one that was not. Training or validation questions alone are asked.
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -37,6 +38,7 @@ from ragbench.experiments.config import RunConfig
 from ragbench.experiments.rundir import RunDir, write_json
 from ragbench.experiments.setup import build
 from ragbench.experiments.space import describe, make_space
+from ragbench.experiments.tune_demos import DEMOS, draw_demos
 from ragbench.experiments.tune_front import best_trials, save_point
 from ragbench.experiments.tune_search import COSTS, Point, Search, TuneConfig, direction
 from ragbench.metrics import metric_names
@@ -67,6 +69,7 @@ def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
     search = _prepare(config, how)
     with RunDir(search.folder).locked():
         _claim(search)
+        search = _with_demos(search, say)
         for line in describe(search.space):
             say(line)
         default = search.ask({})
@@ -97,6 +100,17 @@ def _prepare(config: RunConfig, how: TuneConfig) -> Search:
     given = config.knobs()
     space = make_space(type(bench.program), given, narrowed=how.space, only=how.only)
     return Search(bench, how, folder_of(config), space)
+
+
+def _with_demos(search: Search, say: Say) -> Search:
+    """The search with a number of demonstrations as one more dimension, if that is asked for."""
+    how = search.how
+    if not how.demos:
+        return search
+    folder = search.folder / DEMOS
+    pool = draw_demos(search.bench, most=how.demos, seed=how.tune_seed, folder=folder, say=say)
+    most = min(how.demos, pool.most)
+    return replace(search, pool=pool, space={**search.space, DEMOS: IntDistribution(0, most)})
 
 
 def folder_of(config: RunConfig) -> Path:
@@ -160,7 +174,7 @@ def _study(search: Search) -> optuna.Study:
         study.tell(trial.number, state=TrialState.FAIL)
     if not _told(study) and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
         defaults = type(search.bench.program).resolve_knobs(search.given)
-        first = {name: getattr(defaults, name) for name in search.space}
+        first = {name: getattr(defaults, name, 0) for name in search.space}  # no demonstrations
         if all(_within(search.space[name], value) for name, value in first.items()):
             study.enqueue_trial(first)
     return study

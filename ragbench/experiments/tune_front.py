@@ -21,7 +21,7 @@ from ragbench.experiments.artefact import (
 )
 from ragbench.experiments.records import read_records
 from ragbench.experiments.tune_search import Point, Search, direction, objective
-from ragbench.ledger import Ledger, total
+from ragbench.ledger import Ledger, Totals, total
 from ragbench.metrics.stats import paired_bootstrap
 
 
@@ -38,16 +38,19 @@ def best_trials(search: Search, study: optuna.Study) -> list[FrozenTrial]:
 
 
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
-    """Write trial `number` to `folder` as a compiled program whose prompts are as they were.
+    """Write trial `number` to `folder` as a compiled program, with the demonstrations it showed.
 
     Raises:
         RunError: it cannot be written.
     """
     bench, how = search.bench, search.how
-    config = search.config(point.knobs)
-    program = type(bench.program)(bench.retriever, **config.set)
+    made = search.made(point.knobs)
+    config, program = made.config, made.program
     digest = save_program(program, folder / PROGRAM)
     asked = {"train": [], "validation": [], bench.config.split: bench.examples}
+    data = data_card(bench.dataset.name, bench.dataset.digest, asked["train"], asked["validation"])
+    if made.compiled and search.pool:
+        data = data.model_copy(update={"train": search.pool.train})
     write_sidecar(
         folder,
         Sidecar(
@@ -57,15 +60,13 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
             knobs=program.knobs.model_dump(mode="json"),
             predictors=cards_of(program),
             program_sha256=digest,
-            data=data_card(
-                bench.dataset.name, bench.dataset.digest, asked["train"], asked["validation"]
-            ),
+            data=data,
             optimizer={"name": "tune", "seed": how.tune_seed, **how.model_dump(mode="json")},
             config=config.model_copy(update={"out": None}).identity(),
             lms={"student": bench.lm.model, "adapter": type(bench.adapter).__name__},
             versions=versions(),
             scores=_scores(search, point, default),
-            cost=_cost(search.folder / "trials"),
+            cost=_cost(search),
             inflation={},
             notes={"trial": number, "objectives": dict(point.values)},
         ),
@@ -92,13 +93,21 @@ def _scores(search: Search, point: Point, default: Point) -> dict[str, Any]:
     }
 
 
-def _cost(trials: Path) -> dict[str, Any]:
-    """What all trials together took."""
+def _cost(search: Search) -> dict[str, Any]:
+    """What all trials together took, and the drawing of demonstrations if there was one."""
     ledgers = [
         Ledger.from_dict(record["ledger"])
-        for folder in sorted(trials.iterdir())
+        for folder in sorted((search.folder / "trials").iterdir())
         for record in read_records(folder).records.values()
     ]
     calls = [call for ledger in ledgers for call in ledger.calls]
-    billed = total(call for call in calls if not call.cached)
-    return {"as_if": {"all": asdict(total(calls))}, "billed": {"all": asdict(billed)}}
+    sums = {"as_if": total(calls), "billed": total(call for call in calls if not call.cached)}
+    drawn = search.pool.sidecar.cost if search.pool else None
+    found: dict[str, Any] = {}
+    for name, trials in sums.items():
+        if drawn is None:
+            found[name] = {"all": asdict(trials)}
+            continue
+        demos = Totals(**drawn[name]["all"])
+        found[name] = {"all": asdict(trials + demos), "demos": asdict(demos)}
+    return found

@@ -19,6 +19,7 @@ from ragbench.experiments.records import Record, read_records
 from ragbench.experiments.runner import run
 from ragbench.experiments.setup import Bench
 from ragbench.experiments.space import Space
+from ragbench.experiments.tune_demos import DEMOS, DemoPool
 from ragbench.knobs import Knobs
 from ragbench.metrics import get_metric
 
@@ -36,6 +37,7 @@ class TuneConfig(Knobs):
     only: tuple[str, ...] = Field((), description="knobs to search; empty for all")
     tune_seed: int = Field(0, ge=0, description="seeds the sampler")
     prune: bool = Field(True, description="give up early on bad trials, with one objective")
+    demos: int = Field(0, ge=0, le=64, description="demonstrations to show at the most")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Search:
     how: TuneConfig
     folder: Path
     space: Space
+    pool: DemoPool | None = None
 
     @property
     def given(self) -> dict[str, Any]:
@@ -64,12 +67,24 @@ class Search:
         return self.bench.config.knobs()
 
     def config(self, params: Mapping[str, Any]) -> RunConfig:
-        """The run of one combination, in a folder that the knobs decide."""
+        """The run of one combination, in a folder that the knobs and demonstrations decide."""
         knobs = {**self.given, **params}
+        shown = {DEMOS: n} if (n := knobs.pop(DEMOS, 0)) else {}
         resolved = type(self.bench.program).resolve_knobs(knobs).model_dump(mode="json")
-        name = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:10]
-        out = self.folder / "trials" / name
+        text = json.dumps({**resolved, **shown}, sort_keys=True)
+        out = self.folder / "trials" / hashlib.sha256(text.encode()).hexdigest()[:10]
         return self.bench.config.model_copy(update={"set": resolved, "k": None, "out": out})
+
+    def made(self, params: Mapping[str, Any]) -> Bench:
+        """What one combination runs on: its program, with its demonstrations.
+
+        Raises:
+            KnobError: knobs that do not go together.
+        """
+        config = self.config(params)
+        program = type(self.bench.program)(self.bench.retriever, **config.set)
+        shown = self.pool.show(program, params.get(DEMOS, 0)) if self.pool else ""
+        return replace(self.bench, config=config, program=program, compiled=shown)
 
     def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
         """What the combination comes to over the first `n` questions; asks those not asked yet.
@@ -79,12 +94,9 @@ class Search:
             RunError: the LM answers no question, or a price is not known.
         StoppedError: a limit of spending was reached.
         """
-        config = self.config(params)
-        program = type(self.bench.program)(self.bench.retriever, **config.set)
-        examples = self.bench.examples[:n]
-        made = run(replace(self.bench, config=config, program=program, examples=examples))
-        if made.stopped_by:
-            raise StoppedError(f"{made.stopped_by} within a trial")
+        done = run(replace(self.made(params), examples=self.bench.examples[:n]))
+        if done.stopped_by:
+            raise StoppedError(f"{done.stopped_by} within a trial")
         rows = self.records(params)[:n]
         if all(_lm_is_down(row) for row in rows):
             raise RunError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ragbench.experiments.tune import Tuned, tune
 from ragbench.experiments.tune_report import print_tuned
 from ragbench.experiments.tune_search import TuneConfig
 from ragbench.programs import PROGRAMS
-from tests.experiments.towns import Killed, World, killed_at, town
+from tests.experiments.towns import Killed, Script, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply, overflowing, plausible
 
 
@@ -161,3 +162,65 @@ def test_the_space_comes_from_types_and_bounds() -> None:
 def test_every_program_has_a_space() -> None:
     for _, program in PROGRAMS:
         assert make_space(program, {})
+
+
+def demos(world: World, script: Script = helped_by_demos, **run: Any) -> Tuned:
+    """A search over how many demonstrations to show."""
+    world.use(script, cache=False)
+    how: dict[str, Any] = {"only": ("context_tokens",), "demos": 3, "trials": 4}
+    return search(world, run={"setting": None, "workers": 1, **run}, **how)
+
+
+def test_demonstrations_are_one_more_thing_to_search(world: World) -> None:
+    tuned = demos(world)
+    best = tuned.front[0]
+    assert best.knobs["demos"] > 0
+    assert best.values["f1"] > tuned.default.values["f1"]
+    state = json.loads((best.folder / "program.json").read_text())
+    (shown,) = (each["demos"] for name, each in state.items() if name != "metadata")
+    assert len(shown) == best.knobs["demos"]
+    drawn = json.loads((tuned.folder / "demos" / "program.json").read_text())
+    assert shown == drawn[next(iter(drawn))]["demos"][: len(shown)]
+    sidecar = read_sidecar(best.folder)
+    assert len(sidecar.data.train.ids) == 16
+    assert len(sidecar.data.validation.ids) == 8
+    cost = sidecar.cost["as_if"]
+    assert cost["demos"]["calls"] > 0
+    assert (cost["all"]["calls"] - cost["demos"]["calls"]) % 8 == 0
+
+
+def test_a_front_point_with_demonstrations_runs_with_them_and_is_held_out(world: World) -> None:
+    best = demos(world).front[0]
+    over = {"set": compiled_fields(best.folder)["set"], "k": None, "compiled": best.folder}
+    done = evaluate(world.config(**over, out=world.folder / "test", limit=4))
+    assert len(done.records) == 4
+    assert all(asked.prompt.count("Which town") > 1 for asked in world.lm.asked[-4:])
+    with pytest.raises(DataError, match="used to compile"):
+        evaluate(world.config(**over, out=world.folder / "seen", split="train"))
+
+
+def test_demonstrations_are_drawn_once_and_a_kill_changes_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    quiet = demos(world, out=tmp_path / "quiet")
+    for call in (4, 20, 15):  # while drawing, after it, and within a trial
+        with pytest.raises(Killed):
+            demos(world, killed_at(call), out=tmp_path / "killed")
+    assert front(demos(world, out=tmp_path / "killed")) == front(quiet)
+    drawn = (tmp_path / "killed" / "demos" / "work" / "calls.jsonl").read_text()
+    assert '"attempt": 2' in drawn
+
+
+@pytest.mark.parametrize(
+    ("how", "run", "error"),
+    [
+        ({"demos": 2}, {"split": "train"}, "leave --split out"),
+        ({"demos": 2}, {}, "no training question was answered exactly"),
+    ],
+)
+def test_demonstrations_that_cannot_be_drawn(
+    how: dict[str, Any], run: dict[str, Any], error: str, world: World
+) -> None:
+    world.use(lambda asked: {**plausible(asked), "answer": "elsewhere"})
+    with pytest.raises((ConfigError, RunError), match=error):
+        search(world, run=run, **how)
