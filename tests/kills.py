@@ -148,9 +148,7 @@ def _wait_for_calls(server: FakeServer, n: int, process: Any) -> None:
 
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(
-    ["bm25s", "ragbench.experiments.sweep", "ragbench.experiments.score", "ragbench.cli.main"]
-)
+_forks.set_forkserver_preload(["tests.warm"])
 
 
 def start(argv: Sequence[str], log: Path) -> Any:

@@ -1,0 +1,33 @@
+"""Imported once by the server that the processes of `tests.kills` are forked from.
+
+What every command would import and look up at its start is done here, so that a start is cheap.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+
+import bm25s  # noqa: F401
+
+import ragbench.cli.compile
+import ragbench.cli.eval
+import ragbench.cli.main
+import ragbench.cli.progress
+import ragbench.cli.score
+import ragbench.cli.sweep
+import ragbench.cli.sweep_progress
+import ragbench.experiments.score_report
+import ragbench.experiments.sweep_report  # noqa: F401
+from ragbench.data.base import DATASETS
+from ragbench.lms.factory import make_lm
+from ragbench.metrics import metric_names
+from ragbench.optimizers import OPTIMIZERS
+from ragbench.programs import PROGRAMS
+from ragbench.retrievers.base import RETRIEVERS
+
+for _registry in (DATASETS, OPTIMIZERS, PROGRAMS, RETRIEVERS):
+    _registry.names()
+metric_names()
+make_lm("openai/fake", api_base="http://127.0.0.1:9/v1")
