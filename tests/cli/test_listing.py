@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,14 @@ def test_show_program_names_the_variants_to_choose_from(
         "seed",
         "seed | page | dspy",
     ]
+
+
+def test_the_docs_list_every_program_with_its_variants() -> None:
+    text = (Path(__file__).parents[2] / "docs/programs.md").read_text("utf-8")
+    table = text.partition("| program |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip(" `") for cell in row.split("|")] for row in table]
+    documented = {name: variants or "default" for _, name, variants, *_ in cells}
+    assert documented == {name: ", ".join(program.variants) for name, program in PROGRAMS}
 
 
 def test_help_imports_neither_dspy_nor_numpy() -> None:

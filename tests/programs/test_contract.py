@@ -331,12 +331,15 @@ MOST = {
     ("a_rag", "no_read"): (16, 15),
     ("ircot", "seed"): (6, 5),
     ("ircot", "paper"): (11, 10),
+    ("ircot", "flash"): (6, 5),
     ("lookahead", "bound"): (6, 7),
     ("lookahead", "engine"): (2, 7),
     ("lookahead", "rewrite"): (2, 2),
     ("react", "seed"): (8, 7),
     ("react", "page"): (8, 7),
     ("react", "dspy"): (8, 7),
+    ("reap", "seed"): (16, 5),
+    ("rlm", "decompose"): (22, 15),
     ("self_rag", "beam"): (34, 3),
 }
 
