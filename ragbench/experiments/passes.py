@@ -261,10 +261,17 @@ def ask_once(task: Task, lm: RagbenchLM) -> Reply:
     return Reply(Result(value, why, calls), lm.model, failed, refused)
 
 
-def ask_strictly(predictor: dspy.Module, lm: RagbenchLM, **inputs: Any) -> dspy.Prediction:
+def ask_strictly(
+    predictor: dspy.Module,
+    lm: RagbenchLM,
+    *,
+    wrong: Callable[[dspy.Prediction], str] | None = None,
+    **inputs: Any,
+) -> dspy.Prediction:
     """The reply of `predictor`, read as it stands; one that cannot be read is asked for once more.
 
     Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.
+    `wrong` says why a reply that could be read cannot be used, or nothing.
 
     Raises:
         UnusableError: neither reply could be read.
@@ -280,9 +287,10 @@ def ask_strictly(predictor: dspy.Module, lm: RagbenchLM, **inputs: Any) -> dspy.
             except AdapterParseError as error:
                 why = str(error.message if hasattr(error, "message") else error)
                 continue
-        if not counts["label_repair"]:
+        why = "the reply had to be mended" if counts["label_repair"] else ""
+        why = why or (wrong(reply) if wrong else "")
+        if not why:
             return reply
-        why = "the reply had to be mended"
     raise UnusableError(why.strip().partition("\n")[0][:200] or "unreadable")
 
 

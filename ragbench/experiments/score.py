@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ragbench.errors import RunError
+from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.attribute import attribute
+from ragbench.experiments.ground import ground
 from ragbench.experiments.judge import (
     METRIC_OF,
     Rule,
@@ -51,7 +52,7 @@ class JudgeRequest:
     """Which judge to ask, and how."""
 
     asking: Asking
-    rule: Rule = "ragbench"
+    rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
     repeats: int = 1
     allow_self: bool = False
     embedder: str = "local"  # for protocols that compare answers by similarity
@@ -166,6 +167,8 @@ class _State:
     def ask(self, request: ScoreRequest, protocol: Protocol | None) -> None:
         """Ask the models of `request`, and merge what they say into the records."""
         if request.judge:
+            if request.judge.rule == "grounding" and request.judge.repeats > 1:
+                raise ConfigError("--repeats are of verdicts; leave it out with rule grounding")
             check_judge(self.records, request.judge.asking.lm, allow_self=request.judge.allow_self)
         if request.attributor:
             found = attribute(self.folder, self.records, request.attributor)
@@ -176,22 +179,33 @@ class _State:
             ]
         if request.judge and protocol and protocol.judged_by == "statements":
             self._match(request.judge)
+        elif request.judge and request.judge.rule == "grounding":
+            found_claims = ground(self.folder, self.records, request.judge.asking)
+            self._keep("grounding", found_claims.summary, found_claims.scores)
         elif request.judge:
-            self._judge(request.judge)
+            self._judge(request.judge, request.judge.rule)
 
-    def _judge(self, request: JudgeRequest) -> None:
+    def _judge(self, request: JudgeRequest, rule: Rule) -> None:
         verdicts = judge(
-            self.folder, self.records, request.asking, rule=request.rule, repeats=request.repeats
+            self.folder, self.records, request.asking, rule=rule, repeats=request.repeats
         )
-        name, scores = METRIC_OF[request.rule], verdicts.scores()
+        name, scores = METRIC_OF[rule], verdicts.scores()
         self.judges[name] = summarize_verdicts(self.records, verdicts)
         self.records = [_with_scores(r, {name: scores.get(r["qid"])}) for r in self.records]
 
     def _match(self, request: JudgeRequest) -> None:
         embedder = make_embedder(request.embedder)
         found = score_statements(self.folder, self.records, request.asking, embedder)
-        self.judges["statements"] = dict(found.summary)
-        self.records = [_with_scores(r, found.scores.get(r["qid"], {})) for r in self.records]
+        self._keep("statements", found.summary, found.scores)
+
+    def _keep(
+        self,
+        name: str,
+        summary: Mapping[str, Any],
+        scores: Mapping[str, Mapping[str, float | None]],
+    ) -> None:
+        self.judges[name] = dict(summary)
+        self.records = [_with_scores(r, scores.get(r["qid"], {})) for r in self.records]
 
     def write(self, columns: Mapping[str, Sequence[float | None]], summary: Any) -> None:
         """Write both files, each in one step."""

@@ -103,7 +103,8 @@ def notes(run: Scored) -> list[str]:
     if summary["attribution"]:
         lines.append(_attribution(summary["attribution"]))
     for name, judge in summary["judges"].items():
-        lines += [_statements(judge)] if name == "statements" else judge_lines(name, judge)
+        special = {"statements": _statements, "grounding": _grounding}.get(name)
+        lines += [special(judge)] if special else judge_lines(name, judge)
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
     if run.corrupt:
@@ -169,6 +170,19 @@ def _statements(found: Mapping[str, Any]) -> str:
         f"{found['scored']} scored, {found['unscored']} unscored{f' ({why})' if why else ''}, "
         f"{found['not_asked']} not asked, {found['other_types']} of other question types; took "
         f"{found['as_if']['calls']} calls, {money(found['as_if']['cost_usd'])} $"
+    )
+
+
+def _grounding(found: Mapping[str, Any]) -> str:
+    why = "; ".join(f"{text} ({n})" for text, n in found["unscored_because"].items())
+    rule = found["rule"]
+    return (
+        f"{found['claims']} claims judged by {found['model']}: {found['supported']} supported, "
+        f"{found['unsupported']} not, {found['unscored']} unscored{f' ({why})' if why else ''}, "
+        f"{found['not_asked']} calls not made, {found['cut']} texts with passages cut; the rule "
+        f"for claims agrees on {_number(rule['same'])} of {rule['n']} (kappa "
+        f"{_number(rule['cohen_kappa'])}); took {found['as_if']['calls']} calls, "
+        f"{money(found['as_if']['cost_usd'])} $; billed {money(found['billed']['cost_usd'])} $"
     )
 
 

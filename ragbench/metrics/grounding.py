@@ -85,7 +85,7 @@ class Window(NamedTuple):
 
 def is_grounded(claim: str, passages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether `claim` stands in `passages` by the rule of this module; an empty claim does not."""
-    return _Evidence(passages, [claim]).grounds(claim)
+    return grounded([claim], passages)[0]
 
 
 def stands_in(words: str, passages: Iterable[Mapping[str, Any]]) -> bool:
@@ -103,36 +103,49 @@ def sentences(text: str) -> list[str]:
     return [part.strip() for part in _SENTENCE.split(text) if part.strip()]
 
 
+def claims_of_chain(record: Record) -> list[str]:
+    """The sentences of a program's thoughts; empty where it wrote down none."""
+    lines = (line for step in record["steps"] for line in sentences(step.get("thought") or ""))
+    return [line for line in lines if normalise_answer(line)]
+
+
+def claims_of_answer(record: Record) -> list[str]:
+    """The sentences of an answer; none of a yes or no, which claims nothing to be looked up."""
+    answer = record["answer"]
+    if answer_kind(answer) == "yes_no":
+        return []
+    return [line for line in sentences(answer) if normalise_answer(line)]
+
+
 def chain_fidelity(record: Record) -> float | None:
     """The share of the sentences of a program's thoughts that are grounded in what it retrieved.
 
     None where it wrote down no thought.
     """
-    claims = [line for step in record["steps"] for line in sentences(step.get("thought") or "")]
-    return _share(claims, record)
+    return _share(claims_of_chain(record), record)
 
 
 def hallucination_rate(record: Record) -> float | None:
     """The share of the answer's claims that are not grounded in what was retrieved.
 
-    A yes or no makes no claim that could be looked up, and gives None.
+    None where the answer claims nothing, as a yes or no.
     """
-    answer = record["answer"]
-    if answer_kind(answer) == "yes_no" or not normalise_answer(answer):
-        return None
-    grounded = _share(sentences(answer), record)
+    grounded = _share(claims_of_answer(record), record)
     return None if grounded is None else 1 - grounded
 
 
 def _share(claims: Sequence[str], record: Record) -> float | None:
-    claims = [claim for claim in claims if normalise_answer(claim)]
     if not claims:
         return None
-    evidence = _Evidence(record["passages"], claims)
-    return sum(map(evidence.grounds, claims)) / len(claims)
+    return sum(grounded(claims, record["passages"])) / len(claims)
 
 
-def _says_something(text: str) -> bool:
+def grounded(claims: Sequence[str], passages: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Of each claim whether it stands in `passages` by the rule of this module."""
+    return list(map(_Evidence(passages, claims).grounds, claims))
+
+
+def says_something(text: str) -> bool:
     """Whether `text` reads as a sentence: more than six words, or it ends like one."""
     return len(text.split()) > 6 or text.rstrip().endswith((".", "!", "?"))
 
@@ -213,7 +226,7 @@ class _Evidence:
 
     def grounds(self, text: str) -> bool:
         """Whether the claim `text` is grounded here."""
-        if _says_something(text):
+        if says_something(text):
             return self._holds_sentence(self.claims[text])
         if answer_kind(text) in ("number", "date"):
             # Units and the order of a date vary.

@@ -1,29 +1,56 @@
 """What a judge said of an answer, read from the record; the asking is done when a run is scored.
 
-A verdict stands in the record's `scores` (1.0 correct, 0.0 incorrect) under the name of its rule.
-An answer that the judge gave no usable verdict on has none: it is out of the mean and counted as
-`unscored` beside it.
+It stands in the record's `scores` under the name of its metric. An answer that the judge gave no
+usable verdict on has none: it is out of the mean and counted as `unscored` beside it.
 """
+
+from dataclasses import dataclass
 
 from ragbench.metrics.base import METRICS, Metric, Record, failed
 
-#: Metric -> the rule of judging that fills it.
-JUDGED = {
-    "judge": "correct by meaning, as a judge sees it with the question",
-    "judge_arag": "correct by A-RAG's and LinearRAG's rule: a judge that is not shown the question",
+
+@dataclass(frozen=True)
+class _Judged:
+    description: str
+    source: str = ""
+    worst: float = 0.0
+
+
+_METRICS = {
+    "judge": _Judged("correct by meaning, as a judge sees it with the question"),
+    "judge_arag": _Judged(
+        "correct by A-RAG's and LinearRAG's rule: a judge that is not shown the question",
+        "A-RAG (Du et al. 2026), LinearRAG (arXiv:2510.10114)",
+    ),
+    "chain_fidelity_judged": _Judged(
+        "share of the sentences thought that are grounded in what was retrieved, by a judge"
+    ),
+    "hallucination_rate_judged": _Judged(
+        "share of the answer's claims not grounded in what was retrieved, by a judge", worst=1.0
+    ),
 }
-_SOURCES = {"judge": "", "judge_arag": "A-RAG (Du et al. 2026), LinearRAG (arXiv:2510.10114)"}
+#: Metrics that a judge fills.
+JUDGED = tuple(_METRICS)
 
 
-def _register(name: str) -> None:
+def _register(name: str, judged: _Judged) -> None:
     def score(record: Record) -> float | None:
         if failed(record):
-            return 0.0
+            return judged.worst
         found = (record.get("scores") or {}).get(name)
         return None if found is None else float(found)
 
-    METRICS.register(name)(Metric(name, score, JUDGED[name], _SOURCES[name]))
+    METRICS.register(name)(
+        Metric(
+            name,
+            score,
+            judged.description,
+            judged.source,
+            worst=judged.worst,
+            higher_is_better=judged.worst == 0.0,
+        )
+    )
 
 
-for _name in JUDGED:
-    _register(_name)
+for _name, _metric in _METRICS.items():
+    _register(_name, _metric)

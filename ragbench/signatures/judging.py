@@ -179,3 +179,36 @@ class SupportedStatements(dspy.Signature):
     context: list[str] = dspy.InputField()
     statements: list[str] = dspy.InputField()
     supported: list[int] = dspy.OutputField(desc="numbers; empty if none")
+
+
+Grounding = Literal["supported", "unsupported"]
+
+
+class LabelClaims(dspy.Signature):
+    """Decide for each numbered claim whether it can be inferred from the passages alone.
+
+    A claim that is true but not in the passages, or only partly in them, is unsupported.
+    """
+
+    context: list[str] = dspy.InputField()
+    claims: list[str] = dspy.InputField()
+    verdicts: list[Grounding] = dspy.OutputField(desc="one for each claim, in their order")
+
+
+Mistake = Literal[
+    "same_meaning", "part_of_it", "wrong_entity", "wrong_kind", "no_answer", "passages_lack_it"
+]
+
+
+# The names are those of kinds of errors; `experiments.explain` says what each is filed under.
+class ExplainMistake(dspy.Signature):
+    """Say how the answer to the question differs from the gold answers.
+
+    Choose passages_lack_it if the passages do not hold what the gold answer needs.
+    """
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    gold_answers: list[str] = dspy.InputField()
+    answer: str = dspy.InputField()
+    mistake: Mistake = dspy.OutputField()
