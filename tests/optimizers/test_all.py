@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import dspy
 import pytest
 
 from ragbench.ledger import open_ledger
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import PRESETS, Size, measure
-from ragbench.programs import PROGRAMS
+from ragbench.programs.base import predictors_of
 from tests.optimizers.world import SMALL, TRAIN, VAL, counted_runs, program, scripted, task
 
-SHAPES = [
-    name for name in ("vanilla", "ircot", "self_rag", "react", "a_rag") if name in PROGRAMS.names()
-]
+SHAPES = ["vanilla", "ircot", "self_rag", "react", "a_rag"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -35,6 +34,22 @@ def test_runs_within_its_stated_budget(name: str, shape: str, tmp_path: Path) ->
     json.dumps(found.program.dump_state())
     assert type(found.program) is type(start)
     assert measure(found.program, VAL, job).failed == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_predictor_that_was_asked_shows_demonstrations(shape: str, tmp_path: Path) -> None:
+    lm = scripted()
+    found = OPTIMIZERS.get("bootstrap")().compile(program(shape), task(tmp_path, lm))
+    asked = {
+        row.predictor for row in predictors_of(found.program) if row.signature in lm.signatures
+    }
+    assert asked
+    for name, predictor in found.program.named_predictors():
+        assert predictor.demos or name.removesuffix(".predict") not in asked
+    before = len(lm.asked)
+    with dspy.context(lm=lm):
+        found.program(question=VAL[0].question)
+    assert all(one.prompt.count("mayor of Town") > 1 for one in lm.asked[before:])
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
