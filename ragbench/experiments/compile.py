@@ -44,7 +44,7 @@ from ragbench.experiments.setup import Bench, asks_servers, build, lm_of
 from ragbench.knobs import Knobs
 from ragbench.ledger import Ledger, Totals
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.limits import stopped_by
+from ragbench.lms.limits import stopped_by, wait_for_calls
 from ragbench.metrics.stats import paired_bootstrap
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import SIDE_KEY, Found, Optimizer, Scores, Size, Task, measure
@@ -153,9 +153,7 @@ def plan(config: RunConfig, how: CompileConfig, *, like: Bench | None = None) ->
 def estimate(made: Plan, *, seconds_per_call: float | None = None) -> list[str]:
     """The budget in lines, before anything is spent; time and cost as far as they are known."""
     with made.bench.active():
-        rehearsed = rehearse(
-            made.bench.program, made.val[:3], made.bench.adapter, made.bench.lm
-        )
+        rehearsed = rehearse(made.bench.program, made.val[:3], made.bench.adapter, made.bench.lm)
     pricing = getattr(made.bench.lm, "pricing", None)
     return describe(
         made.optimizer, made.size, rehearsed, pricing=pricing, seconds_per_call=seconds_per_call
@@ -198,17 +196,26 @@ def compile_program(
                     made.bench.program.prepare(on_prepare)
                 outcome = _search(made, journal, say)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
-            _stop(ledger)
+            _stop(ledger, failed=True)
             raise RunError(redact(str(error))) from None
-        _stop(ledger)  # an optimizer may have gone on without the call that was refused
+        _stop(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(made, outcome, journal)
     say(f"compiled program: {made.folder}")
     return made.folder
 
 
-def _stop(ledger: Ledger) -> None:
-    if ledger.refused:
-        raise StoppedError(f"{stopped_by()} while compiling")
+def _stop(ledger: Ledger, *, failed: bool) -> None:
+    """Do nothing if every call was let through, or the compile `failed` by a dead LM anyway.
+
+    Raises:
+        StoppedError: a limit of spending refused a call.
+        RunError: a dead LM did, and the optimizer went on without it.
+    """
+    wait_for_calls()  # threads of the optimizer end by themselves: what they took is filed
+    if ledger.refused and (limit := stopped_by()):
+        raise StoppedError(f"{limit} while compiling")
+    if ledger.refused and not failed:
+        raise RunError("the LM is down; when it answers, give the same command again")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,11 @@ class CallJournal:
         line = json.dumps({"attempt": self.attempt, "side": side, **asdict(call)}) + "\n"
         with self._lock:
             self._new.append((side, call))
-            file.write(line)
+            if not file.closed:
+                file.write(line)
+            else:  # of a thread that was under way when the compile was stopped
+                with self.path.open("a", encoding="utf-8") as late:
+                    late.write(line)
 
 
 class _Filing(list[Call]):

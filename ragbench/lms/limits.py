@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import NoReturn
 
-from ragbench.errors import ConfigError, RagbenchError
+from ragbench.errors import ConfigError, RagbenchError, StoppedError
 from ragbench.ledger import LM_KINDS, Call, current_ledger
 from ragbench.lms.governor import CallRefusedError
 
@@ -173,6 +173,10 @@ def spending(limits: Limits) -> Iterator[Spent]:
         _active = (*_active, spent)
     try:
         yield spent
+    except StoppedError:
+        if spent.error is not None:  # no larger limit would help
+            raise spent.error from None
+        raise
     finally:
         with _turn:
             _active = tuple(one for one in _active if one is not spent)
@@ -193,12 +197,21 @@ def stop(error: RagbenchError) -> None:
         _turn.notify_all()
 
 
+def wait_for_calls() -> None:
+    """Return when no call is under way any more."""
+    with _turn:
+        while any(spent._under_way for spent in _active):
+            _turn.wait(1.0)
+
+
 def room() -> Amount:
     """What may still be spent, beside what is reserved; infinite without limits."""
     with _turn:
         rows = [row for spent in _active for row in spent._rows(spent._reserved())]
     left = {
-        name: min([math.inf, *(limit - spent - held for n, limit, spent, held in rows if n == name)])
+        name: min(
+            (limit - spent - held for n, limit, spent, held in rows if n == name), default=math.inf
+        )
         for name in ("calls", "tokens", "cost")
     }
     return Amount(**left)  # type: ignore[arg-type]  # infinity is a float

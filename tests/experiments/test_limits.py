@@ -123,8 +123,9 @@ def test_price_that_is_not_known_is_refused_before_anything_is_spent(world: Worl
 
 
 def test_compile_under_a_limit_comes_to_the_same_program(world: World) -> None:
+    config = world.config(workers=1)
     how = CompileConfig(out=world.folder / "alone")
-    compile_program(world.config(), how, say=quiet)
+    compile_program(config, how, say=quiet)
     alone = (world.folder / "alone" / "program.json").read_bytes()
     whole = len(world.lm.asked)
     world.folder = world.folder / "limited"  # another cache of replies
@@ -132,13 +133,13 @@ def test_compile_under_a_limit_comes_to_the_same_program(world: World) -> None:
     how = CompileConfig(out=world.folder / "program")
     for calls in (5, 14, whole - 1):
         with limited(Limits(calls=calls), world.folder), pytest.raises(StoppedError) as stop:
-            compile_program(world.config(), how, say=quiet)
+            compile_program(config, how, say=quiet)
         assert stop.value.exit_code == 3
         assert f"--max-calls {calls} while compiling" in str(stop.value)
         assert len(lm.asked) == calls
         assert not (world.folder / "program" / "program.json").exists()
     with limited(Limits(calls=whole), world.folder):
-        compile_program(world.config(), how, say=quiet)
+        compile_program(config, how, say=quiet)
     assert (world.folder / "program" / "program.json").read_bytes() == alone
     assert len(lm.asked) == whole
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import dspy
 import pytest
 
-from ragbench.errors import ConfigError
+from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
 from ragbench.ledger import Call, fan_out, open_ledger
 from ragbench.lms.limits import (
     Amount,
@@ -18,6 +18,7 @@ from ragbench.lms.limits import (
     check_price,
     reserved,
     spending,
+    stop,
     stopped_by,
 )
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
@@ -167,3 +168,13 @@ def test_unknown_price_is_refused_under_a_limit_on_cost() -> None:
             check_price("m", known=False)
         with pytest.raises(LimitReachedError):  # and none slips through
             ask(ScriptedLM(reply, price=None))
+
+
+def test_a_dead_lm_is_told_rather_than_a_limit() -> None:
+    def work() -> None:
+        with spending(Limits(calls=9)):
+            stop(LMUnavailableError("the server is gone"))
+            raise StoppedError("what a command makes of a refusal")
+
+    with pytest.raises(LMUnavailableError, match="gone"):
+        work()
