@@ -35,6 +35,7 @@ class Limited:
 
     rates: list[float]
     phase_s: float
+    latency_s: float
     start: float = field(default_factory=time.monotonic)
     level: float = 0.0
     before: float = 0.0
@@ -59,6 +60,7 @@ class Limited:
                 return Fault("429")
             self.level -= 1
             self.taken[phase] += 1
+        time.sleep(self.latency_s)  # of an answer; a rejection comes at once
         return "yes"
 
     def report(self, name: str) -> tuple[float, float]:
@@ -107,7 +109,7 @@ def main(rates: str, phase: float, latency: float) -> None:
     """Print the shares used and rejected; exits with 1 below 0.9 or above 2 %."""
     wanted = [float(rate) for rate in rates.split(",")]
     callers = max(8, int(2 * max(wanted) * latency))
-    limits = [Limited(wanted, phase) for _ in range(2)]
+    limits = [Limited(wanted, phase, latency) for _ in range(2)]
     with (
         FakeServer(limits[0], latency_s=latency) as one,
         FakeServer(limits[1], latency_s=latency) as other,

@@ -12,20 +12,21 @@ to keep looking for more.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+
+from ragbench.lms.rate_headers import quotas
 
 START_WINDOW = 8
 #: Answered calls beyond the plateau for which one more may be open.
 WIDER = 20
 #: Answered calls after which a limit is back where it was cut.
-REACH = 60
+REACH = 80
 #: But of no less than so many seconds.
 REACH_S = 1.0
 #: Share of the limit measured where it stays for most of the time, and how it grows from there.
+#: All numbers here were found by simulation: `tests/lms/test_pace.py` and `benchmarks/pace.py`.
 PLATEAU = 0.97
 GROWTH = 0.3
 LATELY_S = 3.0
@@ -33,14 +34,20 @@ LATELY_S = 3.0
 KEPT = (0.92, 0.7, 0.5)
 #: Calls taken after a cut that show that it was deep enough; fewer do not make a rate.
 SETTLED = 10
+#: Rejections per episode beyond which the search for more gets no rarer.
+COSTLY = 4
+#: Cuts in a row without any effect after which up to such a share of rejections is put up with.
+HASTY, CHANCE = 5, 0.1
+#: Rejections among the last ten calls without which a cut is shallow.
+MANY = 3
+#: A measurement counts down to such a share of the limit that was in force.
+TRUSTED = 0.85
 FIRST_PAUSE_S = 0.2
 #: Where no rate is known yet: calls came in a burst.
 BURST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 #: Resets further away are not waited for: the server may say no by itself.
 LONGEST_RESET_S = 120.0
-UNITS = ("requests", "tokens", "input-tokens", "output-tokens")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass
@@ -113,9 +120,12 @@ class Tempo:
         self._cut_at = self._resume_at = float("-inf")
         self._next_at = float("-inf")
         self._in_a_row = 0  # cuts, each before the last one was seen to be deep enough
-        self._in_vain = 0  # cuts since the last answer
+        self._in_vain = 0  # episodes since a call was answered
         self._since_cut = 0  # calls started since
         self._taken: deque[Started] = deque(maxlen=256)  # the last calls not rejected so far
+        self._burst, self._cost = 1, 1.0  # calls rejected in the last episode, and on average
+        self._hasty = 0  # cuts in a row that came before the old limit was reached
+        self._outcomes: deque[bool] = deque(maxlen=100)
         self._quotas: dict[str, _Quota] = {}
         self._meters: dict[str, _Meter] = {}
 
@@ -170,6 +180,7 @@ class Tempo:
     def answer(self, call: Started, *, tokens: int | None = None, busy: bool) -> None:
         """`call` got an answer of `tokens`; `busy` if others are waiting, so that limits matter."""
         self.open.discard(call)
+        self._outcomes.append(True)
         if call.at > self._cut_at:
             self._in_vain = 0
         if tokens is not None and "tokens" in self._meters:
@@ -193,7 +204,10 @@ class Tempo:
         if retry_after is not None:
             pause = min(max(retry_after, 0.0), LONGEST_RESET_S)
             self._resume_at = max(self._resume_at, now + pause)
-        if call.at > self._cut_at:
+        self._outcomes.append(False)
+        if call.at <= self._cut_at:
+            self._burst += 1
+        elif not self._by_chance():
             self._cut(now, told=retry_after is not None)
 
     def told(self, now: float, headers: Mapping[str, Sequence[str]]) -> None:
@@ -206,31 +220,48 @@ class Tempo:
             sent = sum(call.need(unit) for call in self.open)
             self._quotas[unit] = _Quota(left - sent, now + reset_s)
 
+    def _by_chance(self) -> bool:
+        """Whether the server seems to reject a few calls whatever their rate: cuts did not help."""
+        share = self._outcomes.count(False) / len(self._outcomes)
+        return self._hasty >= HASTY and share <= CHANCE
+
     def _cut(self, now: float, *, told: bool) -> None:
-        kept = KEPT[min(self._in_a_row, len(KEPT) - 1)]
+        many = list(self._outcomes)[-SETTLED:].count(False) >= MANY
+        if not many:  # others were answered
+            self._in_a_row = self._in_vain = 0
         if not told:
-            first = FIRST_PAUSE_S if self._rate else BURST_PAUSE_S
+            first = BURST_PAUSE_S if many and self._rate is None else FIRST_PAUSE_S
             pause = min(first * 2.0**self._in_vain, LONGEST_PAUSE_S)
             self._resume_at = max(self._resume_at, now + pause)
-        top = self._measured(now)
-        if self._rate is not None and self._since_cut <= 1:
-            pass  # the first call after the pause: it came too early, which says nothing of rates
-        elif top is None:
-            self._slow_start = max(1.0, self._slow_start / 2)
-        else:
-            if self._rate is not None:
-                top = min(top, self._rate.at(self._answered))
-                if self._answered < self._rate.reach:
-                    top *= PLATEAU  # not even the old limit was kept
-            reach = max(REACH, REACH_S * top) / 2 ** min(self._in_a_row, 2)
-            most = max(call.among for call in self._taken)
-            self._window = _Ceiling(float(min(self.window, most)), kept, reach)
-            self._rate = _Ceiling(top, kept, reach)
-        self._answered = self._since_cut = 0
+        # One rejection says nothing of rates yet, nor does one that came right after a pause.
+        if many if self._rate is None else self._since_cut > 1:
+            self._lower(now)
+        self._answered, self._since_cut, self._burst = 0, 0, 1
         self._cut_at, self._next_at = now, self._resume_at
         self._in_a_row += 1
         self._in_vain += 1
         self.cuts += 1
+
+    def _lower(self, now: float) -> None:
+        """Set both limits to less than what the server was seen to take."""
+        top = self._measured(now)
+        if top is None:
+            self._slow_start = max(1.0, self._slow_start / 2)
+            return
+        if self._rate is not None:
+            # Few calls may have been measured because they were made to wait, not rejected.
+            rate = self._rate.at(self._answered)
+            top = min(rate, max(top, TRUSTED * rate))
+            if self._answered < self._rate.reach:
+                top *= PLATEAU  # not even the old limit was kept
+        self._hasty = self._hasty + 1 if self._answered < REACH else 0
+        # Where many are rejected before the first of them is known, limits are tried less often.
+        self._cost += 0.3 * (min(self._burst, COSTLY) - self._cost)
+        reach = max(REACH * self._cost, REACH_S * top) / 2 ** min(self._in_a_row, 2)
+        kept = KEPT[min(self._in_a_row, len(KEPT) - 1)]
+        most = max(call.among for call in self._taken)
+        self._window = _Ceiling(float(min(self.window, most)), kept, reach)
+        self._rate = _Ceiling(top, kept, reach)
 
     def _measured(self, now: float) -> float | None:
         """Calls a second that the server took: the most in a second lately, or in the last few.
@@ -247,36 +278,3 @@ class Tempo:
                 first += 1
             most = max(most, last - first + 1)
         return float(most)
-
-
-def quotas(headers: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, float]]:
-    """What is left of each unit, and in how many seconds it is whole again.
-
-    Reads the headers of OpenAI and those who follow it (`x-ratelimit-remaining-tokens`,
-    `-reset-tokens: 1m3.5s`) and of Anthropic (`anthropic-ratelimit-tokens-remaining`, `-reset` as
-    a date); what cannot be read is left out.
-    """
-    found = {}
-    for unit in UNITS:
-        for left, reset in (
-            (f"x-ratelimit-remaining-{unit}", f"x-ratelimit-reset-{unit}"),
-            (f"anthropic-ratelimit-{unit}-remaining", f"anthropic-ratelimit-{unit}-reset"),
-        ):
-            try:
-                found[unit] = (float(headers[left][0]), _seconds(headers[reset][0]))
-            except (KeyError, IndexError, ValueError):
-                continue
-    return found
-
-
-def _seconds(text: str) -> float:
-    """Seconds of `1h2m3.5s`, `20ms`, `59.7` or from now until a date; raises ValueError."""
-    if "T" in text:
-        when = datetime.fromisoformat(text)
-        return max(0.0, (when - datetime.now(when.tzinfo)).total_seconds())
-    if re.fullmatch(r"[\d.]+", text):
-        return float(text)
-    pieces = re.findall(r"([\d.]+)(ms|[dhms])", text)
-    if "".join(number + unit for number, unit in pieces) != text.strip() or not pieces:
-        raise ValueError(text)
-    return sum(float(number) * _UNIT_S[unit] for number, unit in pieces)

@@ -24,7 +24,7 @@ WHOLE_REPLY = 5.0
 _CONNECTIONS = 1024
 
 
-class WatchedTransport(StdlibTransport):  # type: ignore[misc]  # dspy ships no types
+class WatchedTransport(StdlibTransport):
     """A transport that remembers the rate-limit headers of each thread's last reply."""
 
     def __init__(self, timeouts: Timeouts) -> None:

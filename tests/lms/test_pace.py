@@ -15,7 +15,8 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.lms import make_lm
-from ragbench.lms.tempo import Started, Tempo, quotas
+from ragbench.lms.rate_headers import quotas
+from ragbench.lms.tempo import Started, Tempo
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 #: Whether a request at this moment, with so many others open, is taken.
@@ -84,6 +85,14 @@ def test_a_rate_that_changes_is_used_to_nine_tenths_with_few_rejections(latency_
     assert share_rejected(log) < 0.02
 
 
+def test_rejections_by_chance_do_not_stop_the_callers() -> None:
+    chance = random.Random(0)
+    log = simulate(
+        lambda now, others: chance.random() > 0.05, seconds=120, latency_s=0.3, callers=32
+    )
+    assert sum(ok for _, ok in log) > 0.3 * 120 * 32 / 0.314
+
+
 def test_a_server_that_takes_few_calls_at_once_is_not_flooded() -> None:
     log = simulate(lambda now, others: others < 4, seconds=300, latency_s=0.5)
     assert share_rejected(log) < 0.04
@@ -115,7 +124,7 @@ def test_pauses_grow_while_every_call_is_rejected_and_never_beyond_a_minute() ->
         tempo.reject(now, call)
         pauses.append(tempo.wait_s(now, Started(0.0)) or 0.0)
         now += pauses[-1] + 0.1
-    assert pauses[:4] == pytest.approx([1, 2, 4, 8])
+    assert pauses[2:7] == pytest.approx([2, 4, 8, 16, 32])
     assert max(pauses) == pytest.approx(60)
 
 
