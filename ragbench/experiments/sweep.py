@@ -109,7 +109,7 @@ class Benches:
         Raises:
             RagbenchError: something the user can mend.
         """
-        config = _as_it_is(cell) if cell.how else cell.config
+        config = cell.config.model_copy(update={"compiled": None}) if cell.how else cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
         same = next((b for b in self._kept if same_retrieval(b.config, config)), None)

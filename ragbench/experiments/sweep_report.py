@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import dspy
 from rich import box
 from rich.table import Table
 
 from ragbench.experiments.artefact import SIDECAR
+from ragbench.experiments.budget import Estimate
 from ragbench.experiments.compare_report import shown_interval
 from ragbench.experiments.compile import estimate
+from ragbench.experiments.estimate import estimate_run
 from ragbench.experiments.evaluate import Evaluation
-from ragbench.experiments.records import read_records
-from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.report import (
     console,
     plain,
@@ -23,7 +22,6 @@ from ragbench.experiments.report import (
     run_table,
     title_of,
 )
-from ragbench.experiments.setup import Bench
 from ragbench.experiments.sweep import Contrast, Swept, checked
 from ragbench.experiments.sweep_spec import Sweep
 from ragbench.optimizers.base import Range
@@ -64,28 +62,37 @@ def print_estimate(sweep: Sweep) -> None:
     """Print each cell with what it would spend, for the questions that it has not answered yet.
 
     Raises:
-        ConfigError: a cell cannot run; it is named.
+        RagbenchError: a cell cannot run, or its program cannot be rehearsed.
     """
-    out = console()
-    seen: set[Path] = set()
+    out, runs = console(), []
+    compiles: set[Path] = set()
     for number, (cell, bench, made) in enumerate(checked(sweep), start=1):
-        finished = read_records(cell.folder).finished
-        todo = [example for example in bench.examples if example.qid not in finished]
+        lines = []
+        if made and made.folder not in compiles and not (made.folder / SIDECAR).is_file():
+            compiles.add(made.folder)
+            lines = estimate(made)
+        runs.append(estimate_run(bench))
+        lines += runs[-1].lines()
+        if made:
+            lines.append("  without the demonstrations that compiling may add to its prompts")
         out.print(plain(f"[{number}/{len(sweep.cells)}] {cell.label}"), soft_wrap=True)
-        if made and made.folder not in seen and not (made.folder / SIDECAR).is_file():
-            for line in estimate(made):
-                out.print(plain(f"  {line}"), soft_wrap=True)
-        seen |= {made.folder} if made else set()
-        out.print(plain(f"  {len(todo)} questions to ask{_calls(bench, todo)}"), soft_wrap=True)
+        for line in lines:
+            out.print(plain(f"  {line}"), soft_wrap=True)
+    extra = f", and {len(compiles)} compiles" if compiles else ""
+    for line in _in_all(f"in all, {len(runs)} cells{extra}", runs).lines():
+        out.print(plain(line), soft_wrap=True)
 
 
-def _calls(bench: Bench, todo: Sequence[dspy.Example]) -> str:
-    with bench.active():
-        found = rehearse(bench.program, todo[:3], bench.adapter) if todo else None
-    if found is None:
-        return ""
-    calls, tokens = (Range(*each).times(len(todo)) for each in (found.calls, found.prompt_tokens))
-    return f": {calls} calls, {tokens} prompt tokens"
+def _in_all(title: str, runs: Sequence[Estimate]) -> Estimate:
+    """The sum of what `runs` are expected to spend; the cost None where one is not known."""
+    costs = [run.cost for run in runs if run.cost is not None]
+    low, high = (sum(cost[end] for cost in costs) for end in (0, 1))
+    return Estimate(
+        title,
+        calls=sum((run.calls for run in runs), Range()),
+        tokens=sum((run.tokens for run in runs), Range()),
+        cost=(low, high) if len(costs) == len(runs) else None,
+    )
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -358,7 +359,12 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     done = command(load, tmp_path, "--dry-run", matrix=matrix)
     assert done.exit_code == 0
     assert "[4/4] ircot, bootstrap" in done.stdout
-    assert "8 questions to ask" in done.stdout
+    assert "vanilla on jsonl test, openai/fake" in done.stdout
+    whole = done.stdout.partition("in all, 4 cells, and 2 compiles")[2]
+    found = re.search(r"calls   (\d+) to ([\d,]+)", whole)
+    assert found
+    low, high = (int(number.replace(",", "")) for number in found.groups())
+    assert 8 * 4 <= low < high <= 2 * 8 * (1 + 1 + 6 + 6)
     assert not server.hits
     assert not (tmp_path / "out").exists()
 
