@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
 
-from tests.storm import in_another_process, random_faults, weather
+from tests.storm import in_another_process, in_this_process, random_faults, weather
 
 
 @click.command()
@@ -29,15 +29,24 @@ from tests.storm import in_another_process, random_faults, weather
 @click.option("--timeout", type=float, default=10.0, show_default=True)
 @click.option("--workers", type=int, default=32, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--own-process/--same-process", default=True, show_default=True, help="Of the run.")
 def main(
-    questions: int, rate: float, program: str, timeout: float, workers: int, seed: int
+    questions: int,
+    rate: float,
+    program: str,
+    timeout: float,
+    workers: int,
+    seed: int,
+    own_process: bool,
 ) -> None:
     """Print what came of the run."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RAGBENCH_CACHE"] = str(Path(folder) / "cache")
+        os.environ["OPENAI_API_KEY"] = "none"
         outcome = weather(
-            Path(folder), random_faults(rate, seed), in_another_process,
+            Path(folder), random_faults(rate, seed),
+            in_another_process if own_process else in_this_process,
             n=questions, program=program, timeout_s=timeout, workers=workers,
         )  # fmt: skip
     faulty = ", ".join(f"{kind} {n}" for kind, n in outcome.faulty.most_common())

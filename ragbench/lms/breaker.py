@@ -21,6 +21,7 @@ from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.lms import limits
 from ragbench.lms.governor import Attempt
 from ragbench.lms.tempo import LONGEST_RESET_S
+from ragbench.redact import redact
 
 #: Attempts that fail in a row, and different prompts among them, after which the server is down.
 IN_A_ROW = 10
@@ -204,5 +205,5 @@ def _reason(error: Exception | None) -> str:
     """The first line of what the server said, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
-    first = message.strip().partition("\n")[0][:200]
+    first = redact(message.strip().partition("\n")[0])[:200]
     return f"HTTP {status}, {first}" if status else first
