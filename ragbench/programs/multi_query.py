@@ -11,6 +11,7 @@ from __future__ import annotations
 import dspy
 from pydantic import Field
 
+from ragbench.data.base import question_key
 from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, predict
 from ragbench.programs.drivers import Fusion, fuse
 from ragbench.programs.trace import Trace, render
@@ -71,4 +72,7 @@ class MultiQueryRAG(RAGProgram):
         written = [" ".join(query.split()) for query in reply.queries[: self.knobs.n_queries]]
         trace.step("plan", observation="\n".join(written))
         queries = [trace.question] if self.knobs.include_original else []
-        return list(dict.fromkeys([*queries, *filter(None, written)])) or [trace.question]
+        unlike: dict[str, str] = {}  # two that differ in marks or case find the same
+        for query in (*queries, *written):
+            unlike.setdefault(question_key(query), query)
+        return [query for key, query in unlike.items() if key] or [trace.question]

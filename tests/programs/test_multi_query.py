@@ -43,7 +43,7 @@ def test_queries_are_cleaned_and_counted_off() -> None:
     prediction, _, _ = converse(
         MultiQueryRAG(shelf(), n_queries=3, include_original=False),
         QUESTION,
-        ExpandQueries=[{"queries": [" Harwick\n town ", "", "Harwick town", "Eastmere"]}],
+        ExpandQueries=[{"queries": [" Harwick\n town ", "?", "harwick Town.", "Eastmere"]}],
         AnswerFromContext=ANSWER,
     )
     assert queries_of(prediction) == ["Harwick town"]
