@@ -13,6 +13,9 @@ import click
 @click.option("--metric", "metrics", multiple=True, help="Repeat for more. [default: em, f1]")
 @click.option("--margin", type=click.FloatRange(min=0), help="Difference too small to matter.")
 @click.option("--common", is_flag=True, help="Leave out questions that only one run has.")
+@click.option("--by-group", is_flag=True, help="Add breakdowns by kind of question.")
+@click.option("--closed-book", type=click.Path(path_type=Path),
+              help="Run without retrieval; breaks down by whether it has the answer.")  # fmt: skip
 @click.option("--seed", type=int, default=0, help="Seeds the resampling.")
 def compare_command(
     run_a: Path,
@@ -20,16 +23,24 @@ def compare_command(
     metrics: tuple[str, ...],
     margin: float | None,
     common: bool,
+    by_group: bool,
+    closed_book: Path | None,
     seed: int,
 ) -> None:
-    """Compare RUN_B with RUN_A: paired differences with intervals, tests and a verdict in words."""
-    from ragbench.experiments.compare import compare
+    """Compare RUN_B with RUN_A: paired differences with intervals, tests and a verdict in words.
+
+    Metrics that a judge or an attribution fills can be compared once `ragbench score` has filled
+    them in both runs.
+    """
+    from ragbench.experiments.compare import compare, with_scores
     from ragbench.experiments.compare_report import print_comparison
     from ragbench.experiments.evaluate import reopen
+    from ragbench.experiments.groups import groupings
     from ragbench.experiments.summary import HEADLINE
 
+    by = groupings(closed_book) if by_group or closed_book else None
+    a, b = (with_scores(reopen(run)) for run in (run_a, run_b))
     result = compare(
-        reopen(run_a), reopen(run_b), metrics=metrics or HEADLINE, margin=margin, common=common,
-        seed=seed,
-    )  # fmt: skip
+        a, b, metrics=metrics or HEADLINE, margin=margin, common=common, seed=seed, by=by
+    )
     print_comparison(result)

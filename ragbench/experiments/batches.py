@@ -145,7 +145,7 @@ class BatchRunner:
     def _affordable(self, waiting: Mapping[str, Item]) -> dict[str, Item]:
         """What the limits leave room for, whatever the replies; one at the least."""
         left, total = room(), Amount(calls=0)
-        chosen = {}
+        chosen: dict[str, Item] = {}
         for key, item in waiting.items():
             more = total + most(self.asking.lm, item)
             fits = more.calls <= left.calls and more.tokens <= left.tokens

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ragbench.experiments.compare import RunComparison
+from ragbench.experiments.compare import GroupDifference, RunComparison
 from ragbench.experiments.records import Record
 from ragbench.experiments.report import console, plain, print_table
 from ragbench.experiments.summary import HEADLINE
@@ -26,6 +26,9 @@ def print_comparison(result: RunComparison) -> None:
     print_table(out, _costs(result))
     for name, found in result.scores.items():
         out.print(plain(f"{name}: {_sentence(found)}"))
+    if result.groups:
+        out.print(plain("by kind of question; intervals are not corrected for their number"))
+        print_table(out, _groups(result.groups))
     _print_treatments(out, result)
     em = result.scores.get("em")
     if em and em.mcnemar:
@@ -62,6 +65,19 @@ def _means(metric: Metric, pairs: Sequence[tuple[Record, Record]]) -> list[str]:
         for side in (0, 1)
     )
     return [str(len(pairs)), f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}"]
+
+
+def _groups(groups: Sequence[GroupDifference]) -> Table:
+    table = Table(box=box.MARKDOWN)
+    for name in ("by", "group", "metric", "n", "A", "B", "B - A", "95 % interval"):
+        table.add_column(name, justify="left" if name in ("by", "group", "metric") else "right")
+    for g in groups:
+        table.add_row(
+            *(plain(text) for text in (g.by, g.group, g.metric, g.n)),
+            f"{g.mean_a:.3f}", f"{g.mean_b:.3f}", f"{g.mean_b - g.mean_a:+.3f}",
+            shown_interval(g.interval, 3),
+        )  # fmt: skip
+    return table
 
 
 def _scores(result: RunComparison) -> Table:

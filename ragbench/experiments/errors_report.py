@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from ragbench.errors import UnknownNameError
+from ragbench.experiments.explain import explain
+from ragbench.experiments.groups import groupings, members
+from ragbench.experiments.judge import check_judge
+from ragbench.experiments.passes import Asking
 from ragbench.experiments.records import Record
-from ragbench.experiments.report import console, plain, print_table
+from ragbench.experiments.report import console, money, plain, print_table
 from ragbench.experiments.rundir import RunDir
 from ragbench.experiments.score import scored_records
-from ragbench.metrics.errors import Cause, cause_of
+from ragbench.metrics.errors import UNDECIDED, Cause, cause_of
 
 #: What the causes mean, in the order in which the table shows them.
 LEVELS = ("retrieval", "reading", "control", "data")
@@ -23,25 +28,48 @@ LEVELS = ("retrieval", "reading", "control", "data")
 
 @dataclass(frozen=True)
 class Errors:
-    """The wrong answers of a run, each with its cause, by qid."""
+    """The wrong answers of a run, each with its cause, by qid.
+
+    `groups` are its questions by breakdown and group; `asked` is what a model came to, if asked.
+    """
 
     folder: Path
     program: str
     n: int
     found: Sequence[tuple[Record, Cause]]
+    groups: Sequence[tuple[str, str, Sequence[Record]]] = ()
+    asked: Mapping[str, Any] | None = None
 
 
-def errors_of(folder: Path) -> Errors:
+def errors_of(
+    folder: Path,
+    *,
+    asking: Asking | None = None,
+    allow_self: bool = False,
+    closed_book: Path | None = None,
+) -> Errors:
     """The wrong answers of the run in `folder`; verdicts of a judge count where it was scored.
 
+    With `asking`, a model gives the causes that rules cannot decide; it must not be the model that
+    answered, unless `allow_self`. `closed_book` is a run without retrieval, for a breakdown.
+
     Raises:
-        RunError: it is not a run folder, or has no records.
+        RagbenchError: it is not a run folder, has no records, or the model cannot be asked.
     """
+    by = groupings(closed_book)
+    rundir = RunDir(folder)
+    identity = rundir.config()["identity"]
     records = scored_records(folder)
     causes = [(record, cause_of(record)) for record in records]
     wrong = [(record, cause) for record, cause in causes if cause is not None]
-    identity = RunDir(folder).config()["identity"]
-    return Errors(folder, identity["program"], len(records), wrong)
+    asked = None
+    if asking is not None:
+        check_judge(records, asking.lm, allow_self=allow_self)
+        with rundir.locked():
+            found = explain(folder, wrong, asking)
+        wrong = [(record, found.causes.get(record["qid"], cause)) for record, cause in wrong]
+        asked = found.summary
+    return Errors(folder, identity["program"], len(records), wrong, members(records, by), asked)
 
 
 def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
@@ -57,7 +85,11 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
         raise UnknownNameError("cause", cause, names | {name.partition("/")[0] for name in names})
     out = console()
     print_table(out, cause_table(runs))
-    out.print(plain("causes are found by rules, from the record alone; see docs/metrics.md"))
+    out.print(plain("by kind of question: wrong answers, and those of each level"))
+    print_table(out, group_table(runs))
+    for run in runs:
+        prefix = f"{run.folder}: " if len(runs) > 1 else ""
+        out.print(plain(prefix + _who_says(run)), soft_wrap=True)
     for run in runs:
         for line in example_lines(run, show=show, cause=cause):
             out.print(plain(line), soft_wrap=True)
@@ -79,10 +111,49 @@ def cause_table(runs: Sequence[Errors]) -> Table:
         table.add_row(level, *(_share(n, run.n) for n, run in zip(counts, runs, strict=True)))
         for name in sorted({name for found in kinds for name in found if _matches(name, level)}):
             cells = [
-                f"{found[name]}{_hops(run, name)}" for found, run in zip(kinds, runs, strict=True)
+                f"{found[name]}{_hops(run, name)}{_by_model(run, name)}"
+                for found, run in zip(kinds, runs, strict=True)
             ]
             table.add_row(plain(f"  {name.partition('/')[2]}"), *cells)
     return table
+
+
+def group_table(runs: Sequence[Errors]) -> Table:
+    """A row per run and group of questions: how many there are, are wrong, and by level."""
+    table = Table(box=box.MARKDOWN)
+    heads = ["run"] if len(runs) > 1 else []
+    for name in (*heads, "by", "group", "n", "wrong", *LEVELS):
+        text = name in ("run", "by", "group")
+        table.add_column(name, justify="left" if text else "right", no_wrap=True)
+    for run in runs:
+        levels = {record["qid"]: cause.level for record, cause in run.found}
+        for by, group, records in run.groups:
+            found = Counter(levels[r["qid"]] for r in records if r["qid"] in levels)
+            n = len(records)
+            cells = [by, group, n, _share(found.total(), n), *(found[level] for level in LEVELS)]  # type: ignore[index]
+            first = [run.folder.name] if heads else []
+            table.add_row(*(plain(cell) for cell in [*first, *cells]))
+    return table
+
+
+def _who_says(run: Errors) -> str:
+    """Which causes are a rule's and which a model's."""
+    if run.asked is None:
+        weak = sum(cause.name in UNDECIDED for _, cause in run.found)
+        more = (
+            f"; {weak} of them see only that strings differ, --judge LM asks a model"
+            if weak
+            else ""
+        )
+        return f"causes are found by rules, from the record alone (docs/metrics.md){more}"
+    found = run.asked
+    why = "; ".join(f"{text} ({n})" for text, n in found["undecided_because"].items())
+    return (
+        f"{len(run.found) - found['asked']} causes by rules, "
+        f"{found['asked'] - found['undecided']} by {found['model']}, {found['undecided']} undecided"
+        f"{f' ({why})' if why else ''}, {found['not_asked']} not asked; took "
+        f"{found['as_if']['calls']} calls, {money(found['as_if']['cost_usd'])} $"
+    )
 
 
 def example_lines(run: Errors, *, show: int, cause: str | None = None) -> list[str]:
@@ -120,6 +191,11 @@ def _hops(run: Errors, name: str) -> str:
     if not hops:
         return ""
     return " (" + ", ".join(f"hop {hop}: {n}" for hop, n in sorted(hops.items(), key=str)) + ")"
+
+
+def _by_model(run: Errors, name: str) -> str:
+    n = sum(cause.name == name and cause.by == "model" for _, cause in run.found)
+    return f" ({n} by the model)" if n else ""
 
 
 def _share(part: int, whole: int) -> str:

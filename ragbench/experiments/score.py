@@ -7,7 +7,7 @@ before is kept as long as the answer is the same, so scores can be added one aft
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.attribute import attribute
 from ragbench.experiments.ground import ground
+from ragbench.experiments.groups import groupings
 from ragbench.experiments.judge import (
     METRIC_OF,
     Rule,
@@ -30,14 +31,12 @@ from ragbench.experiments.statements import score_statements
 from ragbench.metrics.aggregate import (
     BREAKDOWN_METRICS,
     DEFAULT_METRICS,
-    GROUPINGS,
-    Grouping,
     score_columns,
     summarize,
 )
 from ragbench.metrics.base import get_metric
 from ragbench.metrics.graphrag_bench import ASKED
-from ragbench.metrics.judged import JUDGED
+from ragbench.metrics.judged import GROUNDED, JUDGED
 from ragbench.retrievers.embedders import make_embedder
 
 LINES = "scores.jsonl"
@@ -91,7 +90,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     for name in request.metrics:
         get_metric(name)
     protocol = get_protocol(request.protocol) if request.protocol else None
-    groupings = {**GROUPINGS, **_closed_book(request.closed_book)}
+    by = groupings(request.closed_book)
     with rundir.locked():
         loaded = read_records(folder)
         if not loaded.records:
@@ -105,7 +104,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         summary = summarize(
             state.records,
             metrics=wanted,
-            groupings=groupings,
+            groupings=by,
             breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
             columns=columns,
         ).to_dict()
@@ -127,6 +126,20 @@ def scored_records(folder: Path) -> list[Record]:
     if not loaded.records:
         raise RunError(f"{folder} has no records")
     return _State.open(folder, list(loaded.records.values())).records
+
+
+def judge_of(folder: Path, metric: str) -> str | None:
+    """The model that filled `metric` when the run in `folder` was scored; None if none did."""
+    if not (folder / SUMMARY).is_file():
+        return None
+    summary = RunDir(folder).read(SUMMARY)
+    judges = {"attributed": summary.get("attribution"), **(summary.get("judges") or {})}
+    if metric.startswith(("sp_", "joint_", "support_", "2wiki_sp_", "2wiki_joint_")):
+        metric = "attributed"
+    passes = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding")
+    found = judges.get(passes.get(metric, metric)) or {}
+    model: str | None = found.get("model")
+    return model
 
 
 @dataclass
@@ -179,11 +192,13 @@ class _State:
             ]
         if request.judge and protocol and protocol.judged_by == "statements":
             self._match(request.judge)
-        elif request.judge and request.judge.rule == "grounding":
-            found_claims = ground(self.folder, self.records, request.judge.asking)
-            self._keep("grounding", found_claims.summary, found_claims.scores)
         elif request.judge:
-            self._judge(request.judge, request.judge.rule)
+            rule = request.judge.rule
+            if rule == "grounding":
+                claims = ground(self.folder, self.records, request.judge.asking)
+                self._keep("grounding", claims.summary, claims.scores)
+            else:
+                self._judge(request.judge, rule)
 
     def _judge(self, request: JudgeRequest, rule: Rule) -> None:
         verdicts = judge(
@@ -241,18 +256,3 @@ def _merge(record: Record, row: Record) -> Record:
 
 def _with_scores(record: Record, scores: Mapping[str, float | None]) -> Record:
     return {**record, "scores": {**record["scores"], **scores}}
-
-
-def _closed_book(folder: Path | None) -> dict[str, Grouping]:
-    """A breakdown by whether the run in `folder`, one without retrieval, has the answer."""
-    if folder is None:
-        return {}
-    em = get_metric("em")
-    solved = {record["qid"]: em.score(record) == 1.0 for record in scored_records(folder)}
-    names = {True: "solved", False: "not solved"}
-
-    def group(record: Mapping[str, Any]) -> Hashable | None:
-        found = solved.get(record["qid"])
-        return None if found is None else names[found]
-
-    return {"closed_book": group}

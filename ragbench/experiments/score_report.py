@@ -8,16 +8,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from ragbench.experiments.groups import GROUP_NAMES
 from ragbench.experiments.report import console, money, plain, print_table
 from ragbench.experiments.score import Scored
-
-#: Breakdown -> what its rows are, for people.
-_GROUP_NAMES = {
-    "qtype": "question type",
-    "hops": "hops",
-    "answer_kind": "kind of answer",
-    "closed_book": "solved without retrieval",
-}
 
 
 def print_scores(runs: Sequence[Scored]) -> None:
@@ -86,7 +79,7 @@ def breakdown_table(runs: Sequence[Scored]) -> Table:
     head = ["by", "group", "n", "failed", *metrics]
     table = _table("run", head) if len(runs) > 1 else _table(head[0], head[1:])
     for run, by, group, row in every:
-        cells: list[object] = [_GROUP_NAMES.get(by, by), group, row["n"], row["n_failed"]]
+        cells: list[object] = [GROUP_NAMES.get(by, by), group, row["n"], row["n_failed"]]
         cells += [_number(row.get(name)) for name in metrics]
         first = [run.folder.name] if len(runs) > 1 else []
         table.add_row(*(plain(cell) for cell in [*first, *cells]))

@@ -75,10 +75,11 @@ def service_of(spec: HostedSpec) -> BatchService:
     Raises:
         LMSetupError: it has none that is spoken here.
     """
-    made = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}.get(spec.provider)
-    if made is None:
-        raise LMSetupError(f"no batch interface is known for {spec.identity()}")
-    return made(spec)
+    if spec.provider == "openai":
+        return OpenAIBatches(spec)
+    if spec.provider == "anthropic":
+        return AnthropicBatches(spec)
+    raise LMSetupError(f"no batch interface is known for {spec.identity()}")
 
 
 class OpenAIBatches:

@@ -49,6 +49,13 @@ _GAVE_UP = re.compile(  # of a normalised answer
 _BOUNDARIES = {"provider": "provider", "parse": "parse", "limit": "budget"}
 
 
+#: Causes that a rule gives where strings differ and only meaning could tell what it is.
+UNDECIDED = frozenset({
+    "reading/partial", "reading/same_type", "reading/other_type",
+    "data/answer_not_in_gold", "retrieval/answer_not_seen",
+})  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Cause:
     """Why an answer is wrong: a level, a kind within it, and what shows it.

@@ -31,6 +31,8 @@ _METRICS = {
 }
 #: Metrics that a judge fills.
 JUDGED = tuple(_METRICS)
+#: Those of claims, which one pass fills.
+GROUNDED = ("chain_fidelity_judged", "hallucination_rate_judged")
 
 
 def _register(name: str, judged: _Judged) -> None:

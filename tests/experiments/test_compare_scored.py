@@ -1,0 +1,92 @@
+"""Comparing runs by what they were scored by: verdicts, retrieval, and by kind of question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.errors import CompareError
+from ragbench.experiments.compare import compare, with_scores
+from ragbench.experiments.evaluate import reopen
+from ragbench.experiments.groups import groupings
+from ragbench.experiments.passes import Asking
+from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.test_judge import fair
+from tests.fakes import Asked, Reply, ScriptedLM
+
+N = 12
+
+
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """B is right where A is not, in other words, and finds one gold passage less in half."""
+    a = [
+        answered(f"q{n}", f"Chad {n}", qtype="bridge" if n % 2 else "comparison") for n in range(N)
+    ]
+    b = [
+        answered(f"q{n}", "the land of Norway", qtype=row["qtype"],
+                 pids=("p1", "p2") if n % 2 else ("p1", "p3"))
+        for n, row in enumerate(a)
+    ]  # fmt: skip
+    return make_run(tmp_path / "a", a), make_run(tmp_path / "b", b)
+
+
+def judge(folder: Path, name: str = "judge", script: Any = fair) -> None:
+    lm = ScriptedLM(script, name=name, schema=False)
+    score_run(folder, ScoreRequest(judge=JudgeRequest(Asking(lm))))
+
+
+def compared(a: Path, b: Path, *metrics: str, **options: Any) -> Any:
+    return compare(with_scores(reopen(a)), with_scores(reopen(b)), metrics=metrics, **options)
+
+
+def test_verdicts_and_retrieval_are_compared_with_the_same_tests(tmp_path: Path) -> None:
+    a, b = runs(tmp_path)
+    judge(a), judge(b)
+    found = compared(a, b, "em", "judge", "recall@5").scores
+    assert (found["em"].mean_b, found["judge"].mean_a, found["judge"].mean_b) == (0.0, 0.0, 1.0)
+    assert found["judge"].verdict == "better"
+    assert found["judge"].mcnemar.only_b == N
+    assert (found["recall@5"].mean_a, found["recall@5"].mean_b) == (1.0, 0.75)
+
+
+def test_unscored_questions_are_left_out_and_counted(tmp_path: Path) -> None:
+    a, b = runs(tmp_path)
+
+    def silent(asked: Asked) -> Reply:
+        return "hm" if asked.number == 1 or asked.request.config.temperature else fair(asked)
+
+    judge(a, script=silent), judge(b)
+    assert compared(a, b, "judge").scores["judge"].n == N - 1
+
+
+def test_only_what_one_judge_said_of_both_is_compared(tmp_path: Path) -> None:
+    a, b = runs(tmp_path)
+    judge(a)
+    with pytest.raises(CompareError, match="ragbench score"):
+        compared(a, b, "judge")
+    judge(b, name="another")
+    with pytest.raises(CompareError, match="scripted/judge, of B by scripted/another"):
+        compared(a, b, "judge")
+
+
+def test_breakdowns_stand_under_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = runs(tmp_path)
+    direct = make_run(tmp_path / "direct", [answered("q1", "Norway"), answered("q2", "Chad")])
+    groups = compared(a, b, "recall@5", by=groupings(direct)).groups
+    rows = {(g.by, g.group): (g.n, g.mean_b) for g in groups}
+    assert rows["question type", "bridge"] == (N // 2, 1.0)
+    assert rows["question type", "comparison"] == (N // 2, 0.5)
+    assert rows["solved without retrieval", "solved"] == (1, 1.0)
+    assert ("hops", "2") in rows
+    assert ("kind of answer", "entity") in rows
+    code, out, _ = command(capsys, "compare", str(a), str(b), "--metric", "recall@5", "--by-group")
+    assert code == 0
+    row = next(line for line in out.splitlines() if "| comparison" in line)
+    assert row.split("|")[4].strip() == str(N // 2)
+    assert "| 1.000 | 0.500 | -0.500 |" in row
