@@ -181,6 +181,21 @@ def test_rollout_keeps_two_children_and_drops_near_duplicates() -> None:
     assert tree.add(tree.root, ["Quite another?"], most=2, alike=alike) == []
 
 
+def test_a_sub_question_is_a_duplicate_from_the_limit_on() -> None:
+    near = "one two three four five six seven"  # six of seven words shared: 0.857
+    other = "one two three four five"  # five of six: 0.833
+    prediction, _, _ = converse(
+        PlannerRAG(shelf(), max_steps=2),
+        "one two three four five six",
+        RetrievalPlan=gate(),
+        PlannerAction=[do("ROLLOUT"), do("TRAVERSE", "n1")],
+        Decompose=[split(near, other)],
+        AnswerWithConfidence=[solved("Orla Venn")],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert [node["question"] for node in prediction.tree[1:]] == [other]
+
+
 def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
     prediction, lm, _ = converse(
         PlannerRAG(shelf(), max_steps=4),
