@@ -11,6 +11,7 @@ from rich.table import Table
 from ragbench.experiments.groups import GROUP_NAMES
 from ragbench.experiments.report import console, money, plain, print_table
 from ragbench.experiments.score import Scored
+from ragbench.experiments.score_tables import budget_table, efficiency_table, gold_table
 
 
 def print_scores(runs: Sequence[Scored]) -> None:
@@ -26,6 +27,14 @@ def print_scores(runs: Sequence[Scored]) -> None:
         print_table(out, failure_table(failing))
     out.print(plain("by kind of question"))
     print_table(out, breakdown_table(runs))
+    out.print(plain("what it cost, as if nothing had been cached"))
+    print_table(out, efficiency_table(runs))
+    out.print(plain("exact match within a share of the dearest question's spending, and the area"))
+    print_table(out, budget_table(runs))
+    gold = gold_table(runs)
+    if gold:
+        out.print(plain("which search first found each gold passage"))
+        print_table(out, gold)
     for run in runs:
         for line in notes(run):
             prefix = f"{name_of(run)}: " if len(runs) > 1 else ""

@@ -14,6 +14,7 @@ from ragbench.metrics.base import Metric, Record, View, failed, get_metric
 from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spend_summary
 from ragbench.metrics.errors import cause_of
 from ragbench.metrics.kinds import answer_kind
+from ragbench.metrics.retrieval import gold_by_search
 from ragbench.metrics.support import support_kind
 
 #: What a summary shows unless told otherwise.
@@ -77,6 +78,7 @@ class Summary:
     efficiency: Mapping[str, float | None]
     budgets: Mapping[str, Mapping[str, Any]]
     spend: Mapping[str, Any]
+    gold_by_search: Mapping[str, Mapping[str, int]]
     latency_s: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def summarize(
     Raises:
         UnknownNameError: a metric that does not exist.
     """
-    records = sorted(records, key=lambda record: str(record["qid"]))
+    records = [View(record) for record in sorted(records, key=lambda r: str(r["qid"]))]
     columns = score_columns(records, metrics) if columns is None else columns
     scores = {name: _mean(columns[name], records) for name in metrics}
     curves = {name: budget_curve(records, name) for name in BUDGETS}
@@ -124,6 +126,7 @@ def summarize(
             if curve
         },
         spend=spend_summary(records),
+        gold_by_search=gold_by_search(records),
         latency_s=quantiles([record["latency_s"] for record in records]),
     )
 
@@ -138,7 +141,8 @@ def score_columns(
     """
     found = [get_metric(name) for name in metrics]
     # All metrics of one record, then the next: what they share is worked out once, and let go of.
-    rows = [[metric.score(view) for metric in found] for view in map(View, records)]
+    views = (record if isinstance(record, View) else View(record) for record in records)
+    rows = [[metric.score(view) for metric in found] for view in views]
     return {metric.name: [row[i] for row in rows] for i, metric in enumerate(found)}
 
 

@@ -8,7 +8,8 @@ union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log
 """
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, add_metric, failed, once
@@ -65,6 +66,18 @@ def first_found(record: Record) -> dict[str, int | None]:
         for pid in ranking:
             found.setdefault(pid, number)
     return {pid: found.get(pid) for pid in record["gold_pids"]}
+
+
+def gold_by_search(records: Iterable[Record]) -> dict[str, dict[str, int]]:
+    """For each place in `gold_pids` (from 1): how many questions' passage which search found first.
+
+    Searches are counted from 1; "never" stands for those that no search found.
+    """
+    rows: dict[str, Counter[str]] = {}
+    for record in records:
+        for place, number in enumerate(first_found(record).values(), start=1):
+            rows.setdefault(str(place), Counter())[str(number or "never")] += 1
+    return {place: dict(rows[place]) for place in sorted(rows, key=int)}
 
 
 def redundancy(record: Record) -> float | None:

@@ -15,6 +15,7 @@ from ragbench.experiments.passes import Asking
 from ragbench.experiments.records import RECORDS, read_lines
 from ragbench.experiments.runner import ask
 from ragbench.experiments.score import ScoreRequest, score_run
+from ragbench.experiments.score_tables import budget_table, gold_table
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import get_metric
 from ragbench.programs import PROGRAMS
@@ -22,7 +23,7 @@ from ragbench.retrievers.factory import make_retriever
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
-from tests.metrics.records import passage
+from tests.metrics.records import passage, search
 
 
 def test_scores_are_written_beside_records_that_stay_as_they_are(tmp_path: Path) -> None:
@@ -136,6 +137,8 @@ def test_commands_print_tables_and_examples_safely(
     assert "without" in out
     assert "question type" in out
     assert "protocol hotpotqa" in out
+    assert "| F1 per search " in out
+    assert "| run | latency s   |" in out
     code, out, _ = command(capsys, "errors", str(folder), "--show", "2")
     assert code == 0
     assert "reading" in out
@@ -171,3 +174,26 @@ def test_sentences_of_paragraphs_found_are_recalled() -> None:
     assert score(answered("q1", "Norway", pids=("p2", "p3"))) == 0.5
     assert score(answered("q1", "Norway", support=[])) is None
     assert score(four()[3]) == 0.0
+
+
+def test_search_that_first_found_each_gold_passage_is_told(tmp_path: Path) -> None:
+    two = [search("a", ["p1", "p3"]), search("b", ["p2"])]
+    folder = make_run(tmp_path / "run", [answered("q1", "Norway", searches=two),
+                                         answered("q2", "Norway", pids=("p1",))])  # fmt: skip
+    scored = score_run(folder, ScoreRequest())
+    assert scored.summary["gold_by_search"] == {"1": {"1": 2}, "2": {"2": 1, "never": 1}}
+    table = gold_table([scored])
+    assert table is not None
+    assert [str(column.header) for column in table.columns][3:] == ["search 1", "search 2", "never"]
+    assert [str(cell) for cell in table.columns[5].cells] == ["0%", "50%"]
+
+
+def test_budgets_of_several_runs_end_at_the_dearest_question_of_all(tmp_path: Path) -> None:
+    dear = answered("q1", "Norway")
+    dear["ledger"]["calls"] *= 4
+    a = score_run(make_run(tmp_path / "a", [answered("q1", "Norway")]), ScoreRequest())
+    b = score_run(make_run(tmp_path / "b", [dear]), ScoreRequest())
+    cells = [[str(cell) for cell in column.cells] for column in budget_table([a, b]).columns]
+    rows = list(zip(*cells, strict=True))
+    assert rows[0] == ("a", "calls", "1.000", "1.000", "1.000", "1.000", "4", "0.750")
+    assert rows[1] == ("b", "calls", "0.000", "0.000", "0.000", "1.000", "4", "0.000")
