@@ -80,8 +80,11 @@ class Totals:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Totals) -> Totals:
-        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return Totals(**{n: None if None in (a, b) else a + b for n, (a, b) in pairs.items()})
+        mine, theirs = asdict(self), asdict(other)
+        sums: dict[str, Any] = {n: mine[n] + theirs[n] for n in mine if n != "cost_usd"}
+        if self.cost_usd is None or other.cost_usd is None:
+            return Totals(**sums, cost_usd=None)
+        return Totals(**sums, cost_usd=self.cost_usd + other.cost_usd)
 
 
 def total(calls: Iterable[Call]) -> Totals:

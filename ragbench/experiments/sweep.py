@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.compare import compare
 from ragbench.experiments.compile import Plan, compile_program, plan
+from ragbench.experiments.config import RunConfig
 from ragbench.experiments.evaluate import Evaluation, evaluate, ready, reopen
 from ragbench.experiments.failures import redact
-from ragbench.experiments.records import Record
+from ragbench.experiments.records import Record, read_records
 from ragbench.experiments.rundir import CONFIG, RunDir, write_json
 from ragbench.experiments.setup import Bench, same_retrieval
 from ragbench.experiments.sweep_cells import Cell
@@ -158,8 +159,7 @@ def run_sweep(sweep: Sweep, watch: Watch) -> Swept:
         runner = _Runner(watch, benches)
         _write(Swept(sweep, outcomes, ()))
         for number, cell in enumerate(sweep.cells):
-            limit = stopped_by()
-            outcomes[number] = Outcome(cell, "stopped", limit) if limit else runner.run(cell)
+            outcomes[number] = runner.run(cell)
             watch.end(outcomes[number])
             _write(Swept(sweep, outcomes, ()))
         return _assemble(sweep, outcomes)
@@ -176,6 +176,8 @@ class _Runner:
         self._watch.begin(cell)
         try:
             bench = self._benches.build(cell)
+            if (limit := stopped_by()) and not _is_finished(cell, bench):
+                return Outcome(cell, "stopped", limit)
             if cell.how is not None:
                 self._compile(cell, bench)
             run = evaluate(
@@ -213,7 +215,12 @@ class _Runner:
             raise
 
 
-def _as_it_is(cell: Cell) -> Any:
+def _is_finished(cell: Cell, bench: Bench) -> bool:
+    finished = read_records(cell.folder).finished
+    return all(example.qid in finished for example in bench.examples)
+
+
+def _as_it_is(cell: Cell) -> RunConfig:
     """The config of a cell's program before it is compiled, without the controls of its run."""
     return cell.config.model_copy(update={"compiled": None, "form": False, "votes": 1})
 
@@ -243,17 +250,17 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
 
 
 def _contrast(sweep: Sweep, a: Outcome, b: Outcome) -> Contrast:
-    names = {"cell": b.cell.label, "baseline": a.cell.label}
+    found = Contrast(b.cell.label, a.cell.label)
     for one in (a, b):
         if one.state != "done" or one.run is None:
-            return Contrast(**names, why=f"{one.cell.label} is {one.state}")
+            return replace(found, why=f"{one.cell.label} is {one.state}")
     assert a.run is not None
     assert b.run is not None
     try:
         result = compare(a.run, b.run, metrics=sweep.metrics, margin=sweep.margin)
     except CompareError as error:
-        return Contrast(**names, why=str(error))
-    return Contrast(**names, scores=result.scores)
+        return replace(found, why=str(error))
+    return replace(found, scores=result.scores)
 
 
 def _write(swept: Swept) -> None:

@@ -15,6 +15,7 @@ from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artefact import PROGRAM, Questions, Sidecar, read_json, read_sidecar
 from ragbench.experiments.compile import CompileConfig, Say, compile_program
 from ragbench.experiments.setup import Bench
+from ragbench.knobs import resolve
 from ragbench.programs.base import RAGProgram
 
 #: The dimension of the search, beside the program's knobs.
@@ -64,13 +65,14 @@ def draw_demos(bench: Bench, *, most: int, seed: int, folder: Path, say: Say) ->
     """
     if bench.config.split == "train":
         raise ConfigError("demonstrations are drawn from training questions; leave --split out")
-    how = CompileConfig(
-        optimizer="bootstrap",
-        opt_set={"bootstrapped": most, "labeled": 0},
-        val_limit=_VALIDATION,
-        optimizer_seed=seed,
-        out=folder,
-    )
+    given = {
+        "optimizer": "bootstrap",
+        "opt_set": {"bootstrapped": most, "labeled": 0},
+        "val_limit": _VALIDATION,
+        "optimizer_seed": seed,
+        "out": folder,
+    }
+    how = resolve(CompileConfig, "compile", given)
     compile_program(bench.config, how, say=say, like=bench)
     state = read_json(folder / PROGRAM)
     sidecar = read_sidecar(folder)

@@ -381,6 +381,9 @@ def test_one_budget_ends_the_whole_and_a_larger_one_continues(
         c["state"] for c in json.loads((tmp_path / "out" / "sweep.json").read_text())["cells"]
     ]
     assert states == ["done", "stopped", "stopped", "stopped"]
+    done = command(load, tmp_path, "--max-calls", "13", **fields)  # what was spent counts
+    assert (done.exit_code, len(server.hits)) == (3, 13)
+    assert "1 of 4 cells done" in done.stdout
     done = command(load, tmp_path, "--max-calls", "20", **fields)
     assert (done.exit_code, len(server.hits)) == (3, 20)
     done = command(load, tmp_path, **fields)
