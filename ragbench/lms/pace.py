@@ -7,11 +7,10 @@ makes threads wait by it. A call that was rejected goes again before the others.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import threading
-import time
-from collections.abc import Callable
+from bisect import insort
 from dataclasses import dataclass, field
+from time import monotonic
 
 from dspy.lm15 import RateLimitError
 
@@ -27,9 +26,9 @@ REJECTIONS = 30
 
 @dataclass(order=True)
 class _Waiting:
-    """A call that waits for its turn; rejected ones first, then by arrival."""
+    """A call that waits for its turn; those that were tried before come first, then by arrival."""
 
-    first: bool
+    untried: bool
     number: int
     turn: threading.Condition = field(compare=False)
 
@@ -37,9 +36,8 @@ class _Waiting:
 class Pace:
     """A governor that lets calls start when the server's limits allow; safe from many threads."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self.tempo = Tempo()
-        self._clock = clock
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._arrived = 0
@@ -53,14 +51,13 @@ class Pace:
         with self._lock:
             self._arrived += 1
             mine = _Waiting(attempt.number == 1, self._arrived, threading.Condition(self._lock))
-            heapq.heappush(self._waiting, mine)
+            insort(self._waiting, mine)
             try:
                 self._wait(mine, call)
-                self.tempo.start(self._clock(), call)
+                self.tempo.start(monotonic(), call)
                 self._open[id(attempt)] = call
             finally:
                 self._waiting.remove(mine)
-                heapq.heapify(self._waiting)
                 self._call_next()
 
     def after_call(self, attempt: Attempt) -> None:
@@ -69,14 +66,14 @@ class Pace:
         with self._lock:
             call = self._open.pop(id(attempt))
             if isinstance(error, RateLimitError):
-                self.tempo.reject(self._clock(), call, retry_after=error.retry_after)
+                self.tempo.reject(monotonic(), call, retry_after=error.retry_after)
             elif attempt.response is not None:
                 usage = attempt.response.usage
                 tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
                 self.tempo.answer(call, tokens=tokens, busy=bool(self._waiting))
             else:
                 self.tempo.drop(call)
-            self.tempo.told(self._clock(), attempt.rate_limits)
+            self.tempo.told(monotonic(), attempt.rate_limits)
             self._call_next()
         if isinstance(error, RateLimitError):
             count("rate_limited")
@@ -100,7 +97,7 @@ class Pace:
         while True:
             seconds = None
             if self._waiting[0] is mine:
-                seconds = self.tempo.wait_s(self._clock(), call)
+                seconds = self.tempo.wait_s(monotonic(), call)
                 if seconds == 0.0:
                     return
             mine.turn.wait(seconds)
