@@ -13,13 +13,12 @@ from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, swee
 @pytest.mark.parametrize(
     ("make", "kills", "n"),
     [
-        (eval_job, 3, 40),
-        (judge_job, 3, 60),
-        (sweep_job, 3, 40),
-        (partial(compile_job, optimizer="bootstrap"), 2, 40),
-        (partial(compile_job, optimizer="random_search"), 2, 25),
+        (eval_job, 2, 30),
+        (judge_job, 2, 40),
+        (sweep_job, 2, 30),
+        (partial(compile_job, optimizer="random_search"), 1, 20),
     ],
-    ids=["eval", "judge", "sweep", "bootstrap", "random_search"],
+    ids=["eval", "judge", "sweep", "compile"],
 )
 def test_kill_9_changes_nothing(make: Make, kills: int, n: int, tmp_path: Path) -> None:
     both = kill_often(make, tmp_path / "work", kills=kills, n=n, seed=1)

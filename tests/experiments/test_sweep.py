@@ -216,13 +216,13 @@ def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) ->
 
 
 def test_given_again_it_asks_nothing(load: Any, server: FakeServer) -> None:
-    sweep = load(matrix={"program": ["vanilla", "ircot"], "optimizer": ["none", "bootstrap"]})
+    sweep = load(matrix={"optimizer": ["none", "bootstrap"]}, compile={"val_limit": 2})
     first = run(sweep)
     kept = (sweep.folder / "sweep.json").read_text()
     asked = len(server.hits)
     again = run(sweep)
     assert len(server.hits) == asked
-    assert [o.state for o in again.outcomes] == [o.state for o in first.outcomes] == ["done"] * 4
+    assert [o.state for o in again.outcomes] == [o.state for o in first.outcomes] == ["done"] * 2
     assert (sweep.folder / "sweep.json").read_text() == kept
 
 
@@ -309,13 +309,14 @@ def test_a_compile_that_fails_fails_its_cells_once(
 
 def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) -> None:
     sweep = load(
-        matrix={"lm": ["openai/a", "openai/b"], "program": ["vanilla", "ircot", "direct"]},
-        baseline={"program": "vanilla"},
+        matrix={"lm": ["openai/a", "openai/b"], "program": ["vanilla", "direct"], "k": [1, 2]},
+        exclude=[{"program": "direct", "k": 2}],
+        baseline={"program": "vanilla", "k": 1},
     )
     assert sweep.pairs == {
-        f"{program}, openai/{lm}": f"vanilla, openai/{lm}"
+        f"{cell}, openai/{lm}{k}": f"vanilla, openai/{lm}, k=1"
         for lm in "ab"
-        for program in ("ircot", "direct")
+        for cell, k in (("vanilla", ", k=2"), ("direct", ", k=1"))
     }
     swept = run(sweep)
     found = [c for contrast in swept.contrasts for c in contrast.scores.values()]
