@@ -16,6 +16,7 @@ from ragbench.experiments.limited import limited
 from ragbench.experiments.runner import run
 from ragbench.experiments.setup import Bench
 from ragbench.lms.limits import Limits
+from ragbench.lms.lm import RagbenchLM
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 PROGRAMS = ("direct", "vanilla", "ircot", "self_rag", "planner", "multi_query", "react")
@@ -81,7 +82,7 @@ def random_run(folder: Path, seed: int, like: Bench | None = None) -> Outcome:
         for _ in range(chance.randint(1, 3)):  # the same command again must not spend more
             with limited(Limits(**{unit: limit}), config.folder()):
                 bench = ready(config, like=like)
-                bench.lm.metered._sleep = lambda seconds: None  # of retries
+                _without_waits(bench.lm)
                 done = run(bench)
         sizes = [_size(hit, unit) for hit in server.hits]
     return Outcome(
@@ -94,6 +95,14 @@ def random_run(folder: Path, seed: int, like: Bench | None = None) -> Outcome:
         stopped=bool(done.stopped_by),
         finished=len(done.loaded.records),
     )
+
+
+def _without_waits(lm: RagbenchLM) -> None:
+    """Let retries follow at once, and faults at random not be taken for rate limits or outages."""
+    engine = lm.metered
+    engine.governors.clear()
+    engine.holders = ()
+    engine._sleep = lambda seconds: None
 
 
 def _server(chance: random.Random, density: float) -> Callable[[Hit], str | Fault]:

@@ -26,6 +26,7 @@ class Estimate:
     tokens: Range
     cost: tuple[float, float] | None
     notes: tuple[str, ...] = ()
+    questions: int = 0
 
     def lines(self) -> list[str]:
         """The estimate for people."""
@@ -49,7 +50,13 @@ class Estimate:
         """The estimate that `to_dict` gave."""
         ranges = {name: Range(**data[name]) for name in ("calls", "tokens")}
         cost = tuple(data["cost"]) if data["cost"] else None
-        return cls(data["what"], **ranges, cost=cost, notes=tuple(data["notes"]))
+        return cls(
+            what=data["what"],
+            **ranges,
+            cost=cost,
+            notes=tuple(data["notes"]),
+            questions=data["questions"],
+        )
 
     def holds(self, *, calls: int, tokens: int, cost: float | None) -> bool:
         """Whether what was spent lies within the range."""

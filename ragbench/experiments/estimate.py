@@ -36,7 +36,10 @@ from ragbench.lms.limits import Limits, spending
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import priced
 from ragbench.optimizers.base import Range
+from ragbench.programs.around import Around
+from ragbench.programs.base import RAGProgram
 from ragbench.programs.trace import estimate_tokens
+from ragbench.retrievers.base import Retriever
 from ragbench.retrievers.factory import make_retriever
 
 #: Questions that are rehearsed.
@@ -73,23 +76,34 @@ def estimate_run(bench: Bench) -> Estimate:
     cost = None
     if found.cost is not None:
         cost = (MARGIN[0] * n * found.cost[0], MARGIN[1] * retry * n * found.cost[1])
-    return Estimate(title, calls, tokens, cost, tuple(_notes(bench, retry)))
+    return Estimate(title, calls, tokens, cost, tuple(_notes(bench, retry)), questions=n)
 
 
 def _rehearsed(bench: Bench, todo: Sequence[Any]) -> Rehearsed | None:
     step = max(1, len(todo) // SAMPLE)
     program = bench.program
     if asks_servers(bench.retriever):
-        program = copy.copy(program)
-        program.retriever = make_retriever(
-            "bm25", bench.dataset.corpus, setting=bench.dataset.setting
+        program = _over(
+            program, make_retriever("bm25", bench.dataset.corpus, setting=bench.dataset.setting)
         )
     with bench.active():
         return rehearse(program, todo[::step][:SAMPLE], bench.adapter, bench.lm)
 
 
+def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
+    """`program`, with what it is wrapped in, searching by another retriever."""
+    other = copy.copy(program)
+    other.retriever = retriever
+    if isinstance(other, Around):
+        other.inner = _over(other.inner, retriever)
+    return other
+
+
 def _notes(bench: Bench, retry: int) -> list[str]:
-    lines = [f"never more than {bench.program.knobs.max_calls} calls a question (knob max_calls)"]
+    lines = []
+    if not isinstance(bench.program, Around):
+        most = bench.program.knobs.max_calls
+        lines.append(f"never more than {most} calls a question (knob max_calls)")
     if retry > 1:
         lines.append(_TWICE)
     if asks_servers(bench.retriever):

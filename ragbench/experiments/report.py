@@ -192,6 +192,8 @@ def _kept_estimate(evaluation: Evaluation) -> list[str]:
     took = evaluation.summary["as_if"]
     tokens = took["prompt_tokens"] + took["completion_tokens"]
     found = Estimate.from_dict(json.loads(path.read_text("utf-8")))
+    if found.questions != evaluation.progress.questions:
+        return []
     return [found.against(calls=took["calls"], tokens=tokens, cost=took["cost_usd"])]
 
 

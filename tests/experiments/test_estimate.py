@@ -80,6 +80,17 @@ def test_spending_lies_in_the_range(
     assert found.cost[1] > 0
 
 
+def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: Bench) -> None:
+    with FakeServer(wordy) as server:
+        config = config_of(server, tmp_path / "run", "vanilla", {})
+        dense = {"embedder": "openai/small", "api_base": server.url}
+        given = {"retriever": "dense", "retriever_set": dense, "form": True}
+        found = estimate_run(ready(config.model_copy(update=given), like=like))
+        assert server.hits == []
+    assert found.calls == Range(6, 12)
+    assert any("searches also ask a server, at most" in line for line in found.lines())
+
+
 def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: Bench) -> None:
     with FakeServer(wordy) as server:
         config = config_of(server, tmp_path / "run", "vanilla", {})
