@@ -38,7 +38,7 @@ SETTLED = 10
 COSTLY = 4
 #: Cuts in a row without any effect after which up to such a share of rejections is put up with.
 HASTY, CHANCE = 5, 0.1
-#: Rejections among the last ten calls without which a cut is shallow.
+#: Rejections, among the last ten calls or in the last episode, without which a cut is shallow.
 MANY = 3
 #: A measurement counts down to such a share of the limit that was in force.
 TRUSTED = 0.85
@@ -226,7 +226,7 @@ class Tempo:
         return self._hasty >= HASTY and share <= CHANCE
 
     def _cut(self, now: float, *, told: bool) -> None:
-        many = list(self._outcomes)[-SETTLED:].count(False) >= MANY
+        many = max(list(self._outcomes)[-SETTLED:].count(False), self._burst) >= MANY
         if not many:  # others were answered
             self._in_a_row = self._in_vain = 0
         if not told:

@@ -93,6 +93,13 @@ def test_rejections_by_chance_do_not_stop_the_callers() -> None:
     assert sum(ok for _, ok in log) > 0.3 * 120 * 32 / 0.314
 
 
+def test_a_crowd_finds_a_high_rate_without_a_flood_of_rejections() -> None:
+    log = simulate(bucket(lambda now: 200.0), seconds=60, latency_s=0.3, callers=256)
+    assert share_rejected(log, since=0.0) < 0.05
+    assert share_rejected(log, since=20.0) < 0.02
+    assert sum(ok for _, ok in log) > 0.9 * 60 * 200
+
+
 def test_a_server_that_takes_few_calls_at_once_is_not_flooded() -> None:
     log = simulate(lambda now, others: others < 4, seconds=300, latency_s=0.5)
     assert share_rejected(log) < 0.04
