@@ -7,6 +7,7 @@ what differs on top; see `ragbench.experiments.sweep_cells` for how things are n
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,8 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
         if config.compiled is not None:
             if how is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
-            config = make_config(compiled_fields(config.compiled), base=config.model_dump())
+            fields = compiled_fields(config.compiled)  # which a choice may not contradict
+            config = make_config(nested(choices), base={**nested(shared), **fields})
         if how is not None and config.split != "test":
             raise ConfigError(f"compiling uses {config.split} questions; ask those of split: test")
         check(config)
@@ -169,15 +171,23 @@ def _placed(config: RunConfig, how: CompileConfig | None, folder: Path) -> Cell:
 
 
 def _distinct(cells: Iterable[Cell]) -> list[Cell]:
-    found: dict[Path, Cell] = {}
+    """The cells without those that come to the same as one before.
+
+    Raises:
+        ConfigError: none is left, or two would be one run.
+    """
+    found: dict[str, Cell] = {}
     for cell in cells:
-        other = found.setdefault(cell.folder, cell)
-        if other.config != cell.config:
-            mine, theirs = (c.config.model_dump(mode="json") for c in (cell, other))
-            name = next(n for n in mine if mine[n] != theirs[n])
+        found.setdefault(json.dumps(cell.facts, sort_keys=True), cell)
+    folders: dict[Path, Cell] = {}
+    for cell in found.values():
+        other = folders.setdefault(cell.folder, cell)
+        if other is not cell:
+            name = next(n for n in cell.facts if cell.facts[n] != other.facts[n])
             raise ConfigError(
-                f"two cells differ in nothing but {name} ({theirs[name]} and {mine[name]}), which "
-                "changes no answer, so they would be one run; give all cells the same"
+                f"two cells differ in nothing but {name} ({other.facts[name]} and "
+                f"{cell.facts[name]}), which changes no answer, so they would be one run; give all "
+                "cells the same"
             )
     if not found:
         raise ConfigError("every cell is excluded; nothing is left to run")

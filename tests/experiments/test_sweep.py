@@ -448,6 +448,29 @@ def test_a_choice_of_k_goes_before_the_k_that_all_share(load: Any) -> None:
     assert sweep.pairs == {"vanilla, k=3": "vanilla, k=2"}
 
 
+def test_cells_that_come_to_the_same_are_one(load: Any) -> None:
+    sweep = load(
+        matrix={"program": "vanilla"}, include=[{"set.k": 1}, {"k": 1, "retriever": "bm25"}]
+    )
+    assert labels(sweep) == ["vanilla"]
+
+
+def test_a_compiled_program_is_a_choice_that_no_other_contradicts(load: Any) -> None:
+    first = load(optimizer="bootstrap", compile={"train_limit": 6, "val_limit": 2}, limit=2)
+    run(first)
+    folder = str(first.cells[0].program)
+    sweep = load(matrix={"compiled": folder}, include=[{"program": "direct"}], limit=2)
+    assert [cell.config.program for cell in sweep.cells] == ["vanilla", "direct"]
+    assert run(sweep).exit_code == 0
+    assert reopen(sweep.cells[0].folder).card["compiled"]
+    with pytest.raises(ConfigError, match="compiled with k=1, not 3"):
+        list(checked(load(matrix={"compiled": folder, "set.k": 3})))
+    with pytest.raises(ConfigError, match="used to compile"):
+        list(checked(load(matrix={"compiled": folder}, split="train")))
+    with pytest.raises(ConfigError, match="not compiled again"):
+        load(matrix={"compiled": folder, "optimizer": "bootstrap"})
+
+
 def test_a_sweep_of_one_cell_is_the_run_of_its_fields(load: Any, shared: dict[str, Any]) -> None:
     sweep = load()
     assert labels(sweep) == ["vanilla"]
