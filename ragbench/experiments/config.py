@@ -131,12 +131,7 @@ def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = No
     Raises:
         KnobError: an unknown field (with the near name), a wrong type or a value out of bounds.
     """
-    under = dict(base or {})
-    if given.get("data_file") or given.get("dataset", under.get("dataset")) != under.get("dataset"):
-        under.pop("hub", None)
-    if given.get("retriever", under.get("retriever")) != under.get("retriever"):
-        under.pop("retriever_set", None)
-    return resolve(RunConfig, "config", _merge(under, given))
+    return resolve(RunConfig, "config", _merge(dict(base or {}), given))
 
 
 def load_config(name: str | Path) -> dict[str, Any]:
@@ -189,7 +184,12 @@ def _read(name: str, folder: Path) -> tuple[Path, str]:
 
 
 def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` over `base`, without what it replaces; mappings are merged key by key."""
     merged = dict(base)
+    if over.get("data_file") or over.get("dataset", base.get("dataset")) != base.get("dataset"):
+        merged.pop("hub", None)
+    if over.get("retriever", base.get("retriever")) != base.get("retriever"):
+        merged.pop("retriever_set", None)
     for key, value in over.items():
         old = merged.get(key)
         merged[key] = (

@@ -139,6 +139,17 @@ def test_cells_of_one_data_set_run_together(load: Any) -> None:
     assert [cell.config.seed for cell in sweep.cells] == [1, 1, 2, 2]
 
 
+def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    found = re.search(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    assert found
+    (tmp_path / "which.yaml").write_text(found[1])
+    sweep = load_sweep(tmp_path / "which.yaml")
+    assert len(sweep.cells) == 2 * 3 * 2 - 2 + 6
+    assert all(not cell.config.hub for cell in sweep.cells)
+    assert set(sweep.pairs.values()) == {"vanilla, bm25"}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
