@@ -116,11 +116,12 @@ class Tempo:
         self._slow_start = float(START_WINDOW)
         self._window: _Ceiling | None = None
         self._rate: _Ceiling | None = None
-        self._answered = 0  # since the last cut, while calls were waiting
+        self._answered = 0  # since the last cut, while limits made calls wait
+        self._bound = False  # whether they did since the last answer
         self._cut_at = self._resume_at = float("-inf")
         self._next_at = float("-inf")
         self._in_a_row = 0  # cuts, each before the last one was seen to be deep enough
-        self._in_vain = 0  # episodes since a call was answered
+        self._in_vain = 0  # pauses in a row after which the first call was rejected again
         self._since_cut = 0  # calls started since
         self._taken: deque[Started] = deque(maxlen=256)  # the last calls not rejected so far
         self._burst, self._cost = 1, 1.0  # calls rejected in the last episode, and on average
@@ -151,7 +152,9 @@ class Tempo:
     def wait_s(self, now: float, call: Started) -> float | None:
         """Seconds until `call` may start, 0 for now; None: not before another one has ended."""
         if len(self.open) >= self.window:
+            self._bound = True
             return None
+        self._bound = self._bound or self._next_at > now
         times = [self._resume_at, self._next_at]
         times += [meter.free_at for meter in self._meters.values()]
         for unit, quota in list(self._quotas.items()):
@@ -177,16 +180,15 @@ class Tempo:
         for unit, quota in self._quotas.items():
             quota.left -= call.need(unit)
 
-    def answer(self, call: Started, *, tokens: int | None = None, busy: bool) -> None:
-        """`call` got an answer of `tokens`; `busy` if others are waiting, so that limits matter."""
+    def answer(self, call: Started, *, tokens: int | None = None, busy: bool = True) -> None:
+        """`call` got an answer of `tokens`; `busy` if others are waiting."""
         self.open.discard(call)
         self._outcomes.append(True)
-        if call.at > self._cut_at:
-            self._in_vain = 0
         if tokens is not None and "tokens" in self._meters:
             self._meters["tokens"].correct(tokens - call.need("tokens"))
-        if not busy:
+        if not (busy and self._bound):
             return
+        self._bound = False
         if self._window is None:
             self._slow_start += 1 if not self.cuts else 0.25 / self._slow_start
         else:
@@ -228,18 +230,19 @@ class Tempo:
     def _cut(self, now: float, *, told: bool) -> None:
         many = max(list(self._outcomes)[-SETTLED:].count(False), self._burst) >= MANY
         if not many:  # others were answered
-            self._in_a_row = self._in_vain = 0
+            self._in_a_row = 0
+        alone = self._since_cut <= 1  # the first call after a pause, so that was too short
+        self._in_vain = self._in_vain + 1 if alone else 0
         if not told:
             first = BURST_PAUSE_S if many and self._rate is None else FIRST_PAUSE_S
             pause = min(first * 2.0**self._in_vain, LONGEST_PAUSE_S)
             self._resume_at = max(self._resume_at, now + pause)
         # One rejection says nothing of rates yet, nor does one that came right after a pause.
-        if many if self._rate is None else self._since_cut > 1:
+        if many if self._rate is None else not alone:
             self._lower(now)
         self._answered, self._since_cut, self._burst = 0, 0, 1
         self._cut_at, self._next_at = now, self._resume_at
         self._in_a_row += 1
-        self._in_vain += 1
         self.cuts += 1
 
     def _lower(self, now: float) -> None:

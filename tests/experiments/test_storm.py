@@ -18,7 +18,7 @@ def test_every_fault_ends_in_one_record_with_the_servers_own_totals(
     n = 3 * len(FAULTS)
     outcome = weather(
         tmp_path, each_fault_in_turn(), in_this_process,
-        n=n, program="vanilla", timeout_s=1.5, workers=16,
+        n=n, program="vanilla", timeout_s=5.0, workers=16,
     )  # fmt: skip
     assert not outcome.bad
     assert outcome.faulty.total() >= n  # a filtered answer is asked for once more in other words
