@@ -38,6 +38,8 @@ METER_KEY = "ragbench"
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 
 _log = get(__name__)
+#: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
+_LONG_PROMPT, _DENSEST = 100, 4.0
 #: Tokens reserved for a reply that has no limit, as those of reasoning models.
 UNBOUNDED_REPLY = 16_000
 _TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
@@ -125,6 +127,7 @@ class MeteredEngine:
         self.supported_params = capabilities.params
         self.max_items = capabilities.max_items
         self._sleep = sleep
+        self._density = 1.0  # most tokens that the server counted for one that was estimated
 
     def complete(self, request: Request) -> Response:
         """The answer to `request`, filed in the ledger; so is the failure.
@@ -195,10 +198,16 @@ class MeteredEngine:
             usage = usage_dict(tried.response, self.wire.provider)
             tokens = usage["prompt_tokens"] + usage["completion_tokens"]
             slip.take(tokens=tokens, cost=tried.cost_usd)
+            self._learn(prompt_tokens(tried.request), usage["prompt_tokens"])
+
+    def _learn(self, estimate: int, counted: int) -> None:
+        # Short prompts are left out: what a server adds to each would count for long ones too.
+        if estimate >= _LONG_PROMPT:
+            self._density = max(self._density, min(counted / estimate, _DENSEST))
 
     def _most(self, request: Request) -> Amount:
         """What one attempt may take at the most, as far as its prompt can be estimated."""
-        prompt = prompt_tokens(request)
+        prompt = math.ceil(prompt_tokens(request) * self._density)
         reply = request.config.max_tokens or UNBOUNDED_REPLY
         cost = priced(self.pricing, request, prompt, reply)
         return Amount(1, prompt + reply, math.inf if cost is None else cost)

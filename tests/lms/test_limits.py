@@ -8,9 +8,11 @@ from contextlib import suppress
 
 import dspy
 import pytest
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
 from ragbench.ledger import Call, fan_out, open_ledger
+from ragbench.lms.engine import prompt_tokens
 from ragbench.lms.limits import (
     Amount,
     LimitReachedError,
@@ -178,3 +180,18 @@ def test_a_dead_lm_is_told_rather_than_a_limit() -> None:
 
     with pytest.raises(LMUnavailableError, match="gone"):
         work()
+
+
+def test_a_server_that_counts_more_tokens_than_estimated_is_learned() -> None:
+    def dense(request: Request) -> Response:
+        message = Message.assistant([TextPart("word")])
+        sent = 3 * prompt_tokens(request)
+        return Response(None, request.model, message, "stop", Usage(sent, 1, sent + 1))
+
+    lm = ScriptedLM(reply, max_tokens=10)
+    lm.wire.complete = dense  # type: ignore[method-assign]
+    with spending(Limits(tokens=10_000)) as spent:
+        with suppress(LimitReachedError):
+            for number in range(100):
+                lm(f"{number} " + "word " * 400)  # 500 tokens by the estimate, 1,500 by the server
+        assert 8_000 < spent.total.tokens <= 10_000
