@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from heapq import nlargest
-from itertools import chain, combinations, pairwise
+from itertools import combinations, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -60,6 +60,7 @@ _NUMBERS = {
     "eleven": "11",
     "twelve": "12",
 }
+_SPELT = frozenset(_NUMBERS.values())
 
 
 class Claim(NamedTuple):
@@ -176,15 +177,15 @@ def _read(word: str) -> tuple[str, str]:
     return "name" if word[0].isupper() else "word", _ENDING.sub("", low)[:STEM]
 
 
-def _stems(token: str) -> tuple[str, ...]:
-    """The stems of the words in `token`, a text without blanks; a negation is `_NOT`."""
-    words = (token,) if token.isalpha() else _WORD.findall(token)
-    return tuple(_NOT if _READ[word][0] == "negation" else _READ[word][1] for word in words)
+def _words(text: str) -> list[str]:
+    """What `_WORD` finds in `text`; of plain text by quicker means."""
+    return text.translate(_BLANKED).split() if text.isascii() else _WORD.findall(text)
 
 
+_BLANKED = {code: " " for code in range(128) if not _WORD.fullmatch(chr(code))}
 # What is done for every word that was seen is done by `map` and table look-ups alone.
 _READ = Memo(_read)
-_STEMS = Memo(_stems)
+_STEM = Memo(lambda word: _NOT if _READ[word][0] == "negation" else _READ[word][1])
 _NAME = Memo(lambda word: _READ[word][1] if _READ[word][0] == "name" else "")
 
 
@@ -205,6 +206,11 @@ class _Evidence:
     def texts(self) -> list[str]:
         """Each passage in lower case, its title before it."""
         return [f"{p['title']} {p['text']}".lower() for p in self.passages]
+
+    @cached_property
+    def joined(self) -> str:
+        """All of `texts`."""
+        return "\n".join(self.texts)
 
     def windows(self, number: int) -> list[Window]:
         """The windows of one passage."""
@@ -230,24 +236,37 @@ class _Evidence:
             return self._holds_sentence(self.claims[text])
         if answer_kind(text) in ("number", "date"):
             # Units and the order of a date vary.
-            return self._holds_in_one(self.claims[text]._replace(words=frozenset()))
+            bare = self.claims[text]._replace(words=frozenset())
+            return self._holds_in_one(bare, self._likely(bare))
         return stands_in(text, self.passages)
 
     def _holds_sentence(self, claim: Claim) -> bool:
-        # The stem of a name starts it, so where no text has the stem no window can.
-        if any(all(name not in text for text in self.texts) for name in claim.names):
-            return False
-        return self._holds_in_one(claim) or self._holds_in_two(claim)
+        likely = self._likely(claim)
+        return self._holds_in_one(claim, likely) or self._holds_in_two(claim, likely)
 
-    def _holds_in_one(self, claim: Claim) -> bool:
+    def _likely(self, claim: Claim) -> list[frozenset[str]]:
+        """For each passage the stems of `claim` that may be in it, by what is quickly looked for.
+
+        A stem starts a word, so a text that lacks it has no such word; but a number may be spelt.
+        None of any where all passages together lack too much.
+        """
+        some = [s for s in claim.must | claim.words if s in self.joined or s in _SPELT]
+        if not _enough(claim, frozenset(some)):
+            return [frozenset()] * len(self.texts)
+        return [frozenset(s for s in some if s in text or s in _SPELT) for text in self.texts]
+
+    def _holds_in_one(self, claim: Claim, likely: Sequence[frozenset[str]]) -> bool:
         return any(
             _holds(claim, window.held)
-            for number, text in enumerate(self.texts)
-            if all(name in text for name in claim.names)
+            for number, stems in enumerate(likely)
+            if _enough(claim, stems)
             for window in self.windows(number)
         )
 
-    def _holds_in_two(self, claim: Claim) -> bool:
+    def _holds_in_two(self, claim: Claim, likely: Sequence[frozenset[str]]) -> bool:
+        joined = claim._replace(anchors=1)
+        if not any(_enough(joined, a | b) for a, b in combinations(likely, 2)):
+            return False
         if not claim.must <= self.seen:
             return False
         wanted = claim.must | claim.words
@@ -257,7 +276,6 @@ class _Evidence:
             (count, n, claim.must - window.held, window)
             for count, n, window in nlargest(12, near, key=itemgetter(0, 1))
         ]
-        joined = claim._replace(anchors=1)
         enough = len(claim.must) + _needed(joined)
         return any(
             _holds(joined, a.held | b.held) and _bridged(claim, a, b)
@@ -274,19 +292,16 @@ def _windows(title: str, lines: Sequence[str], known: frozenset[str]) -> list[Wi
     subjects = [title] * len(lines) if title else ["", *lines]
     positive = known - {_NOT}  # a negation in a title says nothing of what follows
     of_title = positive.intersection(_stems_in(title))
-    return [
-        Window(
-            known.intersection(_stems_in(line))
-            | (of_title if title else positive.intersection(_stems_in(subject))),
-            line,
-            subject,
-        )
-        for subject, line in zip(subjects, lines, strict=False)
-    ]
+    windows = []
+    for subject, line in zip(subjects, lines, strict=False):
+        held = known.intersection(_stems_in(line))
+        before = of_title if title else positive.intersection(_stems_in(subject))
+        windows.append(Window(held | before if before else held, line, subject))
+    return windows
 
 
 def _stems_in(text: str) -> Iterable[str]:
-    return chain.from_iterable(map(_STEMS.__getitem__, text.split()))
+    return map(_STEM.__getitem__, _words(text))
 
 
 def _names(window: Window) -> frozenset[str]:
@@ -305,9 +320,12 @@ def _bridged(claim: Claim, a: Window, b: Window) -> bool:
 
 
 def _holds(claim: Claim, held: frozenset[str]) -> bool:
-    if not claim.must <= held or claim.negated != (_NOT in held):
-        return False
-    return len(claim.words & held) >= _needed(claim)
+    return _enough(claim, held) and claim.negated == (_NOT in held)
+
+
+def _enough(claim: Claim, held: frozenset[str]) -> bool:
+    """Whether `held` has all names and numbers of the claim, and most of its other words."""
+    return claim.must <= held and len(claim.words & held) >= _needed(claim)
 
 
 def _needed(claim: Claim) -> float:
