@@ -210,7 +210,7 @@ def eval_job(folder: Path, url: str, n: int) -> Job:
     """`ragbench eval` over two fifths of `n` questions, without a cache."""
     out = folder / "run"
     argv = [
-        "eval", "--program", "ircot", "--set", "max_steps=2", "--out", str(out), "--no-cache",
+        "eval", "--program", "vanilla", "--k", "1", "--out", str(out), "--no-cache",
         *_common(folder, url, n), "--lm", "openai/fake", "--limit", "0",
     ]  # fmt: skip
     return _of_runs(argv, lambda: {"fake": out}, lambda: timeless(out / "summary.json"))
