@@ -49,7 +49,11 @@ class PayBack:
 
 @dataclass(frozen=True)
 class Spending:
-    """As if nothing had been cached; `seconds` and `calls` are of one compile (mean over seeds)."""
+    """As if nothing had been cached; `seconds` and `calls` are of one compile (mean over seeds).
+
+    `seconds` is the sum of its calls' latencies: its wall time is only known of a compile that no
+    cache answered, and depends on how many calls were made at once.
+    """
 
     tokens: PayBack
     usd: PayBack
@@ -95,7 +99,7 @@ def spending_of(
         usd=pay_back("cost_usd"),
         prompt_ratio=ratio("prompt_tokens"),
         completion_ratio=ratio("completion_tokens"),
-        seconds=_mean([sidecar.cost["seconds"] for sidecar in sidecars]) or 0.0,
+        seconds=_mean([cost["latency_s"] for cost in costs]) or 0.0,
         calls=_mean([cost["calls"] for cost in costs]) or 0.0,
     )
 

@@ -95,8 +95,12 @@ class Verdict:
         """What all contrasts on `metric` say together of compiling, in words."""
         word = {pair: found[metric].verdict for pair, found in self.contrasts.items()}
         overall, beyond = word[ZERO_SHOT, COMPILED], word[FORM, COMPILED]
+        if overall.startswith("worse"):
+            return f"compiling hurts{overall.removeprefix('worse')}"
+        if overall.startswith("equivalent"):
+            return "compiling changes nothing that matters"
         if not overall.startswith("better"):
-            return f"compiled against zero-shot: {overall}"
+            return "compiling is not shown to help or to hurt"
         if beyond.startswith("better"):
             return "compiling helps, and more than repairing the answer's form does"
         if beyond.startswith("worse"):

@@ -173,7 +173,7 @@ def _spending(spending: Spending) -> Iterable[str]:
     cost = "unknown" if usd.compile is None else f"{usd.compile:.4f}"
     yield (
         f"one compile: {spending.calls:,.0f} calls, {tokens.compile or 0:,.0f} tokens, {cost} $, "
-        f"{spending.seconds:,.0f} s (as if nothing had been cached, its validation included)"
+        f"{spending.seconds:,.0f} s of calls (as if nothing had been cached, with its validation)"
     )
     yield f"in tokens: {tokens.words()}; in $: {usd.words()}"
 
