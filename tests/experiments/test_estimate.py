@@ -28,7 +28,6 @@ PROGRAMS = [
     ("self_rag", {}),
     ("react", {"max_steps": 4}),
     ("planner", {}),
-    ("multi_query", {}),
     ("reap", {}),
 ]
 
@@ -42,7 +41,7 @@ def wordy(hit: Hit) -> str:
 
 def config_of(server: FakeServer, out: Path, program: str, knobs: dict[str, object]) -> RunConfig:
     given = {
-        "program": program, "set": knobs, "lm": "openai/fake", "api_base": server.url, "limit": 6,
+        "program": program, "set": knobs, "lm": "openai/fake", "api_base": server.url, "limit": 4,
         "price": "in=1,out=2", "out": str(out), "cache": False, "size": 200,
     }  # fmt: skip
     return make_config(given)
@@ -87,7 +86,7 @@ def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: Bench) -
         given = {"retriever": "dense", "retriever_set": dense, "form": True}
         found = estimate_run(ready(config.model_copy(update=given), like=like))
         assert server.hits == []
-    assert found.calls == Range(6, 12)
+    assert found.calls == Range(4, 8)
     assert any("searches also ask a server, at most" in line for line in found.lines())
 
 
@@ -96,8 +95,8 @@ def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: Bench) -> N
         config = config_of(server, tmp_path / "run", "vanilla", {})
         bench = ready(config, like=like)
         whole = estimate_run(bench)
-        evaluate(config.model_copy(update={"limit": 4}), like=bench)
-        assert (whole.calls.low, estimate_run(bench).calls.low) == (6, 2)
+        evaluate(config.model_copy(update={"limit": 3}), like=bench)
+        assert (whole.calls.low, estimate_run(bench).calls.low) == (4, 1)
         evaluate(config, like=bench)
         assert estimate_run(bench).calls == Range(0, 0)
 
