@@ -19,7 +19,7 @@ from dspy.utils.exceptions import LMError
 from pydantic import Field
 
 from ragbench.data.base import Dataset
-from ragbench.errors import ConfigError, RunError, StoppedError
+from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artefact import (
     FORMAT,
     PROGRAM,
@@ -37,14 +37,14 @@ from ragbench.experiments.budget import describe, describe_measured
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.failures import redact
 from ragbench.experiments.journal import CALLS, PREPARATION, CallJournal
+from ragbench.experiments.limited import stop_if_refused
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.experiments.rundir import RunDir, write_json
 from ragbench.experiments.runner import OnPrepare
 from ragbench.experiments.setup import Bench, asks_servers, build, lm_of
 from ragbench.knobs import Knobs
-from ragbench.ledger import Ledger, Totals
+from ragbench.ledger import Totals
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.limits import stopped_by, wait_for_calls
 from ragbench.metrics.stats import paired_bootstrap
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import SIDE_KEY, Found, Optimizer, Scores, Size, Task, measure
@@ -196,26 +196,12 @@ def compile_program(
                     made.bench.program.prepare(on_prepare)
                 outcome = _search(made, journal, say)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
-            _stop(ledger, failed=True)
+            stop_if_refused(ledger, failed=True)
             raise RunError(redact(str(error))) from None
-        _stop(ledger, failed=False)  # an optimizer may have gone on without a call
+        stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(made, outcome, journal)
     say(f"compiled program: {made.folder}")
     return made.folder
-
-
-def _stop(ledger: Ledger, *, failed: bool) -> None:
-    """Do nothing if every call was let through, or the compile `failed` by a dead LM anyway.
-
-    Raises:
-        StoppedError: a limit of spending refused a call.
-        RunError: a dead LM did, and the optimizer went on without it.
-    """
-    wait_for_calls()  # threads of the optimizer end by themselves: what they took is filed
-    if ledger.refused and (limit := stopped_by()):
-        raise StoppedError(f"{limit} while compiling")
-    if ledger.refused and not failed:
-        raise RunError("the LM is down; when it answers, give the same command again")
 
 
 @dataclass(frozen=True)

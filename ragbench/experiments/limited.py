@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ragbench.errors import ConfigError
+from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.journal import CALLS, read_calls
 from ragbench.experiments.records import RECORDS, Loaded, read_lines
 from ragbench.experiments.rundir import CONFIG
 from ragbench.ledger import Call, Ledger
-from ragbench.lms.limits import Limits, Spent, spending, was_sent
+from ragbench.lms.limits import Limits, Spent, spending, stopped_by, wait_for_calls, was_sent
 
 
 @contextmanager
@@ -117,3 +117,17 @@ def stop_lines(stopped_by: str, progress: Progress) -> list[str]:
         return []
     what = f"stopped by {stopped_by}" if stopped_by else "not finished"
     return [f"{what}: {progress.words()}; the scores are of those that were answered or failed"]
+
+
+def stop_if_refused(ledger: Ledger, *, failed: bool) -> None:
+    """Do nothing if no call of a compile was refused, or it `failed` by a dead LM anyway.
+
+    Raises:
+        StoppedError: a limit of spending refused a call.
+        RunError: a dead LM did, and the optimizer went on without it.
+    """
+    wait_for_calls()  # threads of the optimizer end by themselves: what they took is filed
+    if ledger.refused and (limit := stopped_by()):
+        raise StoppedError(f"{limit} while compiling")
+    if ledger.refused and not failed:
+        raise RunError("the LM is down; when it answers, give the same command again")
