@@ -208,7 +208,7 @@ def test_killed_process_finds_its_batch(tmp_path: Path) -> None:
         environment = {**os.environ, "RAGBENCH_CACHE": str(tmp_path / "cache")}
         process = subprocess.Popen([sys.executable, "-m", "ragbench", *args], env=environment)
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while not server.batches and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             time.sleep(0.1)
