@@ -105,8 +105,8 @@ lm_setting_options = _stack(
         click.option(
             "--question-timeout", type=float, help="Seconds until a question's calls are refused."
         ),
-        click.option("--rpm", type=float, help="Requests a minute. [default: as the server allows]"),
-        click.option("--tpm", type=float, help="Tokens a minute. [default: as the server allows]"),
+        click.option("--rpm", type=float, help="Requests a minute. [default: the server's]"),
+        click.option("--tpm", type=float, help="Tokens a minute. [default: the server's]"),
         click.option(
             "--patience", type=float, help="Seconds to wait for an LM that is down. [default: 600]"
         ),

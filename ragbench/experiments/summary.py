@@ -39,9 +39,7 @@ def summarize(
     ledgers = [Ledger.from_dict(record["ledger"]) for record in records]
     calls = [call for ledger in ledgers for call in ledger.calls]
     earlier = list(earlier)
-    replaced = [
-        call for r in (*earlier, *cut_off) for call in Ledger.from_dict(r["ledger"]).calls
-    ]
+    replaced = [call for r in (*earlier, *cut_off) for call in Ledger.from_dict(r["ledger"]).calls]
     return {
         "n": len(records),
         "scores": _scores(records),

@@ -22,8 +22,8 @@ from ragbench.experiments.journal import CallJournal
 from ragbench.experiments.rehearsal import rehearse
 from ragbench.ledger import Call, file_call
 from ragbench.optimizers.outage import LIMIT
-from tests.kills import script, write_questions
 from tests.fake_server import FakeServer, Fault
+from tests.kills import script, write_questions
 from tests.optimizers.world import EXAMPLES, counted_runs, program
 
 N = 40  # 16 for training, 8 for validation

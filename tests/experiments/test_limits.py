@@ -46,7 +46,7 @@ def quiet(line: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("seed", (2, 3, 5))
+@pytest.mark.parametrize("seed", [2, 3, 5])
 def test_random_runs_never_pass_their_limit_by_more_than_a_call_per_worker(
     tmp_path: Path, like: Bench, seed: int
 ) -> None:
