@@ -107,11 +107,12 @@ def summarize(
     """
     records = [View(record) for record in sorted(records, key=lambda r: str(r["qid"]))]
     columns = score_columns(records, metrics) if columns is None else columns
-    scores = {name: _mean(columns[name], records) for name in metrics}
+    lost = [failed(record) for record in records]
+    scores = {name: _mean(columns[name], lost) for name in metrics}
     curves = {name: budget_curve(records, name) for name in BUDGETS}
     return Summary(
         n=len(records),
-        n_failed=sum(map(failed, records)),
+        n_failed=sum(lost),
         failures=_counts([_failure_class(record) for record in records]),
         scores={name: score for name, score in scores.items() if score},
         breakdowns={
@@ -147,14 +148,15 @@ def score_columns(
 
 
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
-    return _mean([metric.score(record) for record in records], records)
+    return _mean([metric.score(record) for record in records], list(map(failed, records)))
 
 
-def _mean(column: Sequence[float | None], records: Sequence[Record]) -> Score | None:
-    pairs = list(zip(column, map(failed, records), strict=True))
-    answered = [value for value, lost in pairs if value is not None and not lost]
-    scored = [value for value, _ in pairs if value is not None]
-    if not scored or (not answered and any(not failed(record) for record in records)):
+def _mean(column: Sequence[float | None], lost: Sequence[bool]) -> Score | None:
+    """The mean of `column`; `lost` says which records failed."""
+    pairs = zip(column, lost, strict=True)
+    answered = [value for value, failure in pairs if value is not None and not failure]
+    scored = [value for value in column if value is not None]
+    if not scored or (not answered and not all(lost)):
         return None
     return Score(
         mean=sum(scored) / len(scored),

@@ -7,10 +7,11 @@ arXiv:1606.05250), MuSiQue v1.0 (Trivedi et al. 2022, arXiv:2108.00573), 2WikiMu
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ragbench.metrics.base import METRICS, Metric, Record, add_metric, failed
-from ragbench.metrics.text import normalise_answer, tokens
+from ragbench.metrics.text import normalise_answer
 
 #: Answers that HotpotQA gives no partial credit for.
 CLOSED = frozenset({"yes", "no", "noanswer"})
@@ -34,6 +35,11 @@ def exact_match(pred: str, gold: str) -> float:
     return float(normalise_answer(pred) == normalise_answer(gold))
 
 
+@lru_cache(maxsize=4096)  # many metrics ask for the same two
+def _words_overlap(pred: str, gold: str) -> Overlap:
+    return bag_overlap(pred.split(), gold.split())
+
+
 def bag_overlap(pred: Sequence[str], gold: Sequence[str]) -> Overlap:
     """How two bags of tokens overlap; all zero where they share none, also when both are empty."""
     common = (Counter(pred) & Counter(gold)).total()
@@ -47,7 +53,7 @@ def hotpot_overlap(pred: str, gold: str) -> Overlap:
     a, b = normalise_answer(pred), normalise_answer(gold)
     if a != b and (a in CLOSED or b in CLOSED):
         return NOTHING
-    return bag_overlap(a.split(), b.split())
+    return _words_overlap(a, b)
 
 
 def token_f1(pred: str, gold: str) -> float:
@@ -57,13 +63,13 @@ def token_f1(pred: str, gold: str) -> float:
 
 def squad_token_f1(pred: str, gold: str) -> float:
     """SQuAD v1.1's F1 of two answers: no rule for yes and no; 0 when both are empty."""
-    return bag_overlap(tokens(pred), tokens(gold)).f1
+    return _words_overlap(normalise_answer(pred), normalise_answer(gold)).f1
 
 
 def musique_token_f1(pred: str, gold: str) -> float:
     """MuSiQue v1.0's F1 of two answers: SQuAD's, but 1 when both normalise to nothing."""
-    a, b = tokens(pred), tokens(gold)
-    return bag_overlap(a, b).f1 if a and b else float(a == b)
+    a, b = normalise_answer(pred), normalise_answer(gold)
+    return _words_overlap(a, b).f1 if a and b else float(a == b)
 
 
 def contains(pred: str, gold: str) -> float:

@@ -23,6 +23,7 @@ class View(dict[str, Any]):
     def __init__(self, record: Record) -> None:
         super().__init__(record)
         self.known: dict[Any, Any] = {}
+        self.failed = failed(record)
 
 
 def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
@@ -67,6 +68,8 @@ CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="
 
 def failed(record: Record) -> bool:
     """Whether the question got no answer: an error ended it, or none was given."""
+    if isinstance(record, View):
+        return record.failed
     return record.get("failure") is not None or record.get("answer") is None
 
 

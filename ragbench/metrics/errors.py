@@ -21,7 +21,7 @@ passages found, plus one: how far the chain got.
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -180,10 +180,20 @@ def _is_named(name: str, record: Record) -> bool:
     wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
     texts = [record["question"], *(search["query"] for search in record["searches"])]
     texts += [f"{passage['title']} {passage['text']}" for passage in record["passages"]]
-    # Reading a text word by word is slow: one in plain letters must hold the first word as it is.
-    first = next((word for word in wanted if not word.isdigit()), "")
-    likely = (t for t in texts if not t.isascii() or first in t.lower().replace("'", ""))
+    # Reading a text word by word is slow: one in plain letters must hold the words as they are.
+    plain = [word for word in wanted if not word.isdigit()]
+    likely = (t for t in texts if not t.isascii() or all(map(_lowered(t).__contains__, plain)))
     return any(_holds(loose_words(text), wanted) for text in likely)
+
+
+def _lowered(text: str) -> str:
+    return text.lower().replace("'", "")
+
+
+def _may_have(words: Collection[str], text: str) -> bool:
+    """Whether one of `words` may be among those of `text`: a number may be spelt."""
+    low = _lowered(text)
+    return not text.isascii() or any(word.isdigit() or word in low for word in words)
 
 
 def _gave_up(record: Record) -> Cause | None:
@@ -196,10 +206,11 @@ def _bad_gold(record: Record) -> Cause | None:
     gold = [p for p in record["passages"] if p["pid"] in set(record["gold_pids"])]
     if len(gold) < len(record["gold_pids"]) or not gold:
         return None
-    words = {w for p in gold for w in loose_words(f"{p['title']} {p['text']}")}
     if any(answer_kind(answer) == "yes_no" for answer in record["answers"]):
         return None
-    if any(words & set(loose_words(answer)) for answer in record["answers"]):
+    wanted = {word for answer in record["answers"] for word in loose_words(answer)}
+    texts = (f"{passage['title']} {passage['text']}" for passage in gold)
+    if any(wanted & set(loose_words(text)) for text in texts if _may_have(wanted, text)):
         return None
     return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
 

@@ -237,23 +237,22 @@ class _Evidence:
         if answer_kind(text) in ("number", "date"):
             # Units and the order of a date vary.
             bare = self.claims[text]._replace(words=frozenset())
-            return self._holds_in_one(bare, self._likely(bare))
+            return self._may_hold(bare) and self._holds_in_one(bare, self._likely(bare))
         return stands_in(text, self.passages)
 
     def _holds_sentence(self, claim: Claim) -> bool:
+        if not self._may_hold(claim):
+            return False
         likely = self._likely(claim)
         return self._holds_in_one(claim, likely) or self._holds_in_two(claim, likely)
 
-    def _likely(self, claim: Claim) -> list[frozenset[str]]:
-        """For each passage the stems of `claim` that may be in it, by what is quickly looked for.
+    def _may_hold(self, claim: Claim) -> bool:
+        """Whether all passages together may hold the claim, by what is quickly looked for."""
+        return _enough(claim, _found(claim, self.joined))
 
-        A stem starts a word, so a text that lacks it has no such word; but a number may be spelt.
-        None of any where all passages together lack too much.
-        """
-        some = [s for s in claim.must | claim.words if s in self.joined or s in _SPELT]
-        if not _enough(claim, frozenset(some)):
-            return [frozenset()] * len(self.texts)
-        return [frozenset(s for s in some if s in text or s in _SPELT) for text in self.texts]
+    def _likely(self, claim: Claim) -> list[frozenset[str]]:
+        """For each passage the stems of `claim` that may be in it."""
+        return [_found(claim, text) for text in self.texts]
 
     def _holds_in_one(self, claim: Claim, likely: Sequence[frozenset[str]]) -> bool:
         return any(
@@ -317,6 +316,15 @@ def _bridged(claim: Claim, a: Window, b: Window) -> bool:
     """Whether the windows share a name, and none that the claim has: it joins two facts."""
     shared = _names(a) & _names(b)
     return bool(shared) and shared.isdisjoint(claim.names)
+
+
+def _found(claim: Claim, text: str) -> frozenset[str]:
+    """The stems of `claim` that may be in `text`, which is in lower case.
+
+    A stem starts a word, so a text that lacks it has no such word; but a number may be spelt.
+    """
+    wanted = claim.must | claim.words
+    return frozenset([stem for stem in wanted if stem in text or stem in _SPELT])
 
 
 def _holds(claim: Claim, held: frozenset[str]) -> bool:

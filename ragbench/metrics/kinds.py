@@ -1,6 +1,7 @@
 """What kind of thing an answer is: yes or no, a date, a number, or the name of something."""
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from ragbench.metrics.text import normalise_answer
@@ -31,6 +32,7 @@ _NUMBER = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def answer_kind(answer: str) -> Kind:
     """The kind of `answer`, by its form alone; a bare year counts as a date."""
     text = normalise_answer(answer)
