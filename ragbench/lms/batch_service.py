@@ -189,9 +189,8 @@ class AnthropicBatches:
     def results(self, batch_id: str) -> dict[str, BatchReply]:
         """See `BatchService`."""
         with _errors(self._package):
-            rows = [
-                row.to_dict(mode="json") for row in self._client.messages.batches.results(batch_id)
-            ]
+            found: Any = self._client.messages.batches.results(batch_id)
+            rows = [row.to_dict(mode="json") for row in found]
         return {str(row["custom_id"]): _anthropic_reply(row["result"]) for row in rows}
 
     def close(self) -> None:
