@@ -223,8 +223,13 @@ def sweep_job(folder: Path, url: str, n: int) -> Job:
         "program": "vanilla", "k": 1, "dataset": "jsonl", "api_base": url, "adapter": "chat",
         "data_file": str(write_questions(folder, n)), "limit": None, "workers": WORKERS,
         "cache": False, "compile": {"train_limit": 20, "val_limit": 10},
-        "matrix": {"lm": ["openai/fake-a", "openai/fake-b"]},
-        "include": [{"lm": "openai/fake-c", "optimizer": "bootstrap", "cache": True}],
+        "matrix": {
+            "lm": [
+                {"lm": "openai/fake-c", "optimizer": "bootstrap", "cache": True},
+                "openai/fake-a",
+                "openai/fake-b",
+            ]
+        },
         "baseline": {"lm": "openai/fake-a"},
     }  # fmt: skip
     file.write_text(yaml.safe_dump(fields))
