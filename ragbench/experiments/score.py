@@ -7,7 +7,9 @@ before is kept as long as the answer is the same, so scores can be added one aft
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -92,27 +94,41 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     protocol = get_protocol(request.protocol) if request.protocol else None
     by = groupings(request.closed_book)
     with rundir.locked():
-        loaded = read_records(folder)
-        if not loaded.records:
-            raise RunError(f"{folder} has no records to score")
-        state = _State.open(folder, list(loaded.records.values()))
+        with _collector_paused():
+            loaded = read_records(folder)
+            if not loaded.records:
+                raise RunError(f"{folder} has no records to score")
+            state = _State.open(folder, list(loaded.records.values()))
         state.ask(request, protocol)
         wanted = list(dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *state.judged()]))
         if protocol:
             wanted += [m.metric for m in protocol.measures if m.metric not in wanted]
-        columns = score_columns(state.records, wanted)
-        summary = summarize(
-            state.records,
-            metrics=wanted,
-            groupings=by,
-            breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
-            columns=columns,
-        ).to_dict()
+        with _collector_paused():
+            columns = score_columns(state.records, wanted)
+            summary = summarize(
+                state.records,
+                metrics=wanted,
+                groupings=by,
+                breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
+                columns=columns,
+            ).to_dict()
         whole = {**summary, "judges": state.judges, "attribution": state.attribution}
         if protocol:
             whole["protocol"] = apply(protocol, card, state.records, state.judges).to_dict()
         state.write(columns, whole)
     return Scored(folder, card, state.records, whole, tuple(loaded.corrupt))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Collect no garbage inside the block: it would walk through all records over and over."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def scored_records(folder: Path) -> list[Record]:

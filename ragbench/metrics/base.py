@@ -33,9 +33,11 @@ def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
     def found(record: Record) -> T:
         if not isinstance(record, View):
             return function(record)
-        if function not in record.known:
-            record.known[function] = function(record)
-        value: T = record.known[function]
+        known = record.known
+        if function in known:
+            value: T = known[function]
+        else:
+            value = known[function] = function(record)
         return value
 
     return found

@@ -62,8 +62,10 @@ def approx_tokens(text: str) -> int:
 
 
 def _count_pieces(word: str) -> int:
-    if word.isalpha() and word.isascii():
-        return 1 + (len(word) - 1) // 7
+    if word.isascii():
+        bare = word.rstrip(string.punctuation)
+        if bare.isalpha() and len(word) - len(bare) <= 1:  # most words: letters, and one mark
+            return 1 + (len(bare) - 1) // 7 + len(word) - len(bare)
     return sum(
         1 + (len(piece) - 1) // 7 if piece.isascii() else -(-len(piece.encode()) // 3)
         for piece in _PIECES.findall(word)
