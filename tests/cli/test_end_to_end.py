@@ -24,7 +24,7 @@ def records(folder: Path) -> list[dict[str, object]]:
 def test_eval_compile_eval_compare(
     capsys: pytest.CaptureFixture[str], elsewhere: Path, local_lm: RagbenchLM
 ) -> None:
-    common = ["--program", "vanilla", "--k", "2", "--size", "200", "--max-tokens", "64"]
+    common = ["--program", "vanilla", "--k", "2", "--size", "200", "--reply-tokens", "64"]
     code, out, err = run(capsys, "eval", *common, "--limit", "2", "--out", "zero")
     assert code == 0, err
     assert "| vanilla" in out
@@ -39,7 +39,7 @@ def test_eval_compile_eval_compare(
     )  # fmt: skip
     assert code == 0, err
     code, out, err = run(
-        capsys, "eval", "--compiled", "compiled", "--size", "200", "--max-tokens", "64",
+        capsys, "eval", "--compiled", "compiled", "--size", "200", "--reply-tokens", "64",
         "--limit", "2", "--out", "one",
     )  # fmt: skip
     assert code == 0, err
@@ -55,7 +55,7 @@ def test_ask_prints_the_trace(
 ) -> None:
     code, out, err = run(
         capsys, "ask", "Who is it?", "--program", "vanilla", "--k", "1", "--size", "100",
-        "--max-tokens", "32",
+        "--reply-tokens", "32",
     )  # fmt: skip
     assert code == 0, err
     assert "question  Who is it?" in out
