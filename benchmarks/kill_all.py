@@ -25,9 +25,9 @@ from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, swee
 #: Command -> share of the kills, questions per kill, most requests between kills, and the job.
 COMMANDS: dict[str, tuple[float, float, int, Make]] = {
     "eval": (0.3, 8, 6, eval_job),
-    "judge": (0.28, 8, 6, judge_job),
-    "sweep": (0.26, 3, 6, sweep_job),
-    "bootstrap": (0.08, 10, 4, partial(compile_job, optimizer="bootstrap")),
+    "judge": (0.28, 11, 6, judge_job),
+    "sweep": (0.26, 5, 6, sweep_job),
+    "bootstrap": (0.08, 12, 4, partial(compile_job, optimizer="bootstrap")),
     "random_search": (0.08, 3, 6, partial(compile_job, optimizer="random_search")),
 }
 

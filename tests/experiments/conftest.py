@@ -1,0 +1,46 @@
+"""A server of town questions, and sweeps over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragbench.experiments.sweep_spec import Sweep, load_sweep
+from tests.fake_server import FakeServer
+from tests.kills import script, write_questions
+
+N_TOWNS = 20  # 8 for training, 4 for validation, 8 held out
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(script) as running:
+        yield running
+
+
+@pytest.fixture
+def shared(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Fields of a run that all cells share."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    return {
+        "program": "vanilla", "k": 1, "dataset": "jsonl", "lm": "openai/fake", "limit": None,
+        "data_file": str(write_questions(tmp_path, N_TOWNS)), "api_base": server.url,
+        "adapter": "chat", "workers": 2, "cache": False,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def load(shared: dict[str, Any], tmp_path: Path) -> Callable[..., Sweep]:
+    """Makes a sweep of the fields given over those that all cells share."""
+
+    def loaded(**fields: Any) -> Sweep:
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump({**shared, **fields}, sort_keys=False))
+        return load_sweep(path, out=tmp_path / "out")
+
+    return loaded
