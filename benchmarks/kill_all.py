@@ -5,7 +5,7 @@
 Each command is compared with the same command left alone: the bytes of its summary without times
 (for a compile its program and scores; without what was billed where the cache is on, since a reply
 that came just before a kill is in no record), finished records that went away or changed, finished
-work asked or kept twice. Where the cache is on, a request sent twice must have been under way at a kill.
+work asked or kept twice. Where the cache is on, a request sent twice was under way at a kill.
 """
 
 from __future__ import annotations
