@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ragbench.cli.options import group_options
+
 
 @click.command("compare")
 @click.argument("run_a", type=click.Path(path_type=Path))
@@ -13,9 +15,7 @@ import click
 @click.option("--metric", "metrics", multiple=True, help="Repeat for more. [default: em, f1]")
 @click.option("--margin", type=click.FloatRange(min=0), help="Difference too small to matter.")
 @click.option("--common", is_flag=True, help="Leave out questions that only one run has.")
-@click.option("--by-group", is_flag=True, help="Add breakdowns by kind of question.")
-@click.option("--closed-book", type=click.Path(path_type=Path),
-              help="Run without retrieval; breaks down by whether it has the answer.")  # fmt: skip
+@group_options
 @click.option("--seed", type=int, default=0, help="Seeds the resampling.")
 def compare_command(
     run_a: Path,

@@ -9,15 +9,14 @@ from typing import Any
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
-from ragbench.cli.options import log_option, take_limits
+from ragbench.cli.options import closed_book_option, log_option, take_limits
 
 
 @click.command("errors")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--show", type=click.IntRange(min=0), default=0, help="Examples of each cause.")
 @click.option("--cause", help="Examples of this cause alone, such as reading or reading/partial.")
-@click.option("--closed-book", type=click.Path(path_type=Path),
-              help="Run without retrieval; breaks down by whether it has the answer.")  # fmt: skip
+@closed_book_option
 @click.option("--judge", "judge_lm", metavar="LM",
               help="LM that decides the causes which need meaning, not strings.")  # fmt: skip
 @click.option("--allow-self-judge", is_flag=True, help="Let a model explain its own answers.")

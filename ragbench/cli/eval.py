@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ragbench.cli.options import (
     data_options,
+    group_options,
     limit_options,
     lm_options,
     program_options,
@@ -27,9 +29,10 @@ from ragbench.cli.options import (
 @retriever_options
 @lm_options
 @run_options
+@group_options
 @click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
 @limit_options
-def eval_command(dry_run: bool, **options: Any) -> None:
+def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **options: Any) -> None:
     """Run a program over questions and print the table.
 
     Every question leaves a record as it ends. Give the same command again to continue a run that
@@ -38,9 +41,11 @@ def eval_command(dry_run: bool, **options: Any) -> None:
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.estimate import estimate_run, keep_estimate
     from ragbench.experiments.evaluate import evaluate, ready
+    from ragbench.experiments.groups import groupings
     from ragbench.experiments.limited import limited
     from ragbench.experiments.report import print_runs
 
+    by = groupings(closed_book) if by_group or closed_book else None  # before anything is asked
     limits = take_limits(options)
     config = to_config(**options)
     if dry_run:
@@ -57,6 +62,6 @@ def eval_command(dry_run: bool, **options: Any) -> None:
             on_record=progress.update,
             on_prepare=progress.prepare,
         )
-    print_runs([result])
+    print_runs([result], by)
     if result.stopped_by:
         sys.exit(3)

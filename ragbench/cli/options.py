@@ -154,6 +154,18 @@ run_options = _stack(
     ]
 )
 
+closed_book_option = click.option(
+    "--closed-book", type=click.Path(path_type=Path),
+    help="Run without retrieval; breaks down by whether it has the answer.",
+)  # fmt: skip
+
+group_options = _stack(
+    [
+        click.option("--by-group", is_flag=True, help="Add breakdowns by kind of question."),
+        closed_book_option,
+    ]
+)
+
 limit_options = _stack(
     [
         click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD",

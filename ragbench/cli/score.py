@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
-from ragbench.cli.options import log_option, take_limits
+from ragbench.cli.options import closed_book_option, log_option, take_limits
 
 RULES = ("ragbench", "arag", "linearrag", "grounding")
 
@@ -18,8 +18,7 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--metric", "metrics", multiple=True, help="Repeat for more. [default: the usual]")
 @click.option("--protocol", help="See `ragbench list protocols`.")
-@click.option("--closed-book", type=click.Path(path_type=Path),
-              help="Run without retrieval; breaks down by whether it has the answer.")  # fmt: skip
+@closed_book_option
 @click.option("--judge", "judge_lm", metavar="LM", help="LM that judges the answers.")
 @click.option("--judge-rule", type=click.Choice(RULES),
               help="How it judges. [default: the protocol's, else ragbench]")  # fmt: skip

@@ -12,10 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ragbench.experiments.budget import ESTIMATE, Estimate
+from ragbench.experiments.groups import members
 from ragbench.experiments.limited import stop_lines
+from ragbench.experiments.summary import summarize
 
 if TYPE_CHECKING:
     from ragbench.experiments.evaluate import Evaluation
+    from ragbench.metrics.aggregate import Grouping
 
 
 def plain(text: object) -> Text:
@@ -29,12 +32,18 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=120)
 
 
-def print_runs(evaluations: Sequence[Evaluation]) -> None:
-    """Print one table with a row per run, what each ran on, and what the table does not show."""
+def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | None = None) -> None:
+    """Print one table with a row per run, what each ran on, and what the table does not show.
+
+    `by` are the breakdowns wanted.
+    """
     out = console()
     for title in dict.fromkeys(map(title_of, evaluations)):
         out.print(plain(title), soft_wrap=True)
     print_table(out, run_table(evaluations))
+    if by:
+        out.print(plain("by kind of question"))
+        print_table(out, group_table(evaluations, by))
     out.print(plain("calls, path (calls that wait for each other), searches, tokens: per question"))
     for evaluation in evaluations:
         if len(evaluations) > 1:
@@ -66,6 +75,24 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
         table.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
     for cells in rows:
         table.add_row(*(plain(value) for value in cells.values()))
+    return table
+
+
+def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -> Table:
+    """A row per run and group of questions, with the columns of `run_table`."""
+    rows: list[dict[str, str]] = []
+    for evaluation in evaluations:
+        first = {"run": evaluation.folder.name} if len(evaluations) > 1 else {}
+        for name, group, records in members(evaluation.records.values(), by):
+            cells = row(evaluation.card["identity"], evaluation.card, summarize(records))
+            del cells["program"]
+            rows.append({**first, "by": name, "group": group, **cells})
+    table = Table(box=box.MARKDOWN)
+    for name in rows[0] if rows else ():
+        text = name in ("run", "by", "group")
+        table.add_column(name, justify="left" if text else "right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*map(plain, cells.values()))
     return table
 
 

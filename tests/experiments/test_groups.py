@@ -1,0 +1,101 @@
+"""Breakdowns of the tables that `eval` and `summarize` print: on request, by the same groups."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.test_mistakes import run as command
+from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.test_treatments import FULL_CARD, failing
+from tests.fake_server import FakeServer
+from tests.metrics.records import call
+
+
+def dear(qid: str, answer: str, **fields: Any) -> dict[str, Any]:
+    """A question that took three calls."""
+    ledger = {"calls": [call()] * 3, "path": {"calls": 3, "latency_s": 1.5}}
+    return answered(qid, answer, **{"ledger": ledger, "latency_s": 6.0, **fields})
+
+
+def folder(path: Path) -> Path:
+    """Two bridge questions, one right and one failed, and a comparison that was right and dear."""
+    return make_run(
+        path,
+        [
+            answered("q1", "Norway"),
+            {**failing("q2"), "hops": 3},
+            dear("q3", "yes", answers=["yes"], qtype="comparison"),
+        ],
+        **FULL_CARD,
+    )
+
+
+def table_after(out: str, line: str) -> list[dict[str, str]]:
+    """The rows of the table that stands under `line`, by the names of its columns."""
+    lines = out.split(f"\n{line}\n")[1].splitlines()
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in lines if row[0] == "|"]
+    ends = next(i for i, row in enumerate(lines) if row[0] != "|")
+    return [dict(zip(rows[0], row, strict=True)) for row in rows[2:ends]]
+
+
+def test_default_table_has_no_breakdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "by kind" not in command(capsys, "summarize", str(folder(tmp_path / "run")))[1]
+
+
+def test_every_column_of_the_table_is_broken_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path / "run")
+    before = json.loads((run / "config.json").read_text())
+    code, out, _ = command(capsys, "summarize", str(run), "--by-group")
+    assert code == 0
+    rows = {(row["by"], row["group"]): row for row in table_after(out, "by kind of question")}
+    assert [name for name, _ in rows] == ["question type"] * 2 + ["hops"] * 2 + [
+        "kind of answer"
+    ] * 2
+    bridge, comparison = rows["question type", "bridge"], rows["question type", "comparison"]
+    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500")
+    assert (comparison["n"], comparison["EM"], comparison["calls"]) == ("1", "1.000", "3.0")
+    assert (comparison["path"], comparison["p50 s"]) == ("3.0", "6.0")
+    assert rows["hops", "3"]["EM"] == "0.000"  # the failed one has the worst
+    assert rows["kind of answer", "yes_no"]["n"] == "1"
+    assert json.loads((run / "config.json").read_text()) == before
+
+
+def test_rows_of_several_runs_and_of_a_run_without_retrieval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = folder(tmp_path / "a"), folder(tmp_path / "b")
+    direct = make_run(tmp_path / "direct", [answered("q1", "Norway"), answered("q3", "Chad")])
+    code, out, _ = command(capsys, "summarize", str(a), str(b), "--closed-book", str(direct))
+    assert code == 0
+    rows = table_after(out, "by kind of question")
+    solved = [row for row in rows if row["by"] == "solved without retrieval"]
+    assert [(row["run"], row["group"], row["n"]) for row in solved] == [
+        ("a", "not solved", "1"), ("a", "solved", "1"),
+        ("b", "not solved", "1"), ("b", "solved", "1"),
+    ]  # fmt: skip
+
+
+def test_eval_prints_them_and_asks_nothing_where_the_other_run_is_missing(
+    tmp_path: Path,
+    shared: dict[str, Any],
+    server: FakeServer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump({**shared, "limit": 2}))
+    options = ("--config", str(config), "--out", str(tmp_path / "out"))
+    code, _, err = command(capsys, "eval", *options, "--closed-book", str(tmp_path / "nowhere"))
+    assert code == 2
+    assert "nowhere" in err
+    assert server.hits == []
+    code, out, _ = command(capsys, "eval", *options, "--by-group")
+    assert code == 0
+    rows = table_after(out, "by kind of question")
+    assert sum(int(row["n"]) for row in rows if row["by"] == "kind of answer") == 2
