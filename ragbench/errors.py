@@ -25,9 +25,13 @@ from typing import Any
 
 
 class RagbenchError(Exception):
-    """Something the user can mend; its message is one line."""
+    """Something the user can mend; its message is one line.
+
+    `partial` are the runs (`Evaluation`) that there are to show all the same.
+    """
 
     exit_code = 2
+    partial: Sequence[Any] = ()
 
 
 class UnknownNameError(RagbenchError):
@@ -76,10 +80,7 @@ class CompareError(RagbenchError):
 
 
 class StoppedError(RagbenchError):
-    """A limit of spending ended the command; what is finished is kept, more of it continues.
-
-    `partial` are the runs (`Evaluation`) that there are to show.
-    """
+    """A limit of spending ended the command; what is finished is kept, more of it continues."""
 
     exit_code = 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,31 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
         for line in found.lines():
             click.echo(line)
         return
-    with limited(limits, config.folder()), RunProgress() as progress:
-        result = evaluate(
-            config,
-            on_start=progress.start,
-            on_record=progress.update,
-            on_prepare=progress.prepare,
-        )
-    print_runs([result], by)
+    with limited(limits, config.folder()) as spent:
+        try:
+            with RunProgress() as progress:
+                result = evaluate(
+                    config,
+                    on_start=progress.start,
+                    on_record=progress.update,
+                    on_prepare=progress.prepare,
+                )
+        except KeyboardInterrupt:
+            _show_so_far(config.folder(), by)
+            raise
+        if result.records or spent.error is None:
+            print_runs([result], by)  # here: where an LM is down, the block ends with its error
     if result.stopped_by:
         sys.exit(3)
+
+
+def _show_so_far(folder: Path, by: Any) -> None:
+    """Print the table of what the run in `folder` came to, if that is anything."""
+    from ragbench.errors import RunError
+    from ragbench.experiments.evaluate import reopen
+    from ragbench.experiments.report import print_runs
+
+    with contextlib.suppress(RunError):  # it was interrupted before it had begun
+        found = reopen(folder)
+        if found.records:
+            print_runs([found], by)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ragbench import __version__
 from ragbench.logs import to_terminal
 from ragbench.redact import redact
+
+if TYPE_CHECKING:
+    from ragbench.errors import RagbenchError
 
 #: command -> (module, attribute, one line of help)
 COMMANDS = {
@@ -119,17 +122,15 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-def _show(error: Exception) -> None:
+def _show(error: RagbenchError) -> None:
     from ragbench.errors import StoppedError
 
-    if not isinstance(error, StoppedError):
-        click.echo(f"error: {one_line(str(error))}", err=True)
-        return
     if error.partial:
         from ragbench.experiments.report import print_runs
 
         print_runs(error.partial)
-    click.echo(one_line(str(error)), err=True)
+    what = "" if isinstance(error, StoppedError) else "error: "
+    click.echo(what + one_line(str(error)), err=True)
 
 
 def one_line(text: str) -> str:

@@ -30,6 +30,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 PATIENCE_S = 600.0
 
+_REFUSED = (lm15.AuthError, lm15.BillingError, lm15.RateLimitError)
 _DOWN = (lm15.ServerError, lm15.TransportError, lm15.TimeoutError)
 _log = logs.get(__name__)
 
@@ -98,7 +99,13 @@ class Breaker:
             self._changed.notify_all()
 
     def goes_again(self, attempt: Attempt, held: int) -> bool:
-        """Whether the failed attempt has only to wait until the server is there again."""
+        """Whether the failed attempt has only to wait until the server is there again.
+
+        Where it will not be and a command ends for it, the call is refused then, so that its
+        question was cut off and did not fail.
+        """
+        if self.broken is not None and limits.stopped_by():
+            return _shows_outage(attempt.error) or isinstance(attempt.error, _REFUSED)
         return self.open and _shows_outage(attempt.error)
 
     def _starved(self, error: Exception | None) -> RagbenchError | None:
@@ -158,7 +165,7 @@ class Breaker:
 
     def _break(self, error: RagbenchError) -> None:
         self.broken = error
-        limits.stop(error)
+        limits.stop(error, by=self.model)
 
 
 def _shows_outage(error: Exception | None) -> bool:

@@ -80,7 +80,8 @@ class Spent:
     limits: Limits
     clock: Callable[[], float] = time.monotonic
     total: Amount = _NOTHING
-    #: The limit that was reached, as given on the command line; blank while none is.
+    #: The limit that was reached, as given on the command line, or the server that is down for
+    #: good; blank while neither is.
     stopped_by: str = ""
     #: What the block ends with where no limit but an LM that is down stopped it.
     error: RagbenchError | None = None
@@ -173,8 +174,9 @@ def spending(limits: Limits) -> Iterator[Spent]:
         _active = (*_active, spent)
     try:
         yield spent
-    except StoppedError:
+    except StoppedError as stop:
         if spent.error is not None:  # no larger limit would help
+            spent.error.partial = stop.partial
             raise spent.error from None
         raise
     finally:
@@ -189,11 +191,14 @@ def stopped_by() -> str:
     return next((spent.stopped_by for spent in _active if spent.exhausted()), "")
 
 
-def stop(error: RagbenchError) -> None:
-    """Let nothing more be begun in the innermost `spending` block, which ends with `error`."""
+def stop(error: RagbenchError, *, by: str) -> None:
+    """Let nothing more be begun in the innermost `spending` block, which ends with `error`.
+
+    `by` names the server that is to blame: what a table of what there is says it was stopped by.
+    """
     with _turn:
         if _active and not _active[-1].stopped_by:
-            _active[-1].stopped_by, _active[-1].error = str(error), error
+            _active[-1].stopped_by, _active[-1].error = by, error
         _turn.notify_all()
 
 

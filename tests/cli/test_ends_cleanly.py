@@ -82,10 +82,12 @@ def test_ctrl_c(make: Callable[..., Process]) -> None:
     while len(run.server.hits) < 4 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "the same command continues" in one_line(err)
     loaded = read_records(run.out)
+    said = f"not finished: {len(loaded.finished)} of {N} answered, {N - len(loaded.finished)} not"
+    assert said in out
     assert 0 < len(loaded.finished) < N
     assert loaded.corrupt == []
     assert all(record["failure"] is None for record in loaded.records.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -12,12 +13,12 @@ from dspy import lm15
 from dspy.lm15 import Message, Request, Response, Usage
 
 from ragbench.cli.main import cli
-from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
+from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError, StoppedError
 from ragbench.experiments.records import RECORDS, read_lines, read_records
 from ragbench.lms import breaker as breakers
 from ragbench.lms.breaker import IN_A_ROW, Breaker
 from ragbench.lms.governor import Attempt
-from ragbench.lms.limits import LimitReachedError, Limits, spending, stopped_by
+from ragbench.lms.limits import LimitReachedError, Limits, spending, stop, stopped_by
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 
@@ -125,6 +126,20 @@ def test_it_gives_up_after_its_patience_and_ends_what_spends() -> None:
         breaker.before_call(attempt())
 
 
+def test_the_arms_of_a_verdict_are_shown_where_a_server_ended_it() -> None:
+    runs, gone = ["zero-shot"], LMUnavailableError("gone")
+
+    def verdict() -> None:
+        with spending(Limits()):
+            stop(gone, by="openai/fake")
+            raise StoppedError(f"{stopped_by()} in arm form", partial=runs)
+
+    with pytest.raises(LMUnavailableError) as error:
+        verdict()
+    assert error.value is gone
+    assert error.value.partial == ("zero-shot",)
+
+
 def use_up(breaker: Breaker, clock: Clock) -> None:
     with spending(Limits()):
         down(breaker, GONE)
@@ -133,7 +148,7 @@ def use_up(breaker: Breaker, clock: Clock) -> None:
             probe = failed(GONE)
             breaker.before_call(probe)
             breaker.after_call(probe)
-        assert "has been down" in stopped_by()
+        assert stopped_by() == "openai/fake"
 
 
 @pytest.mark.parametrize(
@@ -193,9 +208,13 @@ def test_a_key_revoked_in_the_middle_fails_no_question_and_a_new_one_goes_on(
     with FakeServer(script) as server:
         code, said = evaluate(tmp_path, server)
         assert code == 2
-        assert "refuses the key: HTTP 401" in said
+        table, _, error = said.rpartition("\n")
+        assert re.search(r"10 of 30 answered, \d cut off, \d+ not asked; the scores are of", table)
+        assert "| vanilla | 10 |" in table
+        assert "refuses the key: HTTP 401" in error
+        assert "refuses the key" not in table
         loaded = read_records(tmp_path / "run")
-        assert len(loaded.finished) == 10
+        assert len(loaded.finished) == len(loaded.records) == 10
         assert len(server.hits) <= 14  # what was under way
         asked = {hit.prompt for hit in server.hits[:10]}
         server.script = plausible
@@ -203,6 +222,32 @@ def test_a_key_revoked_in_the_middle_fails_no_question_and_a_new_one_goes_on(
         assert code == 0, said
         assert len(read_records(tmp_path / "run").finished) == 30
         assert not asked & {hit.prompt for hit in server.hits[14:]}
+
+
+def test_a_key_that_never_worked_is_one_line_and_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with FakeServer(lambda hit: Fault("401")) as server:
+        code, said = evaluate(tmp_path, server)
+    assert code == 2
+    assert "refuses the key" in said
+    assert "|" not in said
+    assert not read_records(tmp_path / "run").records
+
+
+def test_an_outage_that_lasts_shows_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
+    with FakeServer(lambda hit: Fault("503") if hit.number > 10 else plausible(hit)) as server:
+        code, said = evaluate(tmp_path, server, "--patience", "0.2", "--workers", "12")
+    assert code == 4
+    assert re.search(r"10 of 30 answered, 1\d cut off, \d+ not asked", said)
+    assert "has been down for" in said.rpartition("\n")[2]
 
 
 def test_an_outage_pauses_the_run_and_fails_no_question(
