@@ -3,8 +3,8 @@
 python benchmarks/pace.py --rates 20,50,10,30,30 --phase 60
 
 A real server on loopback takes so many requests a second (a token bucket that holds one second's
-worth) and answers the others with 429. As many callers as it would take to use twice the highest
-rate never rest. The named alternative, at the same time against a server of its own: the same calls
+worth), which it answers after `--latency`, and rejects the others with 429 after `--reach` alone.
+As many callers as it would take to use twice the highest rate never rest. The named alternative, at the same time against a server of its own: the same calls
 with retries after growing waits alone, as without a pace.
 """
 
@@ -35,7 +35,7 @@ class Limited:
 
     rates: list[float]
     phase_s: float
-    latency_s: float
+    latency_s: float  # of an answer, beyond that of a rejection
     start: float = field(default_factory=time.monotonic)
     level: float = 0.0
     before: float = 0.0
@@ -60,7 +60,7 @@ class Limited:
                 return Fault("429")
             self.level -= 1
             self.taken[phase] += 1
-        time.sleep(self.latency_s)  # of an answer; a rejection comes at once
+        time.sleep(self.latency_s)
         return "yes"
 
     def report(self, name: str) -> tuple[float, float]:
@@ -104,16 +104,17 @@ def without_pace(lm: RagbenchLM) -> RagbenchLM:
 @click.command()
 @click.option("--rates", default="20,50,10,30,30", show_default=True, help="Requests a second.")
 @click.option("--phase", type=float, default=60.0, show_default=True, help="Seconds of each rate.")
-@click.option("--latency", type=float, default=0.3, show_default=True)
+@click.option("--latency", type=float, default=0.3, show_default=True, help="Of an answer.")
+@click.option("--reach", type=float, default=0.05, show_default=True, help="Of a rejection.")
 @click.option("--alone", is_flag=True, help="Without the alternative, on a busy machine.")
-def main(rates: str, phase: float, latency: float, alone: bool) -> None:
+def main(rates: str, phase: float, latency: float, reach: float, alone: bool) -> None:
     """Print the shares used and rejected; exits with 1 below 0.9 or above 2 %."""
     wanted = [float(rate) for rate in rates.split(",")]
     callers = max(8, int(2 * max(wanted) * latency))
-    limits = [Limited(wanted, phase, latency) for _ in range(2)]
+    limits = [Limited(wanted, phase, latency - reach) for _ in range(2)]
     with (
-        FakeServer(limits[0], latency_s=latency) as one,
-        FakeServer(limits[1], latency_s=latency) as other,
+        FakeServer(limits[0], latency_s=reach) as one,
+        FakeServer(limits[1], latency_s=reach) as other,
     ):
         paced = make_lm("openai/fake", api_base=one.url, cache=False)
         plain = without_pace(make_lm("openai/fake", api_base=other.url, cache=False))
