@@ -30,9 +30,10 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from pydantic import BaseModel
 
 from ragbench.ledger import CALLER_KEY
-from ragbench.lms.engine import Capabilities, MeteredEngine, Retries
+from ragbench.lms.engine import Capabilities, MeteredEngine
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import UnknownPrice, parse_price
+from ragbench.lms.tries import Retries
 
 Reply = Mapping[str, Any] | str | Exception
 

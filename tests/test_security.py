@@ -102,7 +102,7 @@ def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ragbench.lms.engine.Retries.wait_s", lambda *_: None)  # fail at once
+    monkeypatch.setattr("ragbench.lms.tries.Retries.wait_s", lambda *_: None)  # fail at once
     data = ["--dataset", "jsonl", "--data-file", write_towns(tmp_path)]
     lm = ["--lm", "openai/m", "--api-base", echo]
     run = ["--program", "vanilla", "--k", 1, "--workers", 1]

@@ -23,12 +23,13 @@ from dspy import LMError
 from dspy.clients.engines.lm15_engine import LM15Engine
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.engine import UNBOUNDED_REPLY, Capabilities, MeteredEngine, Retries
+from ragbench.lms.engine import UNBOUNDED_REPLY, Capabilities, MeteredEngine
 from ragbench.lms.governor import Attempt
 from ragbench.lms.limits import Amount, Slip
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing, priced
 from ragbench.lms.specs import HostedSpec
+from ragbench.lms.tries import Retries
 from ragbench.lms.wire import HostedWire
 
 #: Providers with a batch interface that is spoken here.

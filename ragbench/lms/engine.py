@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from dspy import lm15
 from dspy.clients.call_result import usage_dict
 from dspy.clients.errors import wrap_error
-from dspy.lm15 import LM15Error, Request, Response, Usage
+from dspy.lm15 import Request, Response, Usage
 from dspy.utils.exceptions import LMConfigurationError
 
 from ragbench.errors import RagbenchError
 from ragbench.lms.counting import count, file
-from ragbench.lms.deadline import check_deadline
 from ragbench.lms.governor import Attempt, CallRefusedError, Governor, Holder
-from ragbench.lms.limits import Amount, Slip, reserved
+from ragbench.lms.limits import Amount, Slip
 from ragbench.lms.prices import Pricing, UnknownPrice, priced
+from ragbench.lms.tries import Retries, Tries, governed, said_of
 from ragbench.lms.wire import Wire
-from ragbench.logs import fields as fields_of
 from ragbench.logs import get
 
 METER_KEY = "ragbench"
@@ -42,7 +39,6 @@ _log = get(__name__)
 _LONG_PROMPT, _DENSEST = 100, 4.0
 #: Tokens reserved for a reply that has no limit, as those of reasoning models.
 UNBOUNDED_REPLY = 16_000
-_TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
 
 
 @dataclass(frozen=True)
@@ -63,38 +59,6 @@ class Meter:
             known = {f.name for f in fields(cls)}
             return cls(**{name: value for name, value in kept.items() if name in known})
         return cls(response.usage.input_tokens or 0, response.usage.output_tokens or 0)
-
-
-@dataclass(frozen=True)
-class Retries:
-    """How often and after how long a failed attempt is made again.
-
-    Rate limits, overload and lost connections are tried again `limit` times, a time-out once: each
-    costs a whole time limit. The wait doubles from `base_s` with seeded jitter; a server's
-    Retry-After is kept to, but a wait of more than `longest_s` is given up.
-    """
-
-    limit: int = 4
-    timeouts: int = 1
-    base_s: float = 1.0
-    longest_s: float = 120.0
-    seed: int = 0
-    _random: random.Random = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_random", random.Random(self.seed))
-
-    def wait_s(self, error: Exception, number: int) -> float | None:
-        """Seconds to wait after attempt `number` failed with `error`; None to give up."""
-        limit = self.timeouts if isinstance(error, lm15.TimeoutError) else self.limit
-        if number > limit or not (isinstance(error, LM15Error) and isinstance(error, _TRANSIENT)):
-            return None
-        jitter = self._random.random()
-        if error.retry_after is not None:
-            wait = max(error.retry_after, 0.0) + 0.25 * jitter
-        else:
-            wait = self.base_s * 2.0 ** (number - 1) * (0.5 + 0.5 * jitter)
-        return wait if wait <= self.longest_s else None
 
 
 class MeteredEngine:
@@ -138,30 +102,18 @@ class MeteredEngine:
         """
         self._prepare()
         start = time.perf_counter()
-        number = held = 0
-        tried: Attempt | None = None
-        while True:
-            number += 1
-            before, tried = tried, Attempt(self.identity, request, number)
-            try:
-                self._try(tried)
-            except CallRefusedError as error:
-                _log.info("call refused", extra=fields_of(model=self.identity, why=str(error)))
-                if before is not None:  # what was sent until now is filed all the same
-                    self._file_failure(before, time.perf_counter() - start)
-                raise
-            if tried.response is not None:
-                return self._metered(tried, time.perf_counter() - start)
+        tries = Tries(self.identity, request, self.retries, self.holders, self._sleep)
+        try:
+            tried = tries.until_done(self._try)
+        except CallRefusedError:
+            if tries.last is not None:  # what was sent until then is filed all the same
+                self._file_failure(tries.last, time.perf_counter() - start)
+            raise
+        if tried.response is None:
             assert tried.error is not None
-            if any(holder.goes_again(tried, held) for holder in self.holders):
-                held += 1
-                continue
-            wait = self.retries.wait_s(tried.error, number - held)
-            if wait is None:
-                self._file_failure(tried, time.perf_counter() - start)
-                raise tried.error
-            _log.info("waiting to try again", extra=_of(tried, seconds=round(wait, 3)))
-            self._sleep(wait)
+            self._file_failure(tried, time.perf_counter() - start)
+            raise tried.error
+        return self._metered(tried, time.perf_counter() - start)
 
     def _prepare(self) -> None:
         try:
@@ -174,17 +126,8 @@ class MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _try(self, tried: Attempt) -> None:
-        passed: list[Governor] = []
-        try:
-            for governor in self.governors:
-                governor.before_call(tried)
-                passed.append(governor)
-            check_deadline()
-            with reserved(self._most(tried.request)) as slip:
-                self._send(tried, slip)
-        finally:
-            for governor in passed:
-                governor.after_call(tried)
+        most = self._most(tried.request)
+        governed(tried, self._send, governors=self.governors, most=most)
 
     def _send(self, tried: Attempt, slip: Slip) -> None:
         start = time.perf_counter()
@@ -234,13 +177,7 @@ class MeteredEngine:
         assert tried.error is not None
         kind = type(wrap_error(tried.error, model=self.identity)).__name__
         file(self.identity, latency_s=latency_s, attempts=tried.number, error=kind)
-        _log.info("call failed", extra=_of(tried, seconds=round(latency_s, 3)))
-
-
-def _of(tried: Attempt, **more: Any) -> dict[str, Any]:
-    """The fields of a log line on `tried`."""
-    error = f"{type(tried.error).__name__}: {tried.error}"
-    return fields_of(model=tried.model, attempt=tried.number, error=error[:500], **more)
+        _log.info("call failed", extra=said_of(tried, seconds=round(latency_s, 3)))
 
 
 @dataclass(frozen=True)

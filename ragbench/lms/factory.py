@@ -14,12 +14,13 @@ from dspy.clients.lm import _is_openai_reasoning_model
 from ragbench.errors import LMSetupError
 from ragbench.lms.breaker import PATIENCE_S, Breaker
 from ragbench.lms.catalogue import find
-from ragbench.lms.engine import Capabilities, MeteredEngine, Retries
+from ragbench.lms.engine import Capabilities, MeteredEngine
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.pace import shared_pace
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
 from ragbench.lms.server import settings_for, shared_server
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, LocalSpec, load_dotenv, parse_spec
+from ragbench.lms.tries import Retries
 from ragbench.lms.wire import HostedWire, LocalWire
 
 LOCAL_MAX_TOKENS = 512

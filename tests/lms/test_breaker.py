@@ -13,12 +13,12 @@ from dspy import lm15
 from dspy.lm15 import Message, Request, Response, Usage
 
 from ragbench.cli.main import cli
-from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError, StoppedError
+from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.experiments.records import RECORDS, read_lines, read_records
 from ragbench.lms import breaker as breakers
 from ragbench.lms.breaker import IN_A_ROW, Breaker
 from ragbench.lms.governor import Attempt
-from ragbench.lms.limits import LimitReachedError, Limits, spending, stop, stopped_by
+from ragbench.lms.limits import LimitReachedError, Limits, spending, stopped_by
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 
@@ -124,20 +124,6 @@ def test_it_gives_up_after_its_patience_and_ends_what_spends() -> None:
         use_up(breaker, clock)
     with pytest.raises(LimitReachedError):
         breaker.before_call(attempt())
-
-
-def test_the_arms_of_a_verdict_are_shown_where_a_server_ended_it() -> None:
-    runs, gone = ["zero-shot"], LMUnavailableError("gone")
-
-    def verdict() -> None:
-        with spending(Limits()):
-            stop(gone, by="openai/fake")
-            raise StoppedError(f"{stopped_by()} in arm form", partial=runs)
-
-    with pytest.raises(LMUnavailableError) as error:
-        verdict()
-    assert error.value is gone
-    assert error.value.partial == ("zero-shot",)
 
 
 def use_up(breaker: Breaker, clock: Clock) -> None:

@@ -18,9 +18,9 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import Ledger, calling, fan_out, open_ledger
 from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm, tempo
-from ragbench.lms.engine import Retries
 from ragbench.lms.governor import Attempt, CallRefusedError
 from ragbench.lms.pace import REJECTIONS
+from ragbench.lms.tries import Retries
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
 # Made once: a signature of a string is parsed as code, which 3.11 cannot do in many threads.
