@@ -35,6 +35,7 @@ from ragbench.metrics.aggregate import (
     DEFAULT_METRICS,
     score_columns,
     summarize,
+    views,
 )
 from ragbench.metrics.base import get_metric
 from ragbench.metrics.graphrag_bench import ASKED
@@ -69,6 +70,11 @@ class ScoreRequest:
     attributor: Asking | None = None
     closed_book: Path | None = None
 
+    @property
+    def asks(self) -> bool:
+        """Whether a model is asked."""
+        return bool(self.judge or self.attributor)
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -93,25 +99,24 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         get_metric(name)
     protocol = get_protocol(request.protocol) if request.protocol else None
     by = groupings(request.closed_book)
-    with rundir.locked():
-        with _collector_paused():
-            loaded = read_records(folder)
-            if not loaded.records:
-                raise RunError(f"{folder} has no records to score")
-            state = _State.open(folder, list(loaded.records.values()))
+    with rundir.locked(), _collector_paused(unless=request.asks):
+        loaded = read_records(folder)
+        if not loaded.records:
+            raise RunError(f"{folder} has no records to score")
+        state = _State.open(folder, list(loaded.records.values()))
         state.ask(request, protocol)
         wanted = list(dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *state.judged()]))
         if protocol:
             wanted += [m.metric for m in protocol.measures if m.metric not in wanted]
-        with _collector_paused():
-            columns = score_columns(state.records, wanted)
-            summary = summarize(
-                state.records,
-                metrics=wanted,
-                groupings=by,
-                breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
-                columns=columns,
-            ).to_dict()
+        records = views(state.records)
+        columns = score_columns(records, wanted)
+        summary = summarize(
+            records,
+            metrics=wanted,
+            groupings=by,
+            breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
+            columns=columns,
+        ).to_dict()
         whole = {**summary, "judges": state.judges, "attribution": state.attribution}
         if protocol:
             whole["protocol"] = apply(protocol, card, state.records, state.judges).to_dict()
@@ -120,10 +125,11 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def _collector_paused(*, unless: bool) -> Iterator[None]:
     """Collect no garbage inside the block: it would walk through all records over and over."""
     was = gc.isenabled()
-    gc.disable()
+    if not unless:
+        gc.disable()
     try:
         yield
     finally:

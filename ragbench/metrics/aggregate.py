@@ -6,7 +6,7 @@ cited, no price is known) is left out, so that failures alone never make a score
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -83,7 +83,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
-        shown = asdict(self)
+        shown = dict(vars(self))
         shown["scores"] = {name: score.to_dict() for name, score in self.scores.items()}
         return shown
 
@@ -105,7 +105,7 @@ def summarize(
     Raises:
         UnknownNameError: a metric that does not exist.
     """
-    records = [View(record) for record in sorted(records, key=lambda r: str(r["qid"]))]
+    records = views(sorted(records, key=lambda r: str(r["qid"])))
     columns = score_columns(records, metrics) if columns is None else columns
     lost = [failed(record) for record in records]
     scores = {name: _mean(columns[name], lost) for name in metrics}
@@ -141,10 +141,14 @@ def score_columns(
         UnknownNameError: a metric that does not exist.
     """
     found = [get_metric(name) for name in metrics]
-    # All metrics of one record, then the next: what they share is worked out once, and let go of.
-    views = (record if isinstance(record, View) else View(record) for record in records)
-    rows = [[metric.score(view) for metric in found] for view in views]
+    # All metrics of one record, then the next: what they share is worked out once.
+    rows = [[metric.score(view) for metric in found] for view in views(records)]
     return {metric.name: [row[i] for row in rows] for i, metric in enumerate(found)}
+
+
+def views(records: Iterable[Record]) -> list[View]:
+    """`records` as what many metrics score; those that are so already stay as they are."""
+    return [record if isinstance(record, View) else View(record) for record in records]
 
 
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:

@@ -7,10 +7,10 @@ arXiv:1606.05250), MuSiQue v1.0 (Trivedi et al. 2022, arXiv:2108.00573), 2WikiMu
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
-from ragbench.metrics.base import METRICS, Metric, Record, add_metric, failed
+from ragbench.metrics.base import METRICS, Metric, Record, add_metric, failed, once
 from ragbench.metrics.text import normalise_answer
 
 #: Answers that HotpotQA gives no partial credit for.
@@ -87,11 +87,14 @@ def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
     return max(compare(pred, answer) for answer in answers)
 
 
-def _register(name: str, compare: Compare, description: str, source: str) -> None:
-    def score(record: Record) -> float:
-        return best(compare, record["answer"], record["answers"])
+@cache
+def best_of_answer(compare: Compare) -> Callable[[Record], float]:
+    """The function that gives `best` of a record's answer: one for all metrics that compare so."""
+    return once(lambda record: best(compare, record["answer"], record["answers"]))
 
-    add_metric(name, score, description, source=source)
+
+def _register(name: str, compare: Compare, description: str, source: str) -> None:
+    add_metric(name, best_of_answer(compare), description, source=source)
 
 
 def _answer_length(record: Record) -> float | None:

@@ -6,7 +6,7 @@ it spent before it failed and scores 0: failing early is cheap, never good.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -126,9 +126,9 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def spend_summary(records: Sequence[Record]) -> dict[str, Any]:
     """Quantiles of each resource per question; None where a price is unknown."""
-    rows = [asdict(spend(record)) for record in records]
-    names = rows[0] if rows else {}
-    return {name: _quantiles_or_none([row[name] for row in rows]) for name in names}
+    rows = [spend(record) for record in records]
+    names = [field.name for field in fields(Spend)] if rows else []
+    return {name: _quantiles_or_none([getattr(row, name) for row in rows]) for name in names}
 
 
 def _quantiles_or_none(values: Sequence[float | None]) -> Mapping[str, float] | None:

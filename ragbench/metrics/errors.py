@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from ragbench.metrics.answer import best, exact_match, token_f1
+from ragbench.metrics.answer import best_of_answer, exact_match, token_f1
 from ragbench.metrics.base import Record, failed
 from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import union
@@ -79,7 +79,7 @@ def cause_of(record: Record) -> Cause | None:
     """The cause of a wrong answer; None where the answer is right (exact match)."""
     if failed(record):
         return _failure(record)
-    if best(exact_match, record["answer"], record["answers"]):
+    if best_of_answer(exact_match)(record):
         return None
     return (
         _wrong_form(record)
@@ -221,7 +221,7 @@ def _reading(record: Record) -> Cause:
         wanted = set(loose_words(gold))
         if answer_kind(gold) != "yes_no" and pred & wanted and (pred <= wanted or wanted <= pred):
             return Cause("reading", "partial", f"part of {gold!r}, or more than it")
-    if best(token_f1, record["answer"], record["answers"]) > 0.5:
+    if best_of_answer(token_f1)(record) > 0.5:
         return Cause("reading", "partial", "most words agree")
     kind, wanted_kind = answer_kind(record["answer"]), answer_kind(record["answers"][0])
     if kind == wanted_kind:

@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from heapq import nlargest
-from itertools import combinations, pairwise
+from itertools import combinations
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ragbench.metrics.base import METRICS, Metric, Record, failed
 from ragbench.metrics.kinds import answer_kind
-from ragbench.metrics.text import Memo, normalise_answer, strip_punctuation
+from ragbench.metrics.text import Memo, is_blank, normalise_answer, strip_punctuation
 
 #: Share of a claim's words, names and numbers aside, that its windows must hold.
 COVERAGE = 0.6
@@ -61,6 +61,7 @@ _NUMBERS = {
     "twelve": "12",
 }
 _SPELT = frozenset(_NUMBERS.values())
+_SORTS = ("name", "number", "word", "negation", "stop")
 
 
 class Claim(NamedTuple):
@@ -93,10 +94,12 @@ def stands_in(words: str, passages: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the normalised `words` stand whole in the title or the text of a passage."""
     inner = normalise_answer(words)
     longest = max(inner.split(), key=len, default="")
-    texts = (text for p in passages for text in (p["title"], p["text"]))
+    texts = [text for p in passages for text in (p["title"], p["text"])]
     # To normalise a text is slow: one that lacks the longest word needs not be.
+    if not inner or longest not in strip_punctuation("\n".join(texts).lower()):
+        return False
     likely = (text for text in texts if longest in strip_punctuation(text.lower()))
-    return bool(inner) and any(f" {inner} " in f" {normalise_answer(text)} " for text in likely)
+    return any(f" {inner} " in f" {normalise_answer(text)} " for text in likely)
 
 
 def sentences(text: str) -> list[str]:
@@ -107,7 +110,7 @@ def sentences(text: str) -> list[str]:
 def claims_of_chain(record: Record) -> list[str]:
     """The sentences of a program's thoughts; empty where it wrote down none."""
     lines = (line for step in record["steps"] for line in sentences(step.get("thought") or ""))
-    return [line for line in lines if normalise_answer(line)]
+    return [line for line in lines if not is_blank(line)]
 
 
 def claims_of_answer(record: Record) -> list[str]:
@@ -115,7 +118,7 @@ def claims_of_answer(record: Record) -> list[str]:
     answer = record["answer"]
     if answer_kind(answer) == "yes_no":
         return []
-    return [line for line in sentences(answer) if normalise_answer(line)]
+    return [line for line in sentences(answer) if not is_blank(line)]
 
 
 def chain_fidelity(record: Record) -> float | None:
@@ -152,16 +155,19 @@ def says_something(text: str) -> bool:
 
 
 def _claim(text: str) -> Claim:
-    found = [_READ[word] for word in _WORD.findall(text)]
-    sorts = [sort for sort, _ in found]
-    starts = [a for a, b in pairwise(["", *sorts]) if b == "name" and a != "name"]
-    names = frozenset(stem for sort, stem in found if sort == "name")
+    stems: dict[str, list[str]] = {sort: [] for sort in _SORTS}
+    before, runs = "", 0
+    for sort, stem in map(_READ.__getitem__, _words(text)):
+        stems[sort].append(stem)
+        runs += sort == "name" != before
+        before = sort
+    names = frozenset(stems["name"])
     return Claim(
-        must=names | {stem for sort, stem in found if sort == "number"},
+        must=names.union(stems["number"]),
         names=names,
-        words=frozenset(stem for sort, stem in found if sort == "word"),
-        negated="negation" in sorts,
-        anchors=len(starts) + sorts.count("number"),
+        words=frozenset(stems["word"]),
+        negated=bool(stems["negation"]),
+        anchors=runs + len(stems["number"]),
     )
 
 
@@ -197,10 +203,18 @@ class _Evidence:
 
     def __init__(self, passages: Sequence[Mapping[str, Any]], claims: Sequence[str]) -> None:
         self.passages = passages
-        self.claims = {text: _claim(text) for text in claims}
-        every = (claim.must | claim.words for claim in self.claims.values())
-        self._known = frozenset({_NOT}).union(*every)
+        self._texts = claims
         self._windows: dict[int, list[Window]] = {}
+
+    @cached_property
+    def claims(self) -> dict[str, Claim]:
+        """What each claim asks for; a short answer is looked up without it."""
+        return {text: _claim(text) for text in self._texts}
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        every = (claim.must | claim.words for claim in self.claims.values())
+        return frozenset({_NOT}).union(*every)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -248,11 +262,20 @@ class _Evidence:
 
     def _may_hold(self, claim: Claim) -> bool:
         """Whether all passages together may hold the claim, by what is quickly looked for."""
-        return _enough(claim, _found(claim, self.joined))
+        if not all(_may_be(stem, self.joined) for stem in claim.must):
+            return False
+        left, needed = len(claim.words), _needed(claim)
+        for stem in claim.words:
+            if not _may_be(stem, self.joined):
+                left -= 1
+                if left < needed:
+                    return False
+        return True
 
     def _likely(self, claim: Claim) -> list[frozenset[str]]:
         """For each passage the stems of `claim` that may be in it."""
-        return [_found(claim, text) for text in self.texts]
+        wanted = claim.must | claim.words
+        return [_found(wanted, text) for text in self.texts]
 
     def _holds_in_one(self, claim: Claim, likely: Sequence[frozenset[str]]) -> bool:
         return any(
@@ -318,13 +341,14 @@ def _bridged(claim: Claim, a: Window, b: Window) -> bool:
     return bool(shared) and shared.isdisjoint(claim.names)
 
 
-def _found(claim: Claim, text: str) -> frozenset[str]:
-    """The stems of `claim` that may be in `text`, which is in lower case.
+def _found(stems: frozenset[str], text: str) -> frozenset[str]:
+    """Those of `stems` that may be in `text`, which is in lower case."""
+    return frozenset([stem for stem in stems if _may_be(stem, text)])
 
-    A stem starts a word, so a text that lacks it has no such word; but a number may be spelt.
-    """
-    wanted = claim.must | claim.words
-    return frozenset([stem for stem in wanted if stem in text or stem in _SPELT])
+
+def _may_be(stem: str, text: str) -> bool:
+    """Whether `stem` may start a word of `text`; a number may be spelt."""
+    return stem in text or stem in _SPELT
 
 
 def _holds(claim: Claim, held: frozenset[str]) -> bool:

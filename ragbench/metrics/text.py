@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_ARTICLE_WORDS = ("a", "an", "the")
+_ARTICLES = re.compile(rf"\b(?:{'|'.join(_ARTICLE_WORDS)})\b")
 _PIECES = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_")
 
 
@@ -27,7 +28,8 @@ class Memo(dict[str, T], Generic[T]):
     def __missing__(self, word: str) -> T:
         if len(self) >= self.limit:
             self.clear()
-        return self.setdefault(word, self.function(word))
+        value = self[word] = self.function(word)
+        return value
 
 
 @lru_cache(maxsize=32_768)  # many metrics ask for the same answers
@@ -39,6 +41,11 @@ def normalise_answer(text: str) -> str:
     """
     bare = strip_punctuation(text.lower())
     return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing is left of `text` once it is normalised."""
+    return all(word in _ARTICLE_WORDS for word in strip_punctuation(text.lower()).split())
 
 
 def strip_punctuation(text: str) -> str:

@@ -8,6 +8,7 @@ from dspy.evaluate.metrics import em_score, f1_score, hotpot_f1_score
 from ragbench.errors import UnknownNameError
 from ragbench.metrics import METRICS, get_metric, metric_names
 from ragbench.metrics.answer import exact_match, token_f1
+from ragbench.metrics.text import is_blank, normalise_answer
 from tests.metrics.records import failure, record
 
 ANSWER_METRICS = [
@@ -79,3 +80,22 @@ def test_dspy_f1_has_no_rule_for_yes_and_no_and_its_hotpot_f1_has() -> None:
 def test_dspy_hotpot_f1_differs_on_composed_letters() -> None:
     assert hotpot_f1_score("Caf\u00e9 Oslo", "Cafe\u0301 Oslo") == 1.0
     assert token_f1("Caf\u00e9 Oslo", "Cafe\u0301 Oslo") == 0.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "The",
+        "a, an; THE!",
+        "--",
+        "\u2013",
+        "the\u2013a",
+        "a-n",
+        "Norway",
+        "the 1",
+        "\u00a0An\u00a0",
+    ],
+)
+def test_blank_is_what_normalises_to_nothing(text: str) -> None:
+    assert is_blank(text) == (not normalise_answer(text))
