@@ -28,7 +28,8 @@ _NUMBER_WORDS = (
 # A number, and at most two words of unit: "about 3.5 million people", "12 km", "twenty".
 _NUMBER = re.compile(
     rf"(?:about |over |around |approximately |some |nearly |almost |more than )?"
-    rf"[$\u00a3\u20ac]?(?:\d[\d]*|{_NUMBER_WORDS})(?: (?:{_NUMBER_WORDS}))*(?: [^\W\d]+){{0,2}}"
+    rf"(?:once|twice|thrice|[$\u00a3\u20ac]?(?:\d[\d]*|{_NUMBER_WORDS})(?:times?)?)"  # two-time
+    rf"(?: (?:{_NUMBER_WORDS}))*(?: [^\W\d]+){{0,2}}"
 )
 
 

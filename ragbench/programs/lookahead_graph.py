@@ -168,6 +168,9 @@ def read_plan(
 ) -> PlanGraph:
     """The graph that a planner's reply describes; look-ups after the first `max_nodes` are cut.
 
+    They are called n1, n2, ... in the order planned: small models give whole phrases as ids, which
+    every label of a passage would repeat.
+
     With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
     counted as `mended_plan`; without it they make the plan a bad one.
 
@@ -191,7 +194,20 @@ def read_plan(
         graph.levels()
     except CycleError as error:
         raise BadPlanError(f"look-ups wait for each other: {error.args[1]}") from None
-    return graph
+    return _numbered(graph)
+
+
+def _numbered(graph: PlanGraph) -> PlanGraph:
+    short = {node.id: f"n{place}" for place, node in enumerate(graph, start=1)}
+    return PlanGraph(tuple(
+        replace(
+            node,
+            id=short[node.id],
+            depends_on=tuple(short[i] for i in node.depends_on),
+            references=tuple(r._replace(node=short.get(r.node, "")) for r in node.references),
+        )
+        for node in graph
+    ))  # fmt: skip
 
 
 def _node(planned: LookUpNode, cut: set[str]) -> Node:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ragbench.metrics.errors import cause_of, loose_words
+from ragbench.metrics.kinds import answer_kind
 from tests.metrics.records import failure, record, search
 
 
@@ -52,6 +53,10 @@ def test_an_answer_that_is_missing_without_an_error_is_a_failure_too() -> None:
         ("Jean-Luc", "Jean Luc"),
         ("3", "three"),
         ("the 5th", "5"),
+        ("2", "two-time"),
+        ("2 times", "twice"),
+        ("Ada Byron", "Ada King Byron Jr."),
+        ("Ada King Byron", "Ada Byron"),
     ],
 )
 def test_right_answer_in_the_wrong_form(answer: str, gold: str) -> None:
@@ -82,6 +87,25 @@ def test_parts_of_longer_answers() -> None:
     assert name(record("capital", answers=gold)) == "reading/partial"
     assert name(record("capital of Oslo and of Norway", answers=gold)) == "reading/partial"
     assert name(record("Oslo people", answers=["Oslo town"])) == "reading/same_type"
+
+
+def test_words_of_the_question_are_no_answer() -> None:
+    assert name(record("the author of Red Sky")) == "reading/from_question"
+    assert name(record("the editor of Red Sky")) == "reading/same_type"
+    choice = "Which is further north, Oslo or Norway's Bergen?"
+    assert name(record("Bergen", question=choice, answers=["Oslo"])) == "reading/same_type"
+
+
+def test_most_words_of_a_name_are_a_part_of_it() -> None:
+    gold = {"answers": ["Gerald Lee Olav Hill"]}
+    assert name(record("Gerald Olav Hill and John Parks sang", **gold)) == "reading/partial"
+    assert name(record("Gerald Parks and Lee Johns", **gold)) == "reading/same_type"
+
+
+def test_a_count_is_a_number() -> None:
+    assert [answer_kind(text) for text in ("twice", "two-time", "9", "Twice Shy")] == [
+        "number", "number", "number", "entity",
+    ]  # fmt: skip
 
 
 def test_yes_for_no_is_the_same_type() -> None:
