@@ -26,7 +26,7 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
 @click.option("--allow-self-judge", is_flag=True, help="Let a model judge its own answers.")
 @click.option("--embedder", default="local", help="Of similarity, for graphrag-bench.")
 @click.option("--attribute", "attribute_lm", metavar="LM",
-              help="LM that names the sentences an answer rests on.")  # fmt: skip
+              help="LM that names the sentences, and for 2Wiki the facts, of answers.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print what judging would spend, and stop.")
 @asking_options
 @log_option

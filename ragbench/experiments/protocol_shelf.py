@@ -47,7 +47,6 @@ _SHELF = (
         measures=_all("2wiki_em", "2wiki_f1", *_four("2wiki_sp", "evidence", "2wiki_joint")),
         datasets=("2wikimultihopqa",),
         view="paragraph",
-        always=("aliases of entities in evidence are not read (the id_aliases file)",),
     ),
     Protocol(
         name="ircot",

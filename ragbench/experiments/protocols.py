@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.records import Record
 from ragbench.metrics.base import failed, get_metric
-from ragbench.metrics.support import support_kind
+from ragbench.metrics.support import evidence_kind, support_kind
 
 #: all: every question, failed and missing ones as 0. answered: the questions with an answer.
 #: scored: the answered questions that have the score at all (published code drops NaN).
@@ -220,6 +220,23 @@ def _check_support(
         yield f"support: {kinds.count(None)} answers name none and count as 0, as officially"
 
 
+def _check_evidence(
+    protocol: Protocol, card: Mapping[str, Any], records: Sequence[Record], judges: Any
+) -> Iterable[str]:
+    if not any(measure.metric.startswith("evidence_") for measure in protocol.measures):
+        return
+    if not any((record.get("extra") or {}).get("evidence_forms") for record in records):
+        yield "evidence: entities by the names in the questions alone; --alias-file has the others"
+    kinds = [evidence_kind(record) for record in records if not failed(record)]
+    if "attributed" in kinds:
+        yield (
+            f"evidence: of {kinds.count('attributed')} answers named by a separate step, "
+            "not by the program; that step is not told the data's relations"
+        )
+    if None in kinds and any(kinds):
+        yield f"evidence: {kinds.count(None)} answers name none and count as 0, as officially"
+
+
 def _check_judge(
     protocol: Protocol,
     card: Mapping[str, Any],
@@ -249,4 +266,10 @@ def _check_judge(
         yield f"judge: {found['not_asked']} answers were not judged"
 
 
-_CHECKS: tuple[_Check, ...] = (_check_data, _check_run, _check_support, _check_judge)
+_CHECKS: tuple[_Check, ...] = (
+    _check_data,
+    _check_run,
+    _check_support,
+    _check_evidence,
+    _check_judge,
+)

@@ -1,6 +1,6 @@
 """Scores of a finished run, computed from its records; the answering model is not asked again.
 
-`scores.jsonl` has a line per question (its scores, and the sentences attributed to it), and
+`scores.jsonl` has a line per question (its scores, sentences and triples attributed to it), and
 `scores.json` the summary. The records are never rewritten. What models said when the run was scored
 before is kept as long as the answer is the same, so scores can be added one after another.
 """
@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.attribute import attribute
+from ragbench.experiments.evidence import attribute_triples
 from ragbench.experiments.ground import ground
 from ragbench.experiments.groups import groupings
 from ragbench.experiments.judge import (
@@ -47,6 +48,8 @@ SUMMARY = "scores.json"
 
 #: Metrics that a model filled: they are kept from one scoring to the next.
 _KEPT = (*JUDGED, *ASKED)
+#: Fields of a record that a model filled; likewise.
+_ATTRIBUTED = ("attribution", "attributed_triples")
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,12 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             breakdown_metrics=[*BREAKDOWN_METRICS, *state.judged()],
             columns=columns,
         ).to_dict()
-        whole = {**summary, "judges": state.judges, "attribution": state.attribution}
+        whole = {
+            **summary,
+            "judges": state.judges,
+            "attribution": state.attribution,
+            "evidence": state.evidence,
+        }
         if protocol:
             whole["protocol"] = apply(protocol, card, state.records, state.judges).to_dict()
         state.write(columns, whole)
@@ -155,13 +163,21 @@ def judge_of(folder: Path, metric: str) -> str | None:
     if not (folder / SUMMARY).is_file():
         return None
     summary = RunDir(folder).read(SUMMARY)
-    judges = {"attributed": summary.get("attribution"), **(summary.get("judges") or {})}
-    if metric.startswith(("sp_", "joint_", "support_", "2wiki_sp_", "2wiki_joint_")):
-        metric = "attributed"
+    judges = {
+        "attributed": summary.get("attribution"),
+        "evidence": summary.get("evidence"),
+        **(summary.get("judges") or {}),
+    }
+    names = [metric]
+    if metric.startswith(("sp_", "joint_", "support_", "2wiki_sp_")):
+        names = ["attributed"]
+    elif metric.startswith("evidence_"):
+        names = ["evidence"]
+    elif metric.startswith("2wiki_joint_"):
+        names = ["attributed", "evidence"]
     passes = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding")
-    found = judges.get(passes.get(metric, metric)) or {}
-    model: str | None = found.get("model")
-    return model
+    found = [judges.get(passes.get(name, name)) or {} for name in names]
+    return " and ".join(dict.fromkeys(one["model"] for one in found if "model" in one)) or None
 
 
 @dataclass
@@ -173,6 +189,7 @@ class _State:
     old: dict[str, dict[str, float | None]]
     judges: dict[str, Any] = field(default_factory=dict)
     attribution: dict[str, Any] | None = None
+    evidence: dict[str, Any] | None = None
 
     @classmethod
     def open(cls, folder: Path, records: Sequence[Record]) -> _State:
@@ -193,6 +210,7 @@ class _State:
             before = RunDir(folder).read(SUMMARY)
             state.judges = before.get("judges") or {}
             state.attribution = before.get("attribution")
+            state.evidence = before.get("evidence")
         return state
 
     def judged(self) -> list[str]:
@@ -206,12 +224,7 @@ class _State:
                 raise ConfigError("--repeats are of verdicts; leave it out with rule grounding")
             check_judge(self.records, request.judge.asking.lm, allow_self=request.judge.allow_self)
         if request.attributor:
-            found = attribute(self.folder, self.records, request.attributor)
-            self.attribution = found.summary
-            self.records = [
-                {**r, "attribution": found.facts[r["qid"]]} if r["qid"] in found.facts else r
-                for r in self.records
-            ]
+            self._attribute(request.attributor)
         if request.judge and protocol and protocol.judged_by == "statements":
             self._match(request.judge)
         elif request.judge:
@@ -221,6 +234,20 @@ class _State:
                 self._keep("grounding", claims.summary, claims.scores)
             else:
                 self._judge(request.judge, rule)
+
+    def _attribute(self, asking: Asking) -> None:
+        support = attribute(self.folder, self.records, asking)
+        self.attribution = support.summary
+        self._fill("attribution", support.facts)
+        evidence = attribute_triples(self.folder, self.records, asking)
+        if evidence:
+            self.evidence = evidence.summary
+            self._fill("attributed_triples", evidence.triples)
+
+    def _fill(self, name: str, found: Mapping[str, Any]) -> None:
+        self.records = [
+            {**r, name: found[r["qid"]]} if r["qid"] in found else r for r in self.records
+        ]
 
     def _judge(self, request: JudgeRequest, rule: Rule) -> None:
         verdicts = judge(
@@ -254,8 +281,7 @@ class _State:
                 "of": digest(record),
                 "scores": {**self.old.get(record["qid"], {}), **scores},
             }
-            if record.get("attribution") is not None:
-                row["attribution"] = record["attribution"]
+            row |= {n: record[n] for n in _ATTRIBUTED if record.get(n) is not None}
             lines.append(encode(row))
         write_whole(self.folder / LINES, b"".join(lines))
         write_json(self.folder / SUMMARY, summary)
@@ -271,9 +297,7 @@ def digest(record: Record) -> str:
 def _merge(record: Record, row: Record) -> Record:
     kept = {name: row["scores"][name] for name in _KEPT if name in row["scores"]}
     merged = _with_scores(record, kept)
-    if "attribution" in row:
-        merged["attribution"] = row["attribution"]
-    return merged
+    return merged | {name: row[name] for name in _ATTRIBUTED if name in row}
 
 
 def _with_scores(record: Record, scores: Mapping[str, float | None]) -> Record:

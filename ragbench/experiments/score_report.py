@@ -104,6 +104,11 @@ def notes(run: Scored) -> list[str]:
         lines.append(f"supporting sentences: {found} of {summary['n']}")
     if summary["attribution"]:
         lines.append(_attribution(summary["attribution"]))
+    if summary["evidence_kinds"]:
+        found = ", ".join(f"{kind} {n}" for kind, n in summary["evidence_kinds"].items())
+        lines.append(f"evidence triples: {found} of {summary['n']}")
+    if summary["evidence"]:
+        lines.append(_evidence(summary["evidence"]))
     for name, judge in summary["judges"].items():
         special = {"statements": _statements, "grounding": _grounding}.get(name)
         lines += [special(judge)] if special else judge_lines(name, judge)
@@ -195,6 +200,17 @@ def _attribution(found: Mapping[str, Any]) -> str:
         f"sentences, {found['unscored']} unscored, {found['not_asked']} not asked, {found['cut']} "
         f"cut; {found['numbers_out_of_range']} numbers out of range; took "
         f"{found['as_if']['calls']} calls, {money(found['as_if']['cost_usd'])} $"
+    )
+
+
+def _evidence(found: Mapping[str, Any]) -> str:
+    why = "; ".join(f"{text} ({n})" for text, n in found["unscored_because"].items())
+    return (
+        f"triples by {found['model']}: {found['attributed']} answers; {found['named_themselves']} "
+        f"name their own, {found['no_passages']} have no passages, {found['unscored']} unscored"
+        f"{f' ({why})' if why else ''}, {found['not_asked']} not asked, {found['cut']} cut; took "
+        f"{found['as_if']['calls']} calls, {money(found['as_if']['cost_usd'])} $; billed "
+        f"{money(found['billed']['cost_usd'])} $"
     )
 
 

@@ -15,11 +15,12 @@ from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spe
 from ragbench.metrics.errors import cause_of
 from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import gold_by_search
-from ragbench.metrics.support import support_kind
+from ragbench.metrics.support import evidence_kind, support_kind
 
 #: What a summary shows unless told otherwise.
 DEFAULT_METRICS = (
     *("em", "f1", "contain", "answer_length", "sp_em", "sp_f1", "joint_em", "joint_f1"),
+    *("evidence_em", "evidence_f1", "2wiki_joint_em", "2wiki_joint_f1"),
     *("support_f1", "recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
     *("redundancy", "hops_to_gold", "retrieved_tokens", "chain_fidelity", "hallucination_rate"),
 )
@@ -74,6 +75,7 @@ class Summary:
     scores: Mapping[str, Score]
     breakdowns: Mapping[str, Mapping[str, Mapping[str, Any]]]
     support_kinds: Mapping[str, int]
+    evidence_kinds: Mapping[str, int]
     causes: Mapping[str, int]
     efficiency: Mapping[str, float | None]
     budgets: Mapping[str, Mapping[str, Any]]
@@ -119,6 +121,7 @@ def summarize(
             name: _breakdown(records, group, breakdown_metrics) for name, group in groupings.items()
         },
         support_kinds=_counts([support_kind(record) for record in records]),
+        evidence_kinds=_counts([evidence_kind(record) for record in records]),
         causes=_counts([cause.name if (cause := cause_of(r)) else None for r in records]),
         efficiency=asdict(efficiency(records)),
         budgets={

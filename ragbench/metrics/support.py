@@ -2,9 +2,10 @@
 
 HotpotQA v1 (sentences, and joint with the answer), MuSiQue v1.0 (paragraphs) and 2WikiMultiHopQA
 v1.1 (titles without case, and evidence triples). What a program says is read from its own
-`citations`, or from the record's `attribution`, filled in by a later step that names the sentences
-used; `support_kind` tells which, and summaries keep the two apart. Retrieved is not cited: nothing
-is taken from what a program merely saw.
+`citations` and `facts`, or from the record's `attribution` and `attributed_triples`, filled in by
+later steps that name the sentences used and the facts they tell; `support_kind` and `evidence_kind`
+tell which, and summaries keep the two apart. Retrieved is not cited: nothing is taken from what a
+program merely saw.
 """
 
 import itertools
@@ -164,25 +165,41 @@ def paragraph_score(record: Record) -> SetScore | None:
     return None if pred is None else musique_support_score(pred, set(record["gold_pids"]))
 
 
-@once
-def triple_score(record: Record) -> SetScore | None:
-    """The score of the record's `facts` that are triples against the data's evidence.
+def evidence_kind(record: Record) -> Kind | None:
+    """Where the record's triples come from; None where it names none.
 
-    Entities count by any of their names where the data was loaded with its alias file.
+    A program's own are those of its `facts` that are triples; a separate step fills in
+    `attributed_triples`.
+    """
+    if any(map(_is_triple, record.get("facts") or ())):
+        return "cited"
+    return "attributed" if record.get("attributed_triples") is not None else None
+
+
+def gold_triples(record: Record) -> list[list[list[str]]]:
+    """The data's evidence: of each triple its three parts, of each part all its names.
+
+    There are several where the data was loaded with its alias file; empty where it has none.
     """
     extra = record.get("extra") or {}
-    gold = extra.get("evidence_forms") or [
-        [[part] for part in t] for t in extra.get("evidences", ())
-    ]
+    plain = extra.get("evidences") or ()
+    return extra.get("evidence_forms") or [[[part] for part in triple] for triple in plain]
+
+
+@once
+def triple_score(record: Record) -> SetScore | None:
+    """The score of the triples named against the data's evidence; None as for `fact_score`."""
+    gold = gold_triples(record)
     if not gold:
         return None
     if failed(record):
         return ZERO
-    facts = record.get("facts")
-    if facts is None:
+    kind = evidence_kind(record)
+    if kind is None:
         return None
-    triples = [fact for fact in facts if _is_triple(fact)]
-    return evidence_score(triples, [list(itertools.product(*forms)) for forms in gold])
+    items = record["facts"] if kind == "cited" else record["attributed_triples"]
+    forms = [list(itertools.product(*parts)) for parts in gold]
+    return evidence_score([item for item in items if _is_triple(item)], forms)
 
 
 @once

@@ -8,6 +8,8 @@ from typing import Literal
 
 import dspy
 
+from ragbench.signatures.types import Triple
+
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]
 Utility = Literal[1, 2, 3, 4, 5]
@@ -145,6 +147,21 @@ class AttributeAnswer(dspy.Signature):
     question: str = dspy.InputField()
     answer: str = dspy.InputField()
     used: list[int] = dspy.OutputField(desc="numbers; empty if none")
+
+
+# Evidence as 2WikiMultiHopQA has it: relations there are properties of Wikidata.
+class AttributeTriples(dspy.Signature):
+    """Write the facts of the passages that the answer to the question is derived from.
+
+    One triple for each step of the derivation, with names and dates as in the passages.
+    """
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    triples: list[Triple] = dspy.OutputField(
+        desc="relation is a Wikidata property, such as director or date of birth; empty if none"
+    )
 
 
 # The three below score long answers, statement by statement, as GraphRAG-Bench does.

@@ -25,6 +25,14 @@ class Fact(BaseModel):
     fulfillment: Literal["direct", "partial", "failed"] = "direct"
 
 
+class Triple(BaseModel):
+    """A fact as a relation of two things."""
+
+    subject: str
+    relation: str
+    object: str
+
+
 class SubTask(BaseModel):
     """A sub-question of a plan; `depends_on` lists ids of earlier ones."""
 
