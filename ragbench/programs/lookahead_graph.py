@@ -172,7 +172,8 @@ def read_plan(
     every label of a passage would repeat.
 
     With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
-    counted as `mended_plan`; without it they make the plan a bad one.
+    where look-ups wait for each other those on later ones that no query refers to; such a plan is
+    counted as `mended_plan`. Without it any of these makes the plan a bad one.
 
     Raises:
         BadPlanError: no look-up, the same id twice, or a circle.
@@ -190,11 +191,31 @@ def read_plan(
     if not whole or len({node.id for node in whole}) < len(whole):
         raise BadPlanError("no look-ups, or two of the same id")
     graph = PlanGraph(tuple(_linked(node, whole) for node in whole))
+    circle = _circle(graph)
+    if circle and mend:
+        count("mended_plan")
+        graph = PlanGraph(tuple(_linked(node, whole) for node in _forward(graph)))
+        circle = _circle(graph)
+    if circle:
+        raise BadPlanError(f"look-ups wait for each other: {', '.join(circle)}")
+    return _numbered(graph)
+
+
+def _circle(graph: PlanGraph) -> list[str]:
+    """Ids of look-ups that wait for each other, if any do."""
     try:
         graph.levels()
     except CycleError as error:
-        raise BadPlanError(f"look-ups wait for each other: {error.args[1]}") from None
-    return _numbered(graph)
+        return list(error.args[1])
+    return []
+
+
+def _forward(graph: PlanGraph) -> Iterator[Node]:
+    """The look-ups without the dependencies that they declare on later ones."""
+    earlier: set[str] = set()
+    for node in graph:
+        yield replace(node, depends_on=tuple(i for i in node.depends_on if i in earlier))
+        earlier.add(node.id)
 
 
 def _numbered(graph: PlanGraph) -> PlanGraph:

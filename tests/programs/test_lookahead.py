@@ -133,7 +133,7 @@ def test_levels_run_at_once_and_one_by_one_if_told_so() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        plan(node("n1", "a", "n2"), node("n2", "b", "n1")),
+        plan(node("n1", "{n2}"), node("n2", "{n1}")),
         plan(node("n1", "a"), node("n1", "b")),
         plan(),
         plan(node("n1", "")),
