@@ -19,6 +19,7 @@ from ragbench.lms.deadline import QUESTION_TIME_KEY
 from ragbench.lms.factory import make_lm
 from ragbench.lms.limits import GIVE_PRICE, check_price, cost_is_limited
 from ragbench.lms.lm import RagbenchLM
+from ragbench.lms.service import Service
 from ragbench.logs import QIDS_KEY, quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.base import RAGProgram, calls_of
@@ -143,6 +144,8 @@ def build(config: RunConfig, *, like: Bench | None = None) -> Bench:
             config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
         )
     _check_prices(retriever)
+    for service in _services(retriever):
+        service.begin(patience=config.patience)
     built = program(retriever, **config.knobs())
     check_roles(built, roles)
     return Bench(
@@ -172,7 +175,13 @@ def _check_prices(retriever: Retriever) -> None:
 
 def asks_servers(retriever: Retriever) -> bool:
     """Whether a search asks a server, for embeddings or for an order."""
-    return any(model.remote for model in _models(retriever))
+    return any(_services(retriever))
+
+
+def _services(retriever: Retriever) -> Iterator[Service]:
+    for model in _models(retriever):
+        if model.service is not None:
+            yield model.service
 
 
 def _models(retriever: Retriever) -> Iterator[Any]:

@@ -36,16 +36,20 @@ _log = logs.get(__name__)
 
 
 class Breaker:
-    """A governor that opens when all calls fail; `patience` is how many seconds it stays open."""
+    """A governor that opens when all calls fail; `patience` is how many seconds it stays open.
+
+    `key_variable` is where the key comes from, for the message to a person whose key is refused.
+    """
 
     def __init__(
         self,
         model: str,
         *,
         patience: float = PATIENCE_S,
+        key_variable: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.patience = model, patience
+        self.model, self.patience, self._key = model, patience, key_variable
         #: Why calls are refused from now on; None while they are not.
         self.broken: RagbenchError | None = None
         self._clock = clock
@@ -88,7 +92,7 @@ class Breaker:
                 self._probe = None
             if self.broken is not None or (error is None and attempt.response is None):
                 pass
-            elif lasting := _lasting(error, self.model, self.patience) or self._starved(error):
+            elif lasting := self._lasting(error) or self._starved(error):
                 self._break(lasting)
             elif not _shows_outage(error):
                 self._close()
@@ -108,6 +112,26 @@ class Breaker:
             return _shows_outage(attempt.error) or isinstance(attempt.error, _REFUSED)
         return self.open and _shows_outage(attempt.error)
 
+    def _lasting(self, error: Exception | None) -> RagbenchError | None:
+        """What one reply is enough to know."""
+        model, patience = self.model, self.patience
+        if isinstance(error, lm15.AuthError) and not _forbidden(error):
+            where = f" in {self._key}" if self._key else ""
+            return LMSetupError(
+                f"{model} refuses the key: {reason(error)}; give one that it takes{where}"
+            )
+        if isinstance(error, lm15.BillingError):
+            return LMUnavailableError(
+                f"{model} wants to be paid: {reason(error)}; the same command continues afterwards"
+            )
+        away = _away_s(error) or 0.0
+        if away > patience:
+            return LMUnavailableError(
+                f"{model} takes no more calls for {math.ceil(away / 60)} minutes: {reason(error)}; "
+                "the same command continues then"
+            )
+        return None
+
     def _starved(self, error: Exception | None) -> RagbenchError | None:
         """What it means if the server has done nothing but reject calls for too long."""
         if not isinstance(error, lm15.RateLimitError):
@@ -118,7 +142,7 @@ class Breaker:
         if now - self._rejects_since <= self.patience:
             return None
         return LMUnavailableError(
-            f"{self.model} has rejected every call for {self.patience:.0f} s: {_reason(error)}; "
+            f"{self.model} has rejected every call for {self.patience:.0f} s: {reason(error)}; "
             "the same command continues when it takes calls again"
         )
 
@@ -136,7 +160,7 @@ class Breaker:
         self._probe_at = now + (away or self._pause)
         _log.warning(
             "%s is down, so calls wait and one of them tries again after growing pauses, "
-            "for %.0f s at the most: %s", self.model, self.patience, _reason(error),
+            "for %.0f s at the most: %s", self.model, self.patience, reason(error),
         )  # fmt: skip
 
     def _again(self, error: Exception | None) -> None:
@@ -150,7 +174,7 @@ class Breaker:
             down = now - self._opened_at
             self._break(
                 LMUnavailableError(
-                    f"{self.model} has been down for {down:.0f} s: {_reason(error)}; "
+                    f"{self.model} has been down for {down:.0f} s: {reason(error)}; "
                     "the same command continues when it is back"
                 )
             )
@@ -185,30 +209,13 @@ def _away_s(error: Exception | None) -> float | None:
     return error.retry_after if error.retry_after > LONGEST_RESET_S else None
 
 
-def _lasting(error: Exception | None, model: str, patience: float) -> RagbenchError | None:
-    """What one reply is enough to know."""
-    if isinstance(error, lm15.AuthError) and not _forbidden(error):
-        return LMSetupError(f"{model} refuses the key: {_reason(error)}; give one that it takes")
-    if isinstance(error, lm15.BillingError):
-        return LMUnavailableError(
-            f"{model} wants to be paid: {_reason(error)}; the same command continues afterwards"
-        )
-    away = _away_s(error) or 0.0
-    if away > patience:
-        return LMUnavailableError(
-            f"{model} takes no more calls for {math.ceil(away / 60)} minutes: {_reason(error)}; "
-            "the same command continues then"
-        )
-    return None
-
-
 def _refusal(error: Exception | None, model: str) -> RagbenchError | None:
     if not _forbidden(error):
         return None
-    return LMSetupError(f"{model} refuses every call: {_reason(error)}; give another key or model")
+    return LMSetupError(f"{model} refuses every call: {reason(error)}; give another key or model")
 
 
-def _reason(error: Exception | None) -> str:
+def reason(error: Exception | None) -> str:
     """The first line of what the server said, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)

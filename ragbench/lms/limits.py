@@ -142,18 +142,12 @@ class Spent:
             return float("inf")
         return self._start + 60 * self.limits.minutes - self.clock()
 
-    def _calls_left(self) -> float:
-        if self.limits.calls is None:
-            return float("inf")
-        return self.limits.calls - self.total.calls - self._reserved().calls
-
 
 @dataclass(eq=False)
 class Slip:
-    """The reservation of one call: `retries` are those that its client may make by itself."""
+    """The reservation of one call, or of all calls of a batch."""
 
     reserved: Amount
-    retries: int = 0
     taken: Amount = Amount()
 
     def take(self, *, tokens: int, cost: float | None, calls: int = 1) -> None:
@@ -223,17 +217,16 @@ def room() -> Amount:
 
 
 @contextmanager
-def reserved(asked: Amount, *, retries: int = 0) -> Iterator[Slip]:
+def reserved(asked: Amount) -> Iterator[Slip]:
     """Hold `asked` while a call is made inside the block, which says what the call took.
 
-    `retries` are further requests that the call's client may make by itself; the slip says how
-    many of them the limits leave. A call that fails took one request and no tokens.
+    A call that fails took one request and no tokens.
 
     Raises:
         LimitReachedError: the call would pass a limit.
     """
     active = _active
-    slip = _wait(active, asked, retries)
+    slip = _wait(active, asked)
     try:
         yield slip
     finally:
@@ -244,7 +237,7 @@ def reserved(asked: Amount, *, retries: int = 0) -> Iterator[Slip]:
             _turn.notify_all()
 
 
-def _wait(active: tuple[Spent, ...], asked: Amount, retries: int) -> Slip:
+def _wait(active: tuple[Spent, ...], asked: Amount) -> Slip:
     with _turn:
         while True:
             for spent in active:
@@ -252,8 +245,7 @@ def _wait(active: tuple[Spent, ...], asked: Amount, retries: int) -> Slip:
                 if spent.stopped_by:
                     _refuse(spent, asked)
             if all(spent._has_room(asked) for spent in active):
-                more = min([retries, *(spent._calls_left() - 1 for spent in active)])
-                slip = Slip(asked + Amount(calls=int(more)), int(more))
+                slip = Slip(asked)
                 for spent in active:
                     spent._under_way.append(slip)
                 return slip

@@ -112,12 +112,17 @@ _paces_lock = threading.Lock()
 
 
 def shared_pace(spec: HostedSpec) -> Pace:
-    """The pace of the limits that `spec` falls under, the same for all LMs that share them.
+    """The pace of the limits that `spec` falls under, the same for all LMs that share them."""
+    return pace_of(spec.provider, spec.model, api_base=spec.api_base or "", key=spec.key() or "")
+
+
+def pace_of(provider: str, model: str, *, api_base: str, key: str) -> Pace:
+    """The pace of a server, the same for all that share its limits.
 
     A server given by its address has one for all its models; a provider limits each model of each
     key by itself.
     """
-    model = "" if spec.api_base else spec.model
-    key = hashlib.sha256((spec.key() or "").encode()).hexdigest()
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    place = (api_base, digest) if api_base else (provider, model, digest)
     with _paces_lock:
-        return _paces.setdefault((spec.provider, spec.api_base or "", model, key), Pace())
+        return _paces.setdefault(place, Pace())

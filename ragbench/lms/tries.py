@@ -20,7 +20,8 @@ from ragbench.logs import fields as fields_of
 from ragbench.logs import get
 
 _log = get(__name__)
-_TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
+#: What may be otherwise at the next attempt.
+TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Retries:
     def wait_s(self, error: Exception, number: int) -> float | None:
         """Seconds to wait after attempt `number` failed with `error`; None to give up."""
         limit = self.timeouts if isinstance(error, lm15.TimeoutError) else self.limit
-        if number > limit or not (isinstance(error, LM15Error) and isinstance(error, _TRANSIENT)):
+        if number > limit or not (isinstance(error, LM15Error) and isinstance(error, TRANSIENT)):
             return None
         jitter = self._random.random()
         if error.retry_after is not None:

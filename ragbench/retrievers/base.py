@@ -216,7 +216,8 @@ class PerQuestion(Retriever):
     name = "per_question"
     _KEPT = 512
 
-    def __init__(self, corpus: Corpus, *, inner: type[Retriever], **settings: Any) -> None:
+    # Positional, since a retriever may have a setting called `inner`.
+    def __init__(self, corpus: Corpus, inner: type[Retriever], /, **settings: Any) -> None:
         self.corpus, self.inner = corpus, inner
         self.whole = inner(corpus, **settings)
         self.settings = self.whole.settings

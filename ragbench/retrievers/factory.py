@@ -29,7 +29,7 @@ def make_retriever(
     name, given = parse_spec(name)
     kind = RETRIEVERS.get(name)
     if setting == "distractor" and corpus.contexts:
-        return PerQuestion(corpus, inner=kind, **{**given, **settings})
+        return PerQuestion(corpus, kind, **{**given, **settings})
     return kind(corpus, **{**given, **settings})
 
 

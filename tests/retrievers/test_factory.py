@@ -58,6 +58,13 @@ def test_distractor_searches_the_questions_own_passages() -> None:
         retriever.for_question("another")
 
 
+def test_distractor_takes_a_setting_called_inner() -> None:
+    corpus = Corpus(make_corpus(["cat", "cat", "dog"]).passages, contexts={"q": (1, 2)})
+    settings = {"inner": "bm25", "reranker": "none"}
+    retriever = make_retriever("rerank", corpus, setting="distractor", **settings)
+    assert [p.pid for p in retriever.for_question("q").search("cat", k=5)] == ["p1"]
+
+
 def test_distractor_builds_no_index_over_the_whole_corpus() -> None:
     corpus = Corpus(make_corpus(["cat", "dog"]).passages, contexts={"q": (1,)})
     retriever = make_retriever("bm25", corpus, setting="distractor").build()

@@ -134,7 +134,11 @@ def test_a_busy_server_is_asked_again(cache: VectorCache) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [(401, "refused the key"), (404, "no embedding model 'small'")]
+    ("status", "message"),
+    [
+        (401, f"refuses the key: HTTP 401.* in {module.KEY_VARIABLE}"),
+        (404, "the name of the model"),
+    ],
 )
 def test_what_the_user_can_mend_is_one_line(status: int, message: str, cache: VectorCache) -> None:
     def refuse(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -165,15 +169,18 @@ def test_a_missing_key_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> No
         make_embedder("openai/text-embedding-3-small")
 
 
-def test_requests_are_held_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    slept: list[float] = []
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(module.time, "sleep", slept.append)
-    gate = module._Gate(120)
-    for _ in range(3):
-        gate.wait()
-    assert slept == pytest.approx([0, 0.5, 1.0])
+def test_requests_are_held_to_the_rate(
+    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(module.RATE_VARIABLE, "1200")
+    embedder = make(wire, cache)
+    for text in ("one", "two", "three"):
+        embedder.embed([text])
+    assert wire.at[2] - wire.at[0] >= 0.09  # two gaps of a twentieth of a second
+    for wrong in ("many", "-1", "nan"):
+        monkeypatch.setenv(module.RATE_VARIABLE, wrong)
+        with pytest.raises(LMSetupError, match=f"{module.RATE_VARIABLE}='{wrong}' must be"):
+            make(wire, cache)
 
 
 def test_the_cache_keeps_bytes_exactly(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,8 @@ from typing import Any
 
 #: Path and body of a request -> status and body of the answer.
 Answer = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
+#: Says at once that it may be asked again at once, so that tests need not wait.
+AT_ONCE = {"retry-after-ms": "1"}
 
 
 @dataclass
@@ -21,31 +25,35 @@ class Wire:
     address: str
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)  # when each came, by `time.monotonic`
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[Wire]:
-    """Serve `answer` while the block runs."""
+def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0) -> Iterator[Wire]:
+    """Serve `answer` while the block runs, each with `headers`."""
     wire = Wire("")
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             wire.requests.append(body)
+            wire.at.append(time.monotonic())
             wire.keys.append(self.headers["Authorization"])
             status, reply = answer(self.path, body)
             data = json.dumps(reply).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
-            self.send_header("retry-after-ms", "1")
-            self.end_headers()
-            self.wfile.write(data)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            with contextlib.suppress(OSError):  # nobody listens any more
+                self.end_headers()
+                self.wfile.write(data)
 
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     wire.address = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -7,13 +7,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ragbench.ledger import Call, file_call, total
 from ragbench.retrievers.base import Progress
+
+if TYPE_CHECKING:
+    from ragbench.lms.service import Service
 
 Vectors = npt.NDArray[np.float32]
 
@@ -32,8 +35,8 @@ class Embedder(ABC):
     spec: str
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
-    #: Whether a server is asked.
-    remote: bool = False
+    #: The server that is asked, if one is.
+    service: Service | None = None
     _KEPT = 10_000
 
     def __init__(self, spec: str) -> None:

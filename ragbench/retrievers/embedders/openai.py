@@ -1,15 +1,12 @@
 """Embeddings of OpenAI, or of any server that speaks its protocol, through the openai package.
 
-Requests are batched, retried by the package (which honours Retry-After), held to a number of
-requests per minute, priced, and kept on disk by text and model.
+Requests are batched, governed as calls to an LM are, priced, and kept on disk by text and model.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +14,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ragbench.errors import LMSetupError
-from ragbench.ledger import Call, file_call
-from ragbench.lms.limits import Amount, Slip, check_price, reserved
+from ragbench.ledger import Call
+from ragbench.lms.limits import Amount, check_price
+from ragbench.lms.service import Reply, Server, Service
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, normalized, shares
 from ragbench.retrievers.embedders.cache import Kept, VectorCache
@@ -27,22 +25,20 @@ from ragbench.retrievers.embedders.cache import Kept, VectorCache
 _BATCH_TEXTS = 512
 _BATCH_CHARACTERS = 400_000
 _TEXT_CHARACTERS = 16_000
-_RETRIES = 6
 #: The key of a server given by `api_base`; OpenAI's own key is never sent there.
 KEY_VARIABLE = "RAGBENCH_EMBEDDINGS_API_KEY"
 RATE_VARIABLE = "RAGBENCH_EMBEDDINGS_RPM"
+#: Requests a minute that OpenAI gives to a new account.
 _RATE = 3000.0
 
 
 class OpenAIEmbedder(Embedder):
     """The embedding model `model`, of OpenAI or of the server at `api_base`."""
 
-    remote = True
+    service: Service
 
     def __init__(self, model: str, *, api_base: str = "", cache: VectorCache | None = None) -> None:
         super().__init__(f"openai/{model}")
-        import openai
-
         key = os.environ.get(KEY_VARIABLE, "none") if api_base else os.environ.get("OPENAI_API_KEY")
         if not key:
             raise LMSetupError(
@@ -50,12 +46,17 @@ class OpenAIEmbedder(Embedder):
                 "server, or take embedder=local"
             )
         self.model, self._api_base = model, api_base.rstrip("/")
-        base = self._api_base or None
-        self._client = openai.OpenAI(api_key=key, base_url=base)
         self._price = _price(model) if not api_base else None
         self.priced = self._price is not None
         self._cache = cache or _default_cache()
-        self._gate = _Gate(float(os.environ.get(RATE_VARIABLE) or _RATE))
+        variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
+        self.service = Service(
+            f"embedder {self.identity}",
+            Server("openai", model, self._api_base, key, variable),
+            model=self.identity,
+            kind="embed",
+            rpm=_rate(api_base),
+        )
 
     @property
     def identity(self) -> str:
@@ -86,50 +87,30 @@ class OpenAIEmbedder(Embedder):
         return Embedded(np.stack([known[text].vector for text in texts]), tuple(calls))
 
     def _buy(self, batch: list[str]) -> tuple[list[Kept], int]:
-        """The vectors of one request, each with its share of tokens, cost and time."""
-        self._gate.wait()
+        """The vectors of one request, each with its share of tokens, cost and time; attempts."""
         check_price(self.spec, known=self.priced)
         estimate = sum(-(-len(text) // 4) for text in batch)
         price = self._price
-        asked = Amount(tokens=estimate, cost=math.inf if price is None else estimate * price)
-        with reserved(asked, retries=_RETRIES) as slip:
-            start = time.perf_counter()
-            raw, reply, vectors = self._send(batch, slip)
-            latency = (time.perf_counter() - start) / len(batch)
-            used = reply.usage.prompt_tokens if reply.usage else 0
-            cost = None if price is None else (used or estimate) * price
-            slip.take(tokens=used or estimate, cost=cost, calls=1 + raw.retries_taken)
-        tokens = shares(used, batch)
-        kept = [
-            Kept(vector, n, None if price is None else n * price, latency)
-            for vector, n in zip(vectors, tokens, strict=True)
-        ]
-        return kept, 1 + raw.retries_taken
+        most = Amount(tokens=estimate, cost=math.inf if price is None else estimate * price)
 
-    def _send(self, batch: list[str], slip: Slip) -> tuple[Any, Any, Any]:
-        import openai
-
-        start = time.perf_counter()
-        client = self._client.with_options(max_retries=slip.retries)
-        try:
-            raw = client.embeddings.with_raw_response.create(
+        def ask() -> Reply:
+            raw = self.service.client.embeddings.with_raw_response.create(
                 model=self.model, input=batch, encoding_format="float"
             )
             reply = raw.parse()
-            return raw, reply, _checked(reply, len(batch))
-        except openai.APIError as error:
-            attempts = _attempts(error, slip.retries)
-            slip.take(tokens=0, cost=0.0, calls=attempts)
-            file_call(
-                Call(
-                    model=self.identity,
-                    kind="embed",
-                    latency_s=time.perf_counter() - start,
-                    attempts=attempts,
-                    error=type(error).__name__,
-                )
-            )
-            raise self._explained(error) from None
+            used = reply.usage.prompt_tokens if reply.usage else 0
+            vectors = _checked(reply, len(batch))
+            cost = None if price is None else (used or estimate) * price
+            return Reply((vectors, used), used or estimate, cost, raw.headers)
+
+        served = self.service.call(ask, batch, most)
+        vectors, used = served.value
+        latency = served.latency_s / len(batch)
+        kept = [
+            Kept(vector, n, None if price is None else n * price, latency)
+            for vector, n in zip(vectors, shares(used, batch), strict=True)
+        ]
+        return kept, served.attempts
 
     def _summed(self, kept: Sequence[Kept], *, cached: bool, attempts: int) -> Call:
         costs = [entry.cost_usd for entry in kept if entry.cost_usd is not None]
@@ -142,35 +123,6 @@ class OpenAIEmbedder(Embedder):
             attempts=attempts,
             cached=cached,
         )
-
-    def _explained(self, error: Any) -> Exception:
-        """A user error for what only the user can mend; else the error itself."""
-        import openai
-
-        where = self._api_base or "OpenAI"
-        if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-            return LMSetupError(f"{where} refused the key for {self.model}; check {KEY_VARIABLE}")
-        if isinstance(error, openai.NotFoundError):
-            return LMSetupError(f"{where} has no embedding model {self.model!r}")
-        if isinstance(error, openai.APIConnectionError):
-            return LMSetupError(f"{where} cannot be reached for embeddings; is it running?")
-        return error  # type: ignore[no-any-return]
-
-
-class _Gate:
-    """Lets through at most so many requests a minute."""
-
-    def __init__(self, per_minute: float) -> None:
-        self._interval = 60 / per_minute if per_minute > 0 else 0.0
-        self._next = 0.0
-        self._lock = threading.Lock()
-
-    def wait(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            start = max(now, self._next)
-            self._next = start + self._interval
-        time.sleep(start - now)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -193,11 +145,22 @@ def _checked(reply: Any, n: int) -> Any:
     return normalized(np.array([row.embedding for row in rows], dtype=np.float32))
 
 
-def _attempts(error: Any, retries: int) -> int:
-    retried = getattr(error, "status_code", 500) in {408, 409, 429} or not hasattr(
-        error, "status_code"
-    )
-    return 1 + retries if retried or error.status_code >= 500 else 1
+def _rate(api_base: str) -> float | None:
+    """Requests a minute at the most; None for no such limit.
+
+    Raises:
+        LMSetupError: the variable holds no such number.
+    """
+    text = os.environ.get(RATE_VARIABLE)
+    if not text:
+        return None if api_base else _RATE
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise LMSetupError(f"{RATE_VARIABLE}={text!r} must be a number of requests, above 0")
+    return rate
 
 
 def _price(model: str) -> float | None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ragbench.retrievers.base import Passage
+
+if TYPE_CHECKING:
+    from ragbench.lms.service import Service
 
 
 class Reranker(ABC):
@@ -14,8 +18,8 @@ class Reranker(ABC):
     identity: str = "reranker"
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
-    #: Whether a server is asked.
-    remote: bool = False
+    #: The server that is asked, if one is.
+    service: Service | None = None
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:

@@ -1,0 +1,234 @@
+"""Servers of embeddings and rerankings that reject, fail and go away: calls are governed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from click.testing import CliRunner
+
+from ragbench.cli.main import cli
+from ragbench.errors import LMUnavailableError
+from ragbench.experiments.records import read_records
+from ragbench.ledger import LEDGER_KEY, PATH_KEY, Ledger, open_ledger
+from ragbench.lms import breaker as breakers
+from ragbench.lms import service as services
+from ragbench.lms.deadline import QUESTION_TIME_KEY, QuestionTimeoutError, question_time
+from ragbench.lms.limits import LimitReachedError, Limits, spending
+from ragbench.retrievers import dense
+from ragbench.retrievers.embedders import make_embedder
+from ragbench.retrievers.embedders.cache import VectorCache
+from ragbench.retrievers.embedders.openai import OpenAIEmbedder
+from ragbench.retrievers.rerankers.http import HTTPReranker
+from tests.fake_server import FakeServer
+from tests.kills import write_questions
+from tests.retrievers.conftest import make_corpus
+from tests.retrievers.wire import Answer, Wire, serving
+
+Reply = tuple[int, dict[str, Any]]
+#: Asks the server at a wire about a text.
+Client = Callable[[Wire], Callable[[str], object]]
+PASSAGES = list(make_corpus(["one", "two"]))
+N = 12
+
+
+def good(path: str, body: dict[str, Any]) -> Reply:
+    """What a server of either kind answers."""
+    if path.endswith("/rerank"):
+        rows = [{"index": i, "relevance_score": i} for i in range(len(body["documents"]))]
+        return 200, {"results": rows, "usage": {"total_tokens": 7}}
+    rows = [{"index": i, "embedding": [1.0, i + 1.0]} for i in range(len(body["input"]))]
+    return 200, {"data": rows, "model": "m", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+
+
+def bad(status: int, code: str = "") -> Reply:
+    return status, {"error": {"message": f"scripted {status}", "code": code}}
+
+
+def at_first(*statuses: int) -> Answer:
+    """A server that answers with these statuses before it answers well."""
+    left, lock = list(statuses), threading.Lock()
+
+    def answer(path: str, body: dict[str, Any]) -> Reply:
+        with lock:
+            return bad(left.pop(0)) if left else good(path, body)
+
+    return answer
+
+
+@pytest.fixture(params=["embedder", "reranker"])
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    cache = VectorCache(tmp_path / "vectors.sqlite")
+
+    def make(wire: Wire) -> Callable[[str], object]:
+        if request.param == "embedder":
+            embedder = OpenAIEmbedder("m", api_base=wire.address, cache=cache)
+            return lambda text: embedder.embed([text])
+        reranker = HTTPReranker(wire.address, "m")
+        return lambda text: reranker.score(text, PASSAGES)
+
+    yield make
+    cache.close()
+
+
+def test_retry_after_is_kept_and_no_retry_is_used_up(client: Client) -> None:
+    rejections = 6  # more than there are retries
+    answer, told = at_first(*[429] * rejections), {"Retry-After": "0.1"}
+    with serving(answer, told) as wire, open_ledger() as ledger:
+        client(wire)("x")
+    assert [call.attempts for call in ledger.calls] == [rejections + 1]
+    assert ledger.as_if.failed == 0
+    gaps = [b - a for a, b in zip(wire.at, wire.at[1:], strict=False)]
+    assert min(gaps) >= 0.095
+    assert ledger.as_if.latency_s >= 0.6
+
+
+def test_many_callers_share_one_queue(client: Client) -> None:
+    """The server takes 100 requests a second, in bursts of 10, and says nothing else of it."""
+    level, before, lock = [10.0], [time.monotonic()], threading.Lock()
+
+    def narrow(path: str, body: dict[str, Any]) -> Reply:
+        with lock:
+            now = time.monotonic()
+            level[0] = min(10.0, level[0] + 100 * (now - before[0]))
+            before[0] = now
+            if level[0] < 1:
+                return bad(429)
+            level[0] -= 1
+        return good(path, body)
+
+    with serving(narrow, {}) as wire, open_ledger() as ledger:
+        ask = client(wire)
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda n: threaded(ask, f"text {n}", ledger), range(40)))
+    assert len(ledger.calls) == 40
+    assert ledger.as_if.failed == 0
+    assert 40 <= len(wire.requests) == sum(call.attempts for call in ledger.calls) < 80
+
+
+def threaded(ask: Callable[[str], object], text: str, ledger: Ledger) -> object:
+    with dspy.context(**{LEDGER_KEY: ledger, PATH_KEY: ledger.path}):
+        return ask(text)
+
+
+def test_what_fails_again_and_again_is_given_up_in_one_line(client: Client) -> None:
+    said = pytest.raises(LMUnavailableError, match="failed 5 times: HTTP 500, scripted")
+    with serving(at_first(*[500] * 9)) as wire, open_ledger() as ledger, said:
+        client(wire)("x")
+    assert [(call.attempts, call.error) for call in ledger.calls] == [(5, "ServerError")]
+
+
+def test_a_hanging_server_is_tried_twice(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "TIMEOUT_S", 0.1)
+
+    def hang(path: str, body: dict[str, Any]) -> Reply:
+        time.sleep(0.3)
+        return good(path, body)
+
+    said = pytest.raises(LMUnavailableError, match="failed 2 times: the request timed out")
+    with serving(hang) as wire, open_ledger() as ledger, said:
+        client(wire)("x")
+    assert [(call.attempts, call.error) for call in ledger.calls] == [(2, "TimeoutError")]
+
+
+def test_limits_and_deadlines_count_every_attempt(client: Client) -> None:
+    with serving(at_first(500, 500, 500)) as wire:
+        ask = client(wire)
+        with spending(Limits(calls=2)) as spent, pytest.raises(LimitReachedError):
+            ask("x")
+        assert (spent.total.calls, len(wire.requests)) == (2, 2)
+        with dspy.context(**{QUESTION_TIME_KEY: 0.001}), question_time():
+            time.sleep(0.01)
+            with pytest.raises(QuestionTimeoutError):
+                ask("y")
+        assert len(wire.requests) == 2
+
+
+def evaluate(
+    folder: Path, kind: str, wire: Wire, server: FakeServer, *more: str
+) -> tuple[int, str]:
+    data = folder / "questions.jsonl"
+    if not data.exists():
+        write_questions(folder, 3 * N)
+    settings = {
+        "embedder": ["dense", "embedder=openai/m", f"api_base={wire.address}"],
+        "reranker": ["rerank", "inner=bm25", f"reranker={wire.address}"],
+    }[kind]
+    given = ["--retriever", settings[0]]
+    given += [part for each in settings[1:] for part in ("--retriever-set", each)]
+    result = CliRunner().invoke(cli, [
+        "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
+        "--data-file", str(data), "--limit", str(N), "--setting", "pooled", "--lm", "openai/fake",
+        "--api-base", server.url, "--workers", "4", "--out", str(folder / "run"), *given, *more,
+    ])  # fmt: skip
+    error = result.exception
+    return getattr(error, "exit_code", result.exit_code), f"{result.output}{error or ''}"
+
+
+def wrong_for(searches: range, reply: Reply) -> Answer:
+    """A server that answers well but for these searches, counted from 0; passages do not count."""
+    seen, lock = [0], threading.Lock()
+
+    def answer(path: str, body: dict[str, Any]) -> Reply:
+        if "query" not in body and not any("Which town" in text for text in body["input"]):
+            return good(path, body)
+        with lock:
+            seen[0] += 1
+            return reply if seen[0] - 1 in searches else good(path, body)
+
+    return answer
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(dense, "make_embedder", make_embedder)  # the real one
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["embedder", "reranker"])
+@pytest.mark.parametrize(
+    ("reply", "code", "cause"),
+    [
+        (bad(401), 2, "refuses the key: HTTP 401, scripted 401; give one that it takes in RAGB"),
+        (bad(429, "insufficient_quota"), 4, "wants to be paid: HTTP 429"),
+    ],
+)
+def test_a_server_that_refuses_all_ends_the_run_and_fails_no_question(
+    fresh: Path, kind: str, reply: Reply, code: int, cause: str
+) -> None:
+    with FakeServer() as server, serving(wrong_for(range(5, 999), reply)) as wire:
+        ended, said = evaluate(fresh, kind, wire, server)
+        assert ended == code, said
+        table, _, error = said.rpartition("\n")
+        answered = len(read_records(fresh / "run").finished)
+        assert 1 <= answered <= 5
+        assert f"{answered} of {N} answered" in table
+        assert cause in error
+        assert len(read_records(fresh / "run").records) == answered, "none failed"
+        assert len(server.hits) <= 5, "the LM was paid for questions without passages"
+    again = FakeServer(port=port(server.url))
+    with again as server, serving(good, port=port(wire.address)) as wire:
+        ended, said = evaluate(fresh, kind, wire, server)
+        assert ended == 0, said
+    assert len(read_records(fresh / "run").finished) == N
+
+
+def port(url: str) -> int:
+    return int(url.rpartition(":")[2].partition("/")[0])
+
+
+@pytest.mark.parametrize("kind", ["embedder", "reranker"])
+def test_an_outage_pauses_the_run_and_fails_no_question(fresh: Path, kind: str) -> None:
+    with FakeServer() as server, serving(wrong_for(range(3, 17), bad(503))) as wire:
+        ended, said = evaluate(fresh, kind, wire, server)
+    assert ended == 0, said
+    assert len(read_records(fresh / "run").finished) == N
