@@ -184,20 +184,21 @@ def read_plan(
     nodes = [_node(node, cut) for node in planned[:max_nodes]]
     ids = {node.id for node in nodes if node.query}
     whole = [replace(n, depends_on=_known(n, ids)) for n in nodes if n.query]
-    if whole != nodes:
-        if not mend:
-            raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
-        count("mended_plan")
+    mended = whole != nodes
+    if mended and not mend:
+        raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
     if not whole or len({node.id for node in whole}) < len(whole):
         raise BadPlanError("no look-ups, or two of the same id")
     graph = PlanGraph(tuple(_linked(node, whole) for node in whole))
     circle = _circle(graph)
     if circle and mend:
-        count("mended_plan")
+        mended = True
         graph = PlanGraph(tuple(_linked(node, whole) for node in _forward(graph)))
         circle = _circle(graph)
     if circle:
         raise BadPlanError(f"look-ups wait for each other: {', '.join(circle)}")
+    if mended:
+        count("mended_plan")
     return _numbered(graph)
 
 
