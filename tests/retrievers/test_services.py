@@ -43,8 +43,8 @@ def good(path: str, body: dict[str, Any]) -> Reply:
     if path.endswith("/rerank"):
         rows = [{"index": i, "relevance_score": i} for i in range(len(body["documents"]))]
         return 200, {"results": rows, "usage": {"total_tokens": 7}}
-    rows = [{"index": i, "embedding": [1.0, i + 1.0]} for i in range(len(body["input"]))]
-    return 200, {"data": rows, "model": "m", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    vectors = [{"index": i, "embedding": [1.0, i + 1.0]} for i in range(len(body["input"]))]
+    return 200, {"data": vectors, "model": "m", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
 
 
 def bad(status: int, code: str = "") -> Reply:
@@ -194,12 +194,16 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", ["embedder", "reranker"])
 @pytest.mark.parametrize(
-    ("reply", "code", "cause"),
+    ("kind", "reply", "code", "cause"),
     [
-        (bad(401), 2, "refuses the key: HTTP 401, scripted 401; give one that it takes in RAGB"),
-        (bad(429, "insufficient_quota"), 4, "wants to be paid: HTTP 429"),
+        (
+            "embedder",
+            bad(401),
+            2,
+            "refuses the key: HTTP 401, scripted 401; give one that it takes in RAGB",
+        ),
+        ("reranker", bad(429, "insufficient_quota"), 4, "wants to be paid: HTTP 429"),
     ],
 )
 def test_a_server_that_refuses_all_ends_the_run_and_fails_no_question(
@@ -226,9 +230,8 @@ def port(url: str) -> int:
     return int(url.rpartition(":")[2].partition("/")[0])
 
 
-@pytest.mark.parametrize("kind", ["embedder", "reranker"])
-def test_an_outage_pauses_the_run_and_fails_no_question(fresh: Path, kind: str) -> None:
+def test_an_outage_pauses_the_run_and_fails_no_question(fresh: Path) -> None:
     with FakeServer() as server, serving(wrong_for(range(3, 17), bad(503))) as wire:
-        ended, said = evaluate(fresh, kind, wire, server)
+        ended, said = evaluate(fresh, "embedder", wire, server)
     assert ended == 0, said
     assert len(read_records(fresh / "run").finished) == N
