@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from typing import Any
 
 _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
@@ -21,11 +21,25 @@ def redact(text: str) -> str:
     return _KEY_LIKE.sub("[key]", text)
 
 
-def _secrets() -> Iterator[tuple[str, str]]:
-    # The longest first: one key may be the beginning of another.
-    named = (
-        (name, value)
-        for name, value in os.environ.items()
-        if name.upper().endswith(_SECRET) and len(value) >= _SHORTEST
-    )
-    yield from sorted(named, key=lambda pair: (-len(pair[1]), pair[0]))
+#: The environment as it was when its secrets were last looked for, and what they were.
+_found: tuple[dict[Any, Any], list[tuple[str, str]]] = ({}, [])
+
+
+def _secrets() -> list[tuple[str, str]]:
+    """Names and values of the keys in the environment as it is now, the longest value first."""
+    global _found
+    # Every value in a log asks for them, and to decode all variables takes many times as long as to
+    # compare what they are kept in, which changes with every key that is set later.
+    kept = getattr(os.environ, "_data", None)
+    before, secrets = _found
+    if kept is None or kept != before:
+        before = {} if kept is None else kept.copy()
+        secrets = [
+            (name, value)
+            for name, value in os.environ.items()
+            if name.upper().endswith(_SECRET) and len(value) >= _SHORTEST
+        ]
+        # The longest first: one key may be the beginning of another.
+        secrets.sort(key=lambda pair: (-len(pair[1]), pair[0]))
+        _found = before, secrets
+    return secrets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ragbench.errors import DataError, LMSetupError, crossing
 from ragbench.experiments.failures import classify, redact
 from ragbench.experiments.runner import ask
 from ragbench.lms.governor import CallRefusedError
+from ragbench.lms.specs import load_dotenv
 from ragbench.programs import PROGRAMS
 from ragbench.programs.tools import CorpusTools
 from ragbench.retrievers.base import Corpus, Passage
@@ -108,6 +110,28 @@ def test_values_of_keys_are_taken_out_the_longest_first(monkeypatch: pytest.Monk
     monkeypatch.setenv("SHORT_TOKEN", "blue-harbour")
     monkeypatch.setenv("LONG_API_KEY", "blue-harbour-north")
     assert redact("a blue-harbour-north b blue-harbour c") == "a [LONG_API_KEY] b [SHORT_TOKEN] c"
+
+
+def test_keys_set_changed_and_removed_later_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "green-meadow-east and green-meadow-west"
+    assert redact(text) == text
+    monkeypatch.setenv("LATER_API_KEY", "green-meadow-east")
+    assert redact(text) == "[LATER_API_KEY] and green-meadow-west"
+    os.environ["LATER_API_KEY"] = "green-meadow-west"
+    assert redact(text) == "green-meadow-east and [LATER_API_KEY]"
+    monkeypatch.delenv("LATER_API_KEY")
+    assert redact(text) == text
+
+
+def test_a_key_of_a_dotenv_file_is_taken_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOTENV_SECRET", "")  # put back as it was
+    monkeypatch.delenv("DOTENV_SECRET")
+    assert redact("orange-canyon-south") == "orange-canyon-south"
+    (tmp_path / ".env").write_text("DOTENV_SECRET=orange-canyon-south\n")
+    load_dotenv(tmp_path / ".env")
+    assert redact("orange-canyon-south") == "[DOTENV_SECRET]"
 
 
 def test_ordinary_text_is_left_alone(tmp_path: Path) -> None:
