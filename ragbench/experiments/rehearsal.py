@@ -160,6 +160,11 @@ class _StandIn(dspy.Adapter):
         share = len(fields)
         return [{name: self._value(field.annotation, share) for name, field in fields}]
 
+    def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
+        """As the real adapter: `dspy.ReAct` writes its trajectory so."""
+        written: str = self.real.format_user_message_content(*arguments, **named)
+        return written
+
     def note(self, prompt: int, lm: Any) -> None:
         """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""
         other = lm if isinstance(lm, RagbenchLM) else None
@@ -201,7 +206,7 @@ class _StandIn(dspy.Adapter):
             n = _MANY if self._long() else 1
             return [self._value(arguments[0], share * n) for _ in range(n)] if arguments else []
         if origin is dict or annotation is dict:
-            return {}
+            return {"made_up": self.text(share)}  # such as the arguments of a tool
         if arguments:
             return self._value(arguments[0], share)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -27,6 +27,7 @@ PROGRAMS = [
     ("ircot", {"max_steps": 3}),
     ("self_rag", {}),
     ("react", {"max_steps": 4}),
+    ("react", {"max_steps": 4, "variant": "dspy"}),
     ("planner", {}),
     ("reap", {}),
 ]
