@@ -9,11 +9,11 @@ re-run that the cache answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 import dspy
@@ -55,6 +55,12 @@ class Call:
     fallback: bool = False
     error: str | None = None
     batch: bool = False
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Call:
+        """The call that `asdict` wrote; fields it does not know are left out."""
+        known = cls.__dataclass_fields__
+        return cls(**{name: value for name, value in data.items() if name in known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +149,9 @@ class Ledger:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
         """The ledger that `to_dict` wrote; fields it does not know are left out."""
-        known = {kind: {f.name for f in fields(kind)} for kind in (Call, Path)}
-        calls = [Call(**{k: v for k, v in c.items() if k in known[Call]}) for c in data["calls"]]
-        path = Path(**{k: v for k, v in data["path"].items() if k in known[Path]})
-        return cls(calls=calls, path=path)
+        known = Path.__dataclass_fields__
+        path = Path(**{k: v for k, v in data["path"].items() if k in known})
+        return cls(calls=[Call.from_dict(call) for call in data["calls"]], path=path)
 
 
 @contextmanager

@@ -17,11 +17,13 @@ from ragbench.experiments.artefact import SIDECAR, load_artefact, read_json, rea
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.config import make_config
 from ragbench.experiments.evaluate import reopen, summary_of
+from ragbench.experiments.journal import CALLS, read_calls
+from ragbench.experiments.journal_shape import wrong_with_reply, wrong_with_scores
 from ragbench.experiments.limited import Progress
 from ragbench.experiments.mending import Line, read_all, write_without
 from ragbench.experiments.passes import JOURNAL
 from ragbench.experiments.record_shape import wrong_with
-from ragbench.experiments.records import RECORDS, Record, read_records, was_cut_off
+from ragbench.experiments.records import RECORDS, Record, Wrong, read_records, was_cut_off
 from ragbench.experiments.rundir import CONFIG, SUMMARY, RunDir, as_json
 from ragbench.experiments.score import LINES, digest
 from ragbench.experiments.score import SUMMARY as SCORES
@@ -134,7 +136,7 @@ def _strangers(folder: Path) -> Iterator[Finding]:
 
 def _run(folder: Path, data: bool) -> Iterator[Finding]:
     try:
-        lines = [_checked(line) for line in read_all(folder / RECORDS)]
+        lines = _checked(folder / RECORDS, wrong_with)
     except RunError as error:
         yield Finding(folder / RECORDS, str(error).rpartition(": ")[2], "mend its permissions")
         return
@@ -147,8 +149,12 @@ def _run(folder: Path, data: bool) -> Iterator[Finding]:
         yield from _summary_findings(folder)
 
 
-def _checked(line: Line) -> Line:
-    return Line(line.number, line.raw, None) if line.row and wrong_with(line.row) else line
+def _checked(path: Path, wrong: Wrong) -> list[Line]:
+    """Every line of `path`; one that is not of the right shape is one that cannot be read."""
+    return [
+        Line(line.number, line.raw, None) if line.row is not None and wrong(line.row) else line
+        for line in read_all(path)
+    ]
 
 
 def _config_findings(folder: Path) -> Iterator[Finding]:
@@ -233,14 +239,14 @@ def _summary_findings(folder: Path) -> Iterator[Finding]:
 
 
 def _score_findings(folder: Path, lines: Sequence[Line]) -> Iterator[Finding]:
-    for name in (LINES, JOURNAL):
-        bad = [line.number for line in read_all(folder / name) if line.row is None]
+    for name, wrong in ((LINES, wrong_with_scores), (JOURNAL, wrong_with_reply)):
+        bad = [line.number for line in _checked(folder / name, wrong) if line.row is None]
         if bad:
             what = f"line {_some(bad)} cannot be read"
             cure = "--repair moves it out; ragbench score makes it again"
             yield Finding(folder / name, what, cure, tuple(bad))
     records = {line.row["qid"]: line.row for line in lines if line.row and _counts(line.row)}
-    scored = [line.row for line in read_all(folder / LINES) if line.row]
+    scored = [line.row for line in _checked(folder / LINES, wrong_with_scores) if line.row]
     stale = [str(row.get("qid")) for row in scored if not _is_of(row, records)]
     if stale:
         what = f"{len(stale)} scores are not of the answers in the records (first: {stale[0]})"
@@ -275,6 +281,12 @@ def _compiled(folder: Path) -> Iterator[Finding]:
             read_json(folder / ASKED)
         except RunError as error:
             yield Finding(folder / ASKED, str(error).partition(": ")[2], "compile again")
+    calls = folder / "work" / CALLS
+    try:
+        read_calls(calls)
+    except RunError as error:
+        what, _, cure = str(error).removeprefix(f"{calls} ").partition("; ")
+        yield Finding(calls, what, cure)
 
 
 def _program(name: str, knobs: Mapping[str, Any]) -> Any:

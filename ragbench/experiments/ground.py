@@ -100,7 +100,8 @@ def label_claims(
         for number, task in enumerate(tasks.get(i, ())):
             one = result.results.get(task.key)
             n = len(group.claims[number * MOST_CLAIMS :][:MOST_CLAIMS])
-            found += one.value if one and one.value is not None else [None] * n
+            value = one.value if one else None
+            found += value if value is not None and len(value) == n else [None] * n
         labels.append(found)
     return labels, result
 

@@ -12,12 +12,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import dspy
 
+from ragbench.errors import RunError
+from ragbench.experiments.journal_shape import wrong_with_call
 from ragbench.ledger import CALLER_KEY, LEDGER_KEY, PATH_KEY, Call, Ledger, Totals, total
 from ragbench.optimizers.base import SIDE_KEY
 
@@ -60,7 +62,7 @@ class CallJournal:
 
     def billed(self, side: str | None = None) -> Totals:
         """What all attempts sent to a server; of one side, or of all."""
-        rows = [(row["side"], _call(row)) for row in self._old] + self._new
+        rows = [(row["side"], Call.from_dict(row)) for row in self._old] + self._new
         return total(call for name, call in rows if side in (None, name) and not call.cached)
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,24 +109,41 @@ class _Filing(list[Call]):
 
 
 def read_calls(path: Path) -> list[Call]:
-    """Every call in the journal at `path`, over all attempts."""
-    return [_call(row) for row in _read(path) if row["model"]]
+    """Every call in the journal at `path`, over all attempts.
+
+    Raises:
+        RunError: a line is of no call.
+    """
+    return [Call.from_dict(row) for row in _read(path) if row["model"]]
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     rows = []
-    for line in path.read_text("utf-8", errors="replace").splitlines():
+    for number, line in enumerate(path.read_text("utf-8", errors="replace").splitlines(), start=1):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # cut short by a kill
-        if isinstance(row, dict) and isinstance(row.get("attempt"), int):
-            rows.append({"side": "", "cached": True, "model": "", **row})
+        rows.append({"side": "", "cached": True, "model": "", **_checked(row, path, number)})
     return rows
 
 
-def _call(row: dict[str, Any]) -> Call:
-    known = {field.name for field in fields(Call)}
-    return Call(**{name: value for name, value in row.items() if name in known})
+def _checked(row: Any, path: Path, number: int) -> dict[str, Any]:
+    """`row`, a call or the start of an attempt.
+
+    Raises:
+        RunError: it is neither: what the compile was billed is not known without it.
+    """
+    wrong = "" if isinstance(row, dict) else "line"
+    if not wrong and not (isinstance(row.get("attempt"), int) and row["attempt"] > 0):
+        wrong = "attempt"
+    if not wrong and row.keys() != {"attempt"}:
+        wrong = wrong_with_call(row) or ("" if isinstance(row.get("side"), str) else "side")
+    if wrong:
+        raise RunError(
+            f"{path} line {number}: {wrong} is missing or wrong, so what was billed is not known; "
+            "put the file back, or compile anew with another --out"
+        )
+    return dict(row)

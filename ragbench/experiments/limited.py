@@ -11,6 +11,7 @@ from typing import Any
 
 from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.journal import CALLS, read_calls
+from ragbench.experiments.record_shape import wrong_with
 from ragbench.experiments.records import RECORDS, Loaded, read_lines
 from ragbench.experiments.rundir import CONFIG
 from ragbench.ledger import Call, Ledger
@@ -50,7 +51,7 @@ def billed_under(folder: Path) -> Iterator[Call]:
         RunError: records cannot be read.
     """
     for path in sorted(folder.rglob(RECORDS)):
-        ledgers = [row["ledger"] for row in read_lines(path)[0]]
+        ledgers = [row["ledger"] for row in read_lines(path, wrong_with)[0]]
         for ledger in [*ledgers, _preparation(path.parent)]:
             yield from filter(was_sent, Ledger.from_dict(ledger).calls)
     for path in sorted(folder.rglob(CALLS)):

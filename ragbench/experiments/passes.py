@@ -26,15 +26,19 @@ from dspy.utils.exceptions import AdapterParseError, LMError
 
 from ragbench.errors import RunError
 from ragbench.experiments.failures import redact
-from ragbench.experiments.records import Record, RecordWriter, read_lines
+from ragbench.experiments.journal_shape import is_of_batch, wrong_with_reply
+from ragbench.experiments.mending import read_all
+from ragbench.experiments.records import Record, RecordWriter
 from ragbench.ledger import COUNTS_KEY, Call, Totals, open_ledger, total
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import wire_of
 from ragbench.lms.limits import GIVE_PRICE, LimitReachedError, check_price
 from ragbench.lms.lm import RagbenchLM
-from ragbench.logs import QID_KEY
+from ragbench.logs import QID_KEY, fields, get
 
 JOURNAL = "judged.jsonl"
+
+_log = get(__name__)
 
 #: Temperature of what is asked again: of a retry, and of every repeat after the first.
 AGAIN_TEMPERATURE = 0.7
@@ -133,13 +137,13 @@ def run_pass(folder: Path, tasks: Sequence[Task], asking: Asking) -> PassResult:
     """The result of every task, from the journal of `folder` where it stands there.
 
     Raises:
-        RagbenchError: the LM cannot be called at all, or the journal cannot be written.
+        RagbenchError: the LM cannot be called at all, or the journal cannot be used.
         KeyboardInterrupt: the user stopped it; every reply so far is kept.
     """
     from ragbench.experiments.batches import BatchRunner, under_way
 
     wanted = {task.key for task in tasks}
-    every = read_lines(folder / JOURNAL)[0]
+    every = _rows(folder)
     rows = [row for row in every if row.get("key") in wanted]
     known = {row["key"]: _result(row) for row in rows if not row["provider_failed"]}
     lost = [call for row in rows if row["provider_failed"] for call in _result(row).calls]
@@ -161,12 +165,37 @@ def run_pass(folder: Path, tasks: Sequence[Task], asking: Asking) -> PassResult:
 
 
 def read_journal(folder: Path) -> list[Record]:
-    """The rows of the journal in `folder`, oldest first.
+    """The replies in the journal of `folder`, oldest first.
 
     Raises:
-        RunError: it cannot be read.
+        RunError: as for `run_pass`.
     """
-    return [row for row in read_lines(folder / JOURNAL)[0] if "key" in row]
+    return [row for row in _rows(folder) if not is_of_batch(row)]
+
+
+def _rows(folder: Path) -> list[Record]:
+    """Every line of the journal that can be used; others are left out, so they are asked again.
+
+    Raises:
+        RunError: it cannot be read; or a line of a batch cannot be used, whose replies may be paid.
+    """
+    path = folder / JOURNAL
+    rows, left_out = [], []
+    for line in read_all(path):
+        wrong = "" if line.row is None else wrong_with_reply(line.row)
+        if line.row is not None and not wrong:
+            rows.append(line.row)
+        elif is_of_batch(line.row):
+            raise RunError(
+                f"{path} line {line.number} tells of a batch, and its {wrong} is missing or wrong; "
+                f"put the file back, or `ragbench doctor {folder} --repair` gives the batch up"
+            )
+        elif not line.torn:
+            left_out.append(line.number)
+    if left_out:
+        more = fields(file=str(path), lines=left_out[:20], cure=f"ragbench doctor {folder}")
+        _log.warning("lines of a journal cannot be used and are left out", extra=more)
+    return rows
 
 
 class _Runner:
@@ -309,7 +338,7 @@ def _chat() -> dspy.Adapter:
 
 
 def _result(row: Record) -> Result:
-    return Result(row["value"], row["why"], tuple(Call(**call) for call in row["calls"]))
+    return Result(row["value"], row["why"], tuple(map(Call.from_dict, row["calls"])))
 
 
 def not_failed(records: Iterable[Record]) -> list[Record]:

@@ -16,21 +16,23 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-_STRICT = ConfigDict(strict=True)
+STRICT = ConfigDict(strict=True)
 # JSON has lists alone.
 _Hit = Annotated[tuple[str, FiniteFloat], Strict(False)]
-_Fact = Annotated[tuple[str, int], Strict(False)]
+FactShape = Annotated[tuple[str, int], Strict(False)]
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Failure(TypedDict):
     boundary: str
     error: str
     message: str
 
 
-@with_config(_STRICT)
-class _Call(TypedDict, total=False):
+@with_config(STRICT)
+class CallShape(TypedDict, total=False):
+    """A call as `asdict` writes it."""
+
     model: Required[str]
     signature: str
     role: str
@@ -43,22 +45,23 @@ class _Call(TypedDict, total=False):
     cached: bool
     fallback: bool
     error: str | None
+    batch: bool
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Path(TypedDict, total=False):
     calls: int
     latency_s: FiniteFloat
     cached_s: FiniteFloat
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Ledger(TypedDict):
-    calls: list[_Call]
+    calls: list[CallShape]
     path: _Path
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Search(TypedDict):
     query: str
     k: int
@@ -67,7 +70,7 @@ class _Search(TypedDict):
     cached: bool
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Step(TypedDict):
     action: str
     input: str
@@ -77,16 +80,16 @@ class _Step(TypedDict):
     notes: dict[str, Any]
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Passage(TypedDict, total=False):
     pid: Required[str]
     title: Required[str]
     text: Required[str]
     sentences: list[str]
-    holds: list[_Fact]
+    holds: list[FactShape]
 
 
-@with_config(_STRICT)
+@with_config(STRICT)
 class _Record(TypedDict):
     qid: str
     question: str
@@ -95,7 +98,7 @@ class _Record(TypedDict):
     hops: NotRequired[int | None]
     decomposition: NotRequired[list[dict[str, Any]]]
     answer: str | None
-    support: list[_Fact]
+    support: list[FactShape]
     gold_pids: list[str]
     stop_reason: str | None
     steps: list[_Step]
@@ -115,9 +118,17 @@ def _adapter() -> TypeAdapter[_Record]:
 
 def wrong_with(record: object) -> str:
     """What keeps `record` from being read as one, such as "ledger.calls"; empty if nothing does."""
+    return fault(_adapter(), record, "record")
+
+
+def fault(adapter: TypeAdapter[Any], value: object, name: str) -> str:
+    """Where `value` first differs from the shape of `adapter`, such as "ledger.calls".
+
+    Empty if nowhere; `name` where it is none at all.
+    """
     try:
-        _adapter().validate_python(record)
+        adapter.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        return ".".join(map(str, first["loc"])) or "record"
+        return ".".join(map(str, first["loc"])) or name
     return ""

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -175,8 +175,8 @@ def read_records(folder: Path) -> Loaded:
         RunError: there is no such run or its records cannot be read.
     """
     loaded = Loaded()
-    for number, row in _numbered(folder / RECORDS):
-        if row is None or wrong_with(row):
+    for number, row in _numbered(folder / RECORDS, wrong_with):
+        if row is None:
             loaded.corrupt.append(number)
             continue
         qid = row["qid"]
@@ -189,20 +189,24 @@ def read_records(folder: Path) -> Loaded:
     return loaded
 
 
-def read_lines(path: Path) -> tuple[list[Record], list[int]]:
-    """Every line of `path` that can be read, in order, and the numbers of corrupt ones.
+#: What keeps a line from being used, such as the name of a field; empty if nothing does.
+Wrong = Callable[[Record], str]
+
+
+def read_lines(path: Path, wrong: Wrong = lambda row: "") -> tuple[list[Record], list[int]]:
+    """Every line of `path` that can be used, in order, and the numbers of corrupt ones.
 
     A torn last line is passed over; a file that does not exist has no lines.
 
     Raises:
         RunError: the file cannot be read.
     """
-    numbered = _numbered(path)
+    numbered = _numbered(path, wrong)
     rows = [row for _, row in numbered if row is not None]
     return rows, [number for number, row in numbered if row is None]
 
 
-def _numbered(path: Path) -> list[tuple[int, Record | None]]:
+def _numbered(path: Path, wrong: Wrong) -> list[tuple[int, Record | None]]:
     """Each line's number, from 1, and what it holds; None where it is corrupt."""
     found: list[tuple[int, Record | None]] = []
     try:
@@ -211,7 +215,8 @@ def _numbered(path: Path) -> list[tuple[int, Record | None]]:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
         try:
-            found.append((number, decode(line)))
+            row = decode(line)
+            found.append((number, None if wrong(row) else row))
         except (ValueError, RecursionError):
             if line.endswith(b"\n"):
                 found.append((number, None))

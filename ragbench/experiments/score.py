@@ -19,6 +19,7 @@ from ragbench.experiments.attribute import attribute
 from ragbench.experiments.evidence import attribute_triples
 from ragbench.experiments.ground import ground
 from ragbench.experiments.groups import groupings
+from ragbench.experiments.journal_shape import wrong_with_scores
 from ragbench.experiments.judge import (
     METRIC_OF,
     Rule,
@@ -194,7 +195,7 @@ class _State:
     @classmethod
     def open(cls, folder: Path, records: Sequence[Record]) -> _State:
         """The records with the scores of before merged in, where the answer is still the same."""
-        rows = {str(row["qid"]): row for row in read_lines(folder / LINES)[0]}
+        rows = {row["qid"]: row for row in read_lines(folder / LINES, wrong_with_scores)[0]}
         records = sorted(records, key=lambda record: str(record["qid"]))
         merged, old, same = [], {}, bool(rows)
         for record in records:

@@ -15,6 +15,7 @@ import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, RunError
 from ragbench.experiments.batches import TRIES, read_batches
+from ragbench.experiments.journal_shape import wrong_with_reply
 from ragbench.experiments.passes import JOURNAL, Asking, Pace, read_journal
 from ragbench.experiments.records import read_lines
 from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
@@ -85,6 +86,7 @@ def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
     ]
     calls = [call for row in journal(b) for call in row["calls"]]
     assert all(c["batch"] and c["kind"] == "judge" and not c["latency_s"] for c in calls)
+    assert not any(map(wrong_with_reply, read_lines(b / JOURNAL)[0]))
 
 
 @BOTH

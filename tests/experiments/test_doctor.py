@@ -132,6 +132,12 @@ def test_compiled_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     how = CompileConfig(optimizer="labeled", train_limit=4, val_limit=3, out=tmp_path / "made")
     folder = compile_program(world.config(), how, say=lambda line: None)
     assert examine(folder) == []
+    calls = folder / "work" / "calls.jsonl"
+    made = calls.read_text() if calls.exists() else ""
+    calls.parent.mkdir(exist_ok=True)
+    calls.write_text(made + '{"attempt": 1, "model": 7}\n')
+    assert "so what was billed is not known; put the file back" in examine(folder)[0].line()
+    calls.write_text(made)
     state = folder / "program.json"
     whole = state.read_text()
     state.write_text(whole.replace("question", "Question"))

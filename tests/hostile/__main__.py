@@ -18,7 +18,14 @@ from typing import Any
 
 from tests.experiments.scored_runs import four
 from tests.fuzzing import GOOD, places
-from tests.hostile.bases import COMPLETION, CONFIG, FULL_CARD, SIDECAR_PLACES, STATE_PLACES
+from tests.hostile.bases import (
+    COMPLETION,
+    CONFIG,
+    FULL_CARD,
+    LINE_PLACES,
+    SIDECAR_PLACES,
+    STATE_PLACES,
+)
 
 CASES = Path(__file__).with_name("cases.jsonl")
 SEED = 20260
@@ -54,6 +61,7 @@ def cases(seed: int = SEED) -> Iterator[dict[str, Any]]:
     """All cases, in order; the same for the same seed."""
     rng = random.Random(seed)
     made = [*_data(rng), *_configs(rng), *_runs(rng), *_artefacts(rng), *_replies(rng)]
+    made += _lines(rng)
     for number, case in enumerate(made):
         yield {"id": f"{number:03d}", **case}
 
@@ -129,6 +137,13 @@ def _replies(rng: random.Random) -> Iterator[dict[str, Any]]:
         yield {"kind": "reply", "of": "body", **_change(rng, COMPLETION)}
     for _ in range(6):
         yield {"kind": "reply", "of": "body", **_bytes(rng)}
+
+
+def _lines(rng: random.Random) -> Iterator[dict[str, Any]]:
+    for name, places_of_line in LINE_PLACES.items():
+        for _ in range(6):
+            change = _change(rng, None, places_of_line)
+            yield {"kind": "line", "of": name, "signed": True, **change}
 
 
 def encoded() -> str:

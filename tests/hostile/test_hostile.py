@@ -23,9 +23,12 @@ import yaml
 from ragbench.cli.main import main
 from ragbench.experiments.artefact import SIDECAR
 from ragbench.experiments.compile import CompileConfig, compile_program
-from ragbench.experiments.records import encode
+from ragbench.experiments.doctor import examine, repair
+from ragbench.experiments.errors_report import errors_of
+from ragbench.experiments.passes import Asking
+from ragbench.experiments.records import decode, encode
 from ragbench.experiments.runner import ask
-from ragbench.experiments.score import ScoreRequest, score_run
+from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
 from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
@@ -33,6 +36,7 @@ from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.experiments.scored_runs import four, make_run
 from tests.experiments.towns import World
+from tests.fake_server import FakeServer, Hit
 from tests.fuzzing import GOOD, QUESTIONS
 from tests.hostile.__main__ import CASES, encoded
 from tests.hostile.bases import COMPLETION, CONFIG, FULL_CARD
@@ -185,6 +189,52 @@ def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) 
         command(case, "doctor", folder, "--no-data", "--repair")
         after = set((folder / "records.jsonl").read_bytes().split(b"\n"))
         assert kept <= after, f"{case}: a good record was lost"
+
+
+def graded(hit: Hit) -> str:
+    """A reply to every pass: right, the first sentence, one triple, and all claims supported."""
+    claims = len(re.findall(r"^\[\d+\]", hit.prompt.rpartition("[[ ## claims ## ]]")[2], re.M))
+    replies = {
+        "verdicts": ["supported"] * max(claims, 1),
+        "verdict": "correct",
+        "used": [1],
+        "triples": [{"subject": "Oslo", "relation": "country", "object": "Norway"}],
+    }
+    name = next(name for name in replies if f"`[[ ## {name} ## ]]`" in hit.prompt)
+    return f"[[ ## {name} ## ]]\n{json.dumps(replies[name])}\n\n[[ ## completed ## ]]"
+
+
+def test_lines_of_passes(tmp_path: Path) -> None:
+    told = [
+        {**record, "extra": {"evidences": [["Oslo", "country", "Norway"]]}} for record in four()
+    ]
+    good = make_run(tmp_path / "good", told, **FULL_CARD)
+    with FakeServer(graded) as server:
+        asking = Asking(make_lm("openai/m", api_base=server.url, cache=False))
+        ways = {
+            "judge": ScoreRequest(judge=JudgeRequest(asking), attributor=asking),
+            "grounding": ScoreRequest(judge=JudgeRequest(asking, "grounding")),
+        }
+        whole = {name: score_run(good, way).summary for name, way in ways.items()}["grounding"]
+        asked = len(server.hits)
+        for case in of_kind("line"):
+            folder = tmp_path / f"line-{case['id']}"
+            shutil.copytree(good, folder)
+            path = folder / ("scores.jsonl" if case["of"] == "scores" else "judged.jsonl")
+            lines = path.read_bytes().splitlines(keepends=True)
+            named = [case["of"] in ("scores", decode(line).get("pass")) for line in lines]
+            lines[named.index(True)] = damaged(case, decode(lines[named.index(True)]), encode)
+            path.write_bytes(b"".join(lines))
+            found: dict[str, Any] = {}
+            with in_time(case):
+                for way in ways.values():
+                    found = score_run(folder, way).summary
+                errors_of(folder)
+            same = "value" not in case["at"] or not isinstance(case.get("to"), str)
+            assert not same or found["scores"] == whole["scores"], case
+            repair(folder, examine(folder, data=False))
+            assert not [f for f in examine(folder, data=False) if f.lines], case
+        assert len(server.hits) - asked > 10  # what was damaged was asked for again
 
 
 def test_compiled_programs(world: World, command: Callable[..., int], tmp_path: Path) -> None:
