@@ -44,6 +44,7 @@ from ragbench.cli.options import (
     "--demos", type=int, help="Search 0 to so many demonstrations too, of training questions."
 )
 @click.option("--prune/--no-prune", default=True, help="Give up early, with one objective.")
+@click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
 @data_options
 @retriever_options
 @lm_options
@@ -51,7 +52,7 @@ from ragbench.cli.options import (
 @limit_options
 def tune_command(
     objective: str, trials: int, sampler: str | None, space: dict[str, Any], only: str | None,
-    tune_seed: int | None, demos: int | None, prune: bool, **options: Any,
+    tune_seed: int | None, demos: int | None, prune: bool, dry_run: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Search a program's knobs with Optuna and keep the Pareto front.
 
@@ -61,6 +62,7 @@ def tune_command(
     """
     from ragbench.experiments.limited import limited
     from ragbench.experiments.tune import folder_of, tune
+    from ragbench.experiments.tune_estimate import estimate_tune
     from ragbench.experiments.tune_report import print_tuned
     from ragbench.experiments.tune_search import TuneConfig
     from ragbench.knobs import resolve
@@ -80,6 +82,11 @@ def tune_command(
     how = resolve(TuneConfig, "tune", {k: v for k, v in given.items() if v is not None})
     limits = take_limits(options)
     config = to_config(**options)
+    if dry_run:
+        demonstrations, found = estimate_tune(config, how)
+        for line in (*demonstrations, *found.lines()):
+            click.echo(line)
+        return
     with limited(limits, folder_of(config)):
         tuned = tune(config, how, say=say)
     print_tuned(tuned)

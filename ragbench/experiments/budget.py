@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,6 +75,19 @@ class Estimate:
             + ("within" if inside else "outside of")
             + f" the estimate of {self.calls} calls, {self.tokens} tokens"
         )
+
+
+def in_all(what: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
+    """The sum of what `parts` are expected to spend; the cost None where one is not known."""
+    costs = [part.cost for part in parts if part.cost is not None]
+    low, high = (sum(cost[end] for cost in costs) for end in (0, 1))
+    return Estimate(
+        what,
+        calls=sum((part.calls for part in parts), Range()),
+        tokens=sum((part.tokens for part in parts), Range()),
+        cost=(low, high) if len(costs) == len(parts) else None,
+        notes=tuple(notes),
+    )
 
 
 def whole_budget(optimizer: Optimizer, size: Size) -> Budget:

@@ -50,13 +50,13 @@ MARGIN = (0.7, 1.4)
 _TWICE = "the upper ends have every reply asked for twice, as an unreadable one is"
 
 
-def estimate_run(bench: Bench) -> Estimate:
-    """What answering the questions of `bench` takes that have no record yet.
+def estimate_run(bench: Bench, *, afresh: bool = False) -> Estimate:
+    """What answering the questions of `bench` takes that have no record yet; `afresh`: of all.
 
     Raises:
         RunError: the program cannot be rehearsed.
     """
-    finished = read_records(bench.config.folder()).finished
+    finished = set() if afresh else read_records(bench.config.folder()).finished
     todo = [example for example in bench.examples if example.qid not in finished]
     title = f"{bench.title}: {len(todo)} questions"
     if len(todo) < len(bench.examples):

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from ragbench.experiments.artefact import SIDECAR
-from ragbench.experiments.budget import Estimate
+from ragbench.experiments.budget import in_all
 from ragbench.experiments.compare_report import shown_interval
 from ragbench.experiments.compile import estimate
 from ragbench.experiments.estimate import estimate_run
@@ -24,7 +24,6 @@ from ragbench.experiments.report import (
 )
 from ragbench.experiments.sweep import Contrast, Swept, checked
 from ragbench.experiments.sweep_spec import Sweep
-from ragbench.optimizers.base import Range
 
 
 def print_swept(swept: Swept) -> None:
@@ -79,20 +78,8 @@ def print_estimate(sweep: Sweep) -> None:
         for line in lines:
             out.print(plain(f"  {line}"), soft_wrap=True)
     extra = f", and {len(compiles)} compiles" if compiles else ""
-    for line in _in_all(f"in all, {len(runs)} cells{extra}", runs).lines():
+    for line in in_all(f"in all, {len(runs)} cells{extra}", runs).lines():
         out.print(plain(line), soft_wrap=True)
-
-
-def _in_all(title: str, runs: Sequence[Estimate]) -> Estimate:
-    """The sum of what `runs` are expected to spend; the cost None where one is not known."""
-    costs = [run.cost for run in runs if run.cost is not None]
-    low, high = (sum(cost[end] for cost in costs) for end in (0, 1))
-    return Estimate(
-        title,
-        calls=sum((run.calls for run in runs), Range()),
-        tokens=sum((run.tokens for run in runs), Range()),
-        cost=(low, high) if len(costs) == len(runs) else None,
-    )
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:

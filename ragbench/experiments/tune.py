@@ -44,6 +44,8 @@ from ragbench.experiments.tune_search import COSTS, Point, Search, TuneConfig, d
 from ragbench.metrics import metric_names
 
 ASKED, STUDY, FRONT = "tune.json", "study.log", "front"
+#: Trials whose knobs depend on no result, and those that are not given up early.
+STARTUP, NEVER_PRUNED = 8, 4
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
         StoppedError: a limit of spending was reached before there was a front.
         RagbenchError: something else the user can mend.
     """
-    search = _prepare(config, how)
+    search = prepare(config, how)
     with RunDir(search.folder).locked():
         _claim(search)
         search = _with_demos(search, say)
@@ -77,7 +79,7 @@ def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
             say("cost is $0 whatever the knobs, so it decides nothing; tokens would")
         study = _study(search)
         try:
-            while (number := _told(study)) < how.trials:
+            while (number := told(study)) < how.trials:
                 trial = _step(search, study, number)
                 say(f"trial {number + 1} of {how.trials}: {_words(trial, how)}")
         except StoppedError as stop:
@@ -87,7 +89,12 @@ def tune(config: RunConfig, how: TuneConfig, *, say: Say = print) -> Tuned:
         return _finish(search, study, default)
 
 
-def _prepare(config: RunConfig, how: TuneConfig) -> Search:
+def prepare(config: RunConfig, how: TuneConfig) -> Search:
+    """The search, checked; asks no LM and writes nothing.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
     if config.split == "test":
         raise DataError("tune asks training or validation questions; leave out --split test")
     if config.compiled is not None or config.form or config.votes > 1:
@@ -120,9 +127,9 @@ def folder_of(config: RunConfig) -> Path:
 
 def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     how = search.how
-    study.sampler = _sampler(how, number)
+    study.sampler = sampler_of(how, number)
     trial = study.ask(search.space)
-    rungs = _rungs(len(search.bench.examples)) if _prunes(how) else [len(search.bench.examples)]
+    rungs = rungs_of(len(search.bench.examples)) if prunes(how) else [len(search.bench.examples)]
     point = None
     try:
         for rung in rungs:
@@ -139,21 +146,23 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     return study.tell(trial, [point.values[name] for name in how.objectives])
 
 
-def _prunes(how: TuneConfig) -> bool:
+def prunes(how: TuneConfig) -> bool:
+    """Whether bad trials are given up early."""
     return how.prune and len(how.objectives) == 1
 
 
-def _rungs(n: int) -> list[int]:
+def rungs_of(n: int) -> list[int]:
     """Numbers of questions after which a bad trial is given up."""
     return sorted({max(1, n // 4), max(1, n // 2), n})
 
 
-def _sampler(how: TuneConfig, number: int) -> optuna.samplers.BaseSampler:
+def sampler_of(how: TuneConfig, number: int) -> optuna.samplers.BaseSampler:
+    """Who proposes the knobs of trial `number`, from 0; of the first `STARTUP` by a seed alone."""
     seed = how.tune_seed * 100_003 + number
     if how.sampler == "tpe":
-        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=8)
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
     if how.sampler == "nsga2":
-        return optuna.samplers.NSGAIISampler(seed=seed, population_size=8)
+        return optuna.samplers.NSGAIISampler(seed=seed, population_size=STARTUP)
     return optuna.samplers.RandomSampler(seed=seed)
 
 
@@ -168,16 +177,22 @@ def _study(search: Search) -> optuna.Study:
         storage=JournalStorage(JournalFileBackend(str(path))),
         load_if_exists=True,
         directions=[direction(name) for name in search.how.objectives],
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
     )
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
-    if not _told(study) and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-        defaults = type(search.bench.program).resolve_knobs(search.given)
-        first = {name: getattr(defaults, name, 0) for name in search.space}  # no demonstrations
-        if all(_within(search.space[name], value) for name, value in first.items()):
-            study.enqueue_trial(first)
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    if not told(study) and not waiting and (first := first_trial(search)):
+        study.enqueue_trial(first)
     return study
+
+
+def first_trial(search: Search) -> dict[str, Any] | None:
+    """The knobs as given, which are tried first; None where the space does not hold them."""
+    defaults = type(search.bench.program).resolve_knobs(search.given)
+    first = {name: getattr(defaults, name, 0) for name in search.space}  # no demonstrations
+    within = all(_within(search.space[name], value) for name, value in first.items())
+    return first if within else None
 
 
 def _within(distribution: BaseDistribution, value: Any) -> bool:
@@ -187,7 +202,7 @@ def _within(distribution: BaseDistribution, value: Any) -> bool:
         return False
 
 
-def _told(study: optuna.Study) -> int:
+def told(study: optuna.Study) -> int:
     """Trials that came to an end by themselves; one that was cut off does not count."""
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
     return sum(
@@ -208,7 +223,7 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
         save_point(search, point, default, folder=folder, number=trial.number)
         front.append(replace(point, folder=folder))
     pruned = len(study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)))
-    return Tuned(search.folder, front, default, _told(study), pruned)
+    return Tuned(search.folder, front, default, told(study), pruned)
 
 
 def _claim(search: Search) -> None:
@@ -217,24 +232,37 @@ def _claim(search: Search) -> None:
     Raises:
         RunError: it holds another search.
     """
+    if not is_claimed(search):
+        write_json(search.folder / ASKED, _asked(search))
+
+
+def is_claimed(search: Search) -> bool:
+    """Whether the search was begun in its folder.
+
+    Raises:
+        RunError: the folder holds another search.
+    """
+    path = search.folder / ASKED
+    if not path.is_file():
+        return False
+    theirs, asked = read_json(path), _asked(search)
+    changed = [key for key in asked if theirs.get(key) != asked[key]]
+    if changed:
+        raise RunError(
+            f"{search.folder} holds a search with another {changed[0]}; give another --out"
+        )
+    return True
+
+
+def _asked(search: Search) -> dict[str, Any]:
     bench, how = search.bench, search.how
-    asked = {
+    return {
         "config": bench.config.identity(),
         "limit": bench.config.limit,
         "data": bench.dataset.digest,
         "how": how.model_dump(mode="json", exclude={"trials"}),
         "space": {k: optuna.distributions.distribution_to_json(d) for k, d in search.space.items()},
     }
-    path = search.folder / ASKED
-    if not path.is_file():
-        write_json(path, asked)
-        return
-    theirs = read_json(path)
-    changed = [key for key in asked if theirs.get(key) != asked[key]]
-    if changed:
-        raise RunError(
-            f"{search.folder} holds a search with another {changed[0]}; give another --out"
-        )
 
 
 def _words(trial: FrozenTrial, how: TuneConfig) -> str:

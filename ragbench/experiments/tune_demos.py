@@ -55,13 +55,11 @@ class DemoPool:
         return f"{n} of {self.sidecar.program_sha256}"
 
 
-def draw_demos(bench: Bench, *, most: int, seed: int, folder: Path, say: Say) -> DemoPool:
-    """Up to `most` demonstrations for each predictor of the bench's program, drawn by `seed`.
+def drawing(bench: Bench, *, most: int, seed: int, folder: Path) -> CompileConfig:
+    """The compile that draws demonstrations.
 
     Raises:
         ConfigError: the search asks training questions, which would be shown their own answers.
-        RunError: no training question was answered exactly.
-        StoppedError: a limit of spending was reached.
     """
     if bench.config.split == "train":
         raise ConfigError("demonstrations are drawn from training questions; leave --split out")
@@ -72,7 +70,18 @@ def draw_demos(bench: Bench, *, most: int, seed: int, folder: Path, say: Say) ->
         "optimizer_seed": seed,
         "out": folder,
     }
-    how = resolve(CompileConfig, "compile", given)
+    return resolve(CompileConfig, "compile", given)
+
+
+def draw_demos(bench: Bench, *, most: int, seed: int, folder: Path, say: Say) -> DemoPool:
+    """Up to `most` demonstrations for each predictor of the bench's program, drawn by `seed`.
+
+    Raises:
+        ConfigError: the search asks training questions, which would be shown their own answers.
+        RunError: no training question was answered exactly.
+        StoppedError: a limit of spending was reached.
+    """
+    how = drawing(bench, most=most, seed=seed, folder=folder)
     compile_program(bench.config, how, say=say, like=bench)
     state = read_json(folder / PROGRAM)
     sidecar = read_sidecar(folder)
