@@ -89,7 +89,7 @@ def tune_command(
         return
     with limited(limits, folder_of(config)):
         tuned = tune(config, how, say=say)
-    print_tuned(tuned)
+        print_tuned(tuned)  # here: where an LM is down, the block ends with its error
     if tuned.stopped:
         click.echo(tuned.stopped, err=True)
         sys.exit(3)

@@ -18,7 +18,10 @@ from ragbench.experiments.tune import Tuned, tune
 from ragbench.experiments.tune_report import print_tuned
 from ragbench.experiments.tune_search import TuneConfig
 from ragbench.programs import PROGRAMS
+from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import Killed, Script, World, helped_by_demos, killed_at, town
+from tests.fake_server import FakeServer, Fault
+from tests.fake_server import plausible as plausible_text
 from tests.fakes import Asked, Reply, overflowing, plausible
 
 
@@ -224,3 +227,23 @@ def test_demonstrations_that_cannot_be_drawn(
     world.use(lambda asked: {**plausible(asked), "answer": "elsewhere"})
     with pytest.raises((ConfigError, RunError), match=error):
         search(world, run=run, **how)
+
+
+def test_a_key_revoked_in_the_middle_shows_the_front_so_far(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the real LMs
+    monkeypatch.setenv("RAGBENCH_CACHE", str(world.folder / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    script = lambda hit: Fault("401") if hit.number > 10 else plausible_text(hit)  # noqa: E731
+    with FakeServer(script) as server:
+        code, out, err = command(
+            capsys, "tune", "--program", "vanilla", "--lm", "openai/fake", "--dataset", "jsonl",
+            "--data-file", str(world.data), "--limit", "4", "--only", "k",
+            "--objective", "f1,tokens",
+            "--api-base", server.url, "--setting", "pooled", "--out", str(world.folder / "t"),
+        )  # fmt: skip
+    assert code == 2
+    assert "| tokens" in out
+    assert "refuses the key: HTTP 401" in err
+    assert "larger limit" not in err
