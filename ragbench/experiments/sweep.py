@@ -25,7 +25,7 @@ from ragbench.experiments.rundir import CONFIG, RunDir, write_json
 from ragbench.experiments.setup import Bench, same_retrieval
 from ragbench.experiments.sweep_cells import Cell
 from ragbench.experiments.sweep_spec import Sweep
-from ragbench.lms.limits import stopped_by
+from ragbench.lms.limits import Limits, spending, stopped_by
 from ragbench.logs import get
 from ragbench.metrics.stats import Comparison, correct
 
@@ -175,24 +175,28 @@ class _Runner:
     def run(self, cell: Cell) -> Outcome:
         self._watch.begin(cell)
         try:
-            bench = self._benches.build(cell)
-            if (limit := stopped_by()) and not _is_finished(cell, bench):
-                return Outcome(cell, "stopped", limit)
-            if cell.how is not None:
-                self._compile(cell, bench)
-            run = evaluate(
-                cell.config,
-                like=bench,
-                on_start=self._watch.start,
-                on_record=self._watch.update,
-                on_prepare=self._watch.prepare,
-            )
+            with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
+                return self._run(cell)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
             if not isinstance(error, RagbenchError):
                 _log.exception("cell %s", cell.label)
             return Outcome(cell, "failed", _reason(error))
+
+    def _run(self, cell: Cell) -> Outcome:
+        bench = self._benches.build(cell)
+        if (limit := stopped_by()) and not _is_finished(cell, bench):
+            return Outcome(cell, "stopped", limit)
+        if cell.how is not None:
+            self._compile(cell, bench)
+        run = evaluate(
+            cell.config,
+            like=bench,
+            on_start=self._watch.start,
+            on_record=self._watch.update,
+            on_prepare=self._watch.prepare,
+        )
         return Outcome(cell, "stopped" if run.stopped_by else "done", run.stopped_by)
 
     def _compile(self, cell: Cell, bench: Bench) -> None:

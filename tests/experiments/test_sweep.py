@@ -22,7 +22,7 @@ from ragbench.experiments.sweep import Benches, Outcome, Swept, checked, run_swe
 from ragbench.experiments.sweep_report import print_swept
 from ragbench.experiments.sweep_spec import Sweep
 from ragbench.metrics.stats import holm
-from tests.fake_server import FakeServer
+from tests.fake_server import FakeServer, Fault, Hit
 from tests.kills import script
 
 
@@ -240,6 +240,27 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     assert 8 * 4 <= low < high <= 2 * 8 * (1 + 1 + 6 + 6)
     assert not server.hits
     assert not (tmp_path / "out").exists()
+
+
+def test_an_lm_that_is_down_ends_its_own_cell_alone(
+    load: Any, tmp_path: Path, server: FakeServer
+) -> None:
+    def revoked(hit: Hit) -> str | Fault:
+        return Fault("401") if hit.body["model"] == "b" and hit.number > 10 else script(hit)
+
+    server.script = revoked
+    fields = {"matrix": {"lm": ["openai/a", "openai/b", "openai/c"]}}
+    done = command(load, tmp_path, **fields)
+    assert done.exit_code == 1, done.output
+    cells = json.loads((tmp_path / "out" / "sweep.json").read_text())["cells"]
+    assert [cell["state"] for cell in cells] == ["done", "failed", "done"]
+    assert "2 of 3 cells done" in done.stdout
+    assert "openai/b: failed: openai/b@" in done.stdout
+    assert "refuses the key: HTTP 401" in done.stdout
+    server.script, before = script, len(server.hits)
+    done = command(load, tmp_path, **fields)
+    assert done.exit_code == 0, done.output
+    assert {hit.body["model"] for hit in server.hits[before:]} == {"b"}
 
 
 def test_one_budget_ends_the_whole_and_a_larger_one_continues(
