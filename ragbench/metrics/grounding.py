@@ -159,7 +159,7 @@ def _claim(text: str) -> Claim:
     before, runs = "", 0
     for sort, stem in map(_READ.__getitem__, _words(text)):
         stems[sort].append(stem)
-        runs += sort == "name" != before
+        runs += sort == "name" and before != "name"
         before = sort
     names = frozenset(stems["name"])
     return Claim(
@@ -203,13 +203,13 @@ class _Evidence:
 
     def __init__(self, passages: Sequence[Mapping[str, Any]], claims: Sequence[str]) -> None:
         self.passages = passages
-        self._texts = claims
+        self._claims = claims
         self._windows: dict[int, list[Window]] = {}
 
     @cached_property
     def claims(self) -> dict[str, Claim]:
         """What each claim asks for; a short answer is looked up without it."""
-        return {text: _claim(text) for text in self._texts}
+        return {text: _claim(text) for text in self._claims}
 
     @cached_property
     def _known(self) -> frozenset[str]:

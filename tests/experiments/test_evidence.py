@@ -107,6 +107,17 @@ def test_triples_give_evidence_and_the_joint_score_of_the_three(
     assert summary(folder)["evidence"] == found["evidence"]
 
 
+def test_a_dry_run_knows_of_both_calls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    folder = make_run(tmp_path / "run", [told("q1"), answered("q2", "Oslo")], **DATA)
+    options = ("--attribute", "openai/reader", "--api-base", "http://127.0.0.1:9", "--dry-run")
+    code, out, _ = command(capsys, "score", str(folder), *options)
+    assert code == 0
+    assert "3 questions to models" in out
+
+
 def test_the_prompt_holds_the_passages_and_no_gold(
     tmp_path: Path, score: Callable[..., tuple[str, int]]
 ) -> None:
