@@ -31,7 +31,7 @@ from ragbench.experiments.records import Record
 from ragbench.ledger import calling
 from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics.agreement import cohens_kappa, krippendorff_alpha
-from ragbench.metrics.answer import best, contains
+from ragbench.metrics.answer import best, contains, exact_match
 from ragbench.programs.base import predict
 from ragbench.signatures.judging import JudgeAnswer
 
@@ -206,14 +206,14 @@ def _repeats(labels: Mapping[str, Sequence[str | None]]) -> dict[str, Any] | Non
 def _against_contain(
     answered: Sequence[Record], n: int, scores: Mapping[str, float | None], rule: str
 ) -> dict[str, Any]:
-    """Contain-match beside the judge, over the gold answers that the judge saw."""
-    contain = {
-        record["qid"]: best(
-            contains, record["answer"], record["answers"][: None if rule == "ragbench" else 1]
-        )
-        for record in answered
-    }
+    """Contain-match and exact match beside the judge, over the gold answers that it saw."""
+    seen = None if rule == "ragbench" else 1
+    contain, exact = (
+        {r["qid"]: best(metric, r["answer"], r["answers"][:seen]) for r in answered}
+        for metric in (contains, exact_match)
+    )
     pairs = [(contain[qid], score) for qid, score in scores.items() if score is not None]
+    matches = [score for qid, score in scores.items() if score is not None and exact[qid]]
     return {
         "all": _share(sum(contain.values()), n),
         "answered": _share(sum(contain.values()), len(answered)),
@@ -222,6 +222,8 @@ def _against_contain(
         "cohen_kappa": cohens_kappa([a for a, _ in pairs], [b for _, b in pairs]),
         "only_contain": sum(a > b for a, b in pairs),
         "only_judge": sum(a < b for a, b in pairs),
+        "exact": len(matches),
+        "exact_rejected": matches.count(0.0),
     }
 
 

@@ -136,6 +136,11 @@ def judge_lines(name: str, judge: Mapping[str, Any]) -> list[str]:
         f"(kappa {_number(contain['cohen_kappa'])}); right only by contain "
         f"{contain['only_contain']}, only by the judge {contain['only_judge']}"
     )
+    if contain["exact_rejected"]:
+        lines.append(
+            f"  it rejects {contain['exact_rejected']} of {contain['exact']} answers that match a "
+            "gold answer exactly: it cannot be trusted far"
+        )
     repeats = judge["repeats"]
     if repeats:
         lines.append(

@@ -9,6 +9,7 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.experiments.passes import JOURNAL, Asking, read_journal
 from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run, scored_records
+from ragbench.experiments.score_report import judge_lines
 from ragbench.lms.limits import Limits, spending
 from ragbench.metrics.errors import cause_of
 from tests.cli.test_mistakes import run as command
@@ -37,6 +38,18 @@ def test_verdicts_fill_the_metric_and_every_denominator(tmp_path: Path) -> None:
     assert found["contain"]["same"] == 1.0
     assert scored.summary["scores"]["judge"]["mean"] == 0.5
     assert scored.summary["breakdowns"]["hops"]["2"]["judge"] == 0.5
+
+
+def test_a_judge_that_rejects_exact_matches_is_reported(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    harsh = ScriptedLM(lambda asked: {"verdict": "incorrect"}, name="judge")
+    found = score_run(folder, judging(harsh)).summary["judges"]["judge"]
+    exact = [r for r in four() if r["answer"] in r["answers"]]
+    assert found["contain"]["exact_rejected"] == found["contain"]["exact"] == len(exact) > 0
+    assert any(f"rejects {len(exact)} of {len(exact)}" in line for line in judge_lines("j", found))
+    fair_one = score_run(folder, judging(ScriptedLM(fair, name="fair"))).summary["judges"]["judge"]
+    assert fair_one["contain"]["exact_rejected"] == 0
+    assert not any("rejects" in line for line in judge_lines("j", fair_one))
 
 
 def test_nothing_is_asked_twice_and_all_calls_are_filed_as_the_judges(tmp_path: Path) -> None:
