@@ -68,7 +68,6 @@ class Service:
         model: str,
         kind: Literal["embed", "rerank"],
         rpm: float | None = None,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         import openai
 
@@ -79,7 +78,7 @@ class Service:
         )
         self.pace = pace_of(server.provider, server.model, api_base=server.api_base, key=server.key)
         self.pace.limit(rpm=rpm, tpm=None)
-        self._retries, self._sleep = Retries(), sleep
+        self._retries = Retries()
         self.begin()
 
     def begin(self, *, patience: float = PATIENCE_S) -> None:
@@ -117,7 +116,7 @@ class Service:
             found.append(reply)
 
         start = time.perf_counter()
-        tries = Tries(self.name, request, self._retries, holders, self._sleep)
+        tries = Tries(self.name, request, self._retries, holders, time.sleep)
         try:
             tried = tries.until_done(once)
         except CallRefusedError:
