@@ -3,8 +3,8 @@
 A query refers to what another look-up finds out as {variable}, {id} or {id.variable}; the forms
 <variable>, [variable] and ${variable}, and a bare id such as n1, are read as well where the name is
 one of the plan's. In a look-up that names nothing this way, the bare name of a variable counts if
-the look-up says that it depends on the one that produces it. A name that no look-up produces means
-whatever the only dependency finds out.
+the look-up says that it depends on the one that produces it, but not before "of": "director of"
+asks for one. A name that no look-up produces means whatever the only dependency finds out.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def _bare_variables(node: Node, others: Sequence[Node]) -> list[Reference]:
             continue
         for variable in other.produces:
             words = r"[ _]".join(map(re.escape, variable.split("_")))
-            match = re.search(rf"\b{words}\b", node.query, re.IGNORECASE)
+            match = re.search(rf"\b{words}\b(?! of\b)", node.query, re.IGNORECASE)
             if match and not any(r.start < match.end() and match.start() < r.end for r in found):
                 found.append(Reference(match.start(), match.end(), other.id, variable))
     return found

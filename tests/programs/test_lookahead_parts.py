@@ -170,6 +170,15 @@ def test_values_are_read_by_name_once_each_and_without_evasions() -> None:
     assert read_bindings(given, ["author", "year"], most=1) == {"author": ("Orla Venn",)}
 
 
+def test_a_name_that_asks_for_a_fact_is_no_variable() -> None:
+    plan = graph(
+        planned("a", "country of Orla", produces=["country"]),
+        planned("b", "country of Orla and of Bran", "a"),
+        planned("c", "capital of the country", "a"),
+    )
+    assert [list(node.bindings) for node in plan] == [[], [], ["country"]]
+
+
 def test_the_only_variable_asked_for_takes_a_row_of_any_name() -> None:
     assert read_bindings(rows(name="Orla"), ["author"], most=3) == {"author": ("Orla",)}
     both = rows(name="Tam", author="Orla")
