@@ -4,8 +4,9 @@ python benchmarks/pace.py --rates 20,50,10,30,30 --phase 60
 
 A real server on loopback takes so many requests a second (a token bucket that holds one second's
 worth), which it answers after `--latency`, and rejects the others with 429 after `--reach` alone.
-As many callers as it would take to use twice the highest rate never rest. The named alternative, at the same time against a server of its own: the same calls
-with retries after growing waits alone, as without a pace.
+As many callers as it would take to use twice the highest rate never rest. The named alternative, at
+the same time against a server of its own: the same calls with retries after growing waits alone, as
+without a pace.
 """
 
 from __future__ import annotations

@@ -154,10 +154,26 @@ class Ledger:
         return cls(calls=[Call.from_dict(call) for call in data["calls"]], path=path)
 
 
+class FiledCalls(list[Call]):
+    """The calls of a ledger, each of which `also` gets as it is filed."""
+
+    def __init__(self, also: Callable[[Call], None]) -> None:
+        super().__init__()
+        self._also = also
+
+    def append(self, call: Call) -> None:
+        """Add `call`, and pass it on."""
+        super().append(call)
+        self._also(call)
+
+
 @contextmanager
-def open_ledger() -> Iterator[Ledger]:
-    """A new ledger that collects every call made inside the block, in whatever thread."""
-    ledger = Ledger()
+def open_ledger(also: Callable[[Call], None] | None = None) -> Iterator[Ledger]:
+    """A new ledger that collects every call made inside the block, in whatever thread.
+
+    `also` gets every call as it is filed.
+    """
+    ledger = Ledger(FiledCalls(also) if also else [])
     with dspy.context(**{LEDGER_KEY: ledger, PATH_KEY: ledger.path}):
         yield ledger
 

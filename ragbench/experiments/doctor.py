@@ -14,6 +14,7 @@ from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.artefact import SIDECAR, load_artefact, read_json, read_sidecar
+from ragbench.experiments.budget import ESTIMATE
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.config import make_config
 from ragbench.experiments.evaluate import reopen, summary_of
@@ -27,11 +28,12 @@ from ragbench.experiments.records import RECORDS, Record, Wrong, read_records, w
 from ragbench.experiments.rundir import CONFIG, SUMMARY, RunDir, as_json
 from ragbench.experiments.score import LINES, digest
 from ragbench.experiments.score import SUMMARY as SCORES
+from ragbench.experiments.sent import SENT, wrong_with_sent
 from ragbench.logs import LOG
 
 #: What such a folder may hold; anything else is told and left alone.
 _BELONGS = frozenset(
-    {CONFIG, RECORDS, SUMMARY, SCORES, LINES, JOURNAL, LOG, SIDECAR, ASKED}
+    {CONFIG, RECORDS, SENT, SUMMARY, ESTIMATE, SCORES, LINES, JOURNAL, LOG, SIDECAR, ASKED}
     | {".lock", "program.json", "bank.json", "candidates", "work"}
 )
 #: Files that mark a folder of several runs' and compiled programs' folders.
@@ -144,7 +146,7 @@ def _run(folder: Path, data: bool) -> Iterator[Finding]:
     broken = [*_config_findings(folder)]
     if data and not broken:
         wrong += _unknown_questions(folder, lines)
-    yield from (*wrong, *broken, *_score_findings(folder, lines))
+    yield from (*wrong, *broken, *_sent_findings(folder), *_score_findings(folder, lines))
     if not broken:
         yield from _summary_findings(folder)
 
@@ -236,6 +238,13 @@ def _summary_findings(folder: Path) -> Iterator[Finding]:
     elif path.read_bytes() != fresh:
         what, cure = "is not what the records say", "--repair computes it again"
         yield Finding(path, what, cure, mend=lambda: reopen(folder))
+
+
+def _sent_findings(folder: Path) -> Iterator[Finding]:
+    bad = [n.number for n in _checked(folder / SENT, wrong_with_sent) if n.row is None]
+    if bad:
+        what = f"line {_some(bad)} cannot be read, so a call may be missing from what was billed"
+        yield Finding(folder / SENT, what, "--repair moves it out", tuple(bad))
 
 
 def _score_findings(folder: Path, lines: Sequence[Line]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ from ragbench.experiments.limited import WHOLE, Progress
 from ragbench.experiments.records import Loaded, Record, read_records
 from ragbench.experiments.rundir import SUMMARY, RunDir, write_json
 from ragbench.experiments.runner import OnPrepare, OnRecord, OnStart, run
+from ragbench.experiments.sent import lost_calls
 from ragbench.experiments.setup import Bench, build
 from ragbench.experiments.summary import summarize
+from ragbench.ledger import Totals, total
 from ragbench.programs.base import RAGProgram
 from ragbench.programs.form import repair_form
 from ragbench.programs.votes import Voting
@@ -31,6 +33,8 @@ class Evaluation:
     earlier: tuple[Record, ...] = ()  # records that a later one of the same question replaced
     progress: Progress = WHOLE
     stopped_by: str = ""  # the limit of spending that ended it just now, where one did
+    #: What questions were billed that a kill kept from leaving a record.
+    lost: Totals = field(default_factory=Totals)
 
 
 def evaluate(
@@ -111,6 +115,7 @@ def _finish(rundir: RunDir, loaded: Loaded, stopped_by: str = "") -> Evaluation:
         earlier=tuple(loaded.earlier),
         progress=progress,
         stopped_by=stopped_by,
+        lost=total(lost_calls(rundir.path)),
     )
 
 

@@ -20,7 +20,16 @@ import dspy
 
 from ragbench.errors import RunError
 from ragbench.experiments.journal_shape import wrong_with_call
-from ragbench.ledger import CALLER_KEY, LEDGER_KEY, PATH_KEY, Call, Ledger, Totals, total
+from ragbench.ledger import (
+    CALLER_KEY,
+    LEDGER_KEY,
+    PATH_KEY,
+    Call,
+    FiledCalls,
+    Ledger,
+    Totals,
+    total,
+)
 from ragbench.optimizers.base import SIDE_KEY
 
 #: Side of a call that the prompt model answers: it is made by no predictor of the program.
@@ -48,7 +57,7 @@ class CallJournal:
         ledger = Ledger()
         with self.path.open("a", encoding="utf-8", buffering=1) as file:
             self._start(file)
-            ledger.calls = _Filing(self, file)
+            ledger.calls = FiledCalls(lambda call: self.add(call, file))
             with dspy.context(**{LEDGER_KEY: ledger, PATH_KEY: ledger.path}):
                 yield ledger
 
@@ -94,18 +103,6 @@ class CallJournal:
             else:  # of a thread that was under way when the compile was stopped
                 with self.path.open("a", encoding="utf-8") as late:
                     late.write(line)
-
-
-class _Filing(list[Call]):
-    """The calls of a ledger; each is filed in the journal as it is appended."""
-
-    def __init__(self, journal: CallJournal, file: Any) -> None:
-        super().__init__()
-        self._journal, self._file = journal, file
-
-    def append(self, call: Call) -> None:
-        super().append(call)
-        self._journal.add(call, self._file)
 
 
 def read_calls(path: Path) -> list[Call]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -11,9 +10,8 @@ from typing import Any
 
 from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.journal import CALLS, read_calls
-from ragbench.experiments.record_shape import wrong_with
-from ragbench.experiments.records import RECORDS, Loaded, read_lines
-from ragbench.experiments.rundir import CONFIG
+from ragbench.experiments.records import RECORDS, Loaded
+from ragbench.experiments.sent import lost_calls, recorded_calls
 from ragbench.ledger import Call, Ledger
 from ragbench.lms.limits import Limits, Spent, spending, stopped_by, wait_for_calls, was_sent
 
@@ -44,26 +42,17 @@ def _unpriced(call: Call) -> bool:
 def billed_under(folder: Path) -> Iterator[Call]:
     """The calls to servers of every run and compile in `folder` and the folders in it.
 
-    Those of questions that were asked again are among them. What scoring asked is not, nor are the
-    calls of questions that a kill kept from leaving a record.
+    Those of questions that were asked again, or that a kill kept from leaving a record, are among
+    them. What scoring asked is not.
 
     Raises:
         RunError: records cannot be read.
     """
     for path in sorted(folder.rglob(RECORDS)):
-        ledgers = [row["ledger"] for row in read_lines(path, wrong_with)[0]]
-        for ledger in [*ledgers, _preparation(path.parent)]:
-            yield from filter(was_sent, Ledger.from_dict(ledger).calls)
+        yield from recorded_calls(path.parent)
+        yield from lost_calls(path.parent)
     for path in sorted(folder.rglob(CALLS)):
         yield from filter(was_sent, read_calls(path))
-
-
-def _preparation(folder: Path) -> dict[str, Any]:
-    try:
-        card = json.loads((folder / CONFIG).read_text("utf-8"))
-    except (OSError, ValueError):
-        card = {}
-    return {"path": {}, "calls": (card.get("preparation") or {}).get("calls", [])}
 
 
 @dataclass(frozen=True)

@@ -224,10 +224,13 @@ def _numbered(path: Path, wrong: Wrong) -> list[tuple[int, Record | None]]:
 
 
 class RecordWriter:
-    """Appends records to a run folder, each fsynced before `write` returns. Thread-safe."""
+    """Appends records to a run folder, each fsynced before `write` returns. Thread-safe.
 
-    def __init__(self, folder: Path, name: str = RECORDS) -> None:
-        self._path = folder / name
+    Without `durable`, what was written outlives the process, but not the machine.
+    """
+
+    def __init__(self, folder: Path, name: str = RECORDS, *, durable: bool = True) -> None:
+        self._path, self._durable = folder / name, durable
         self._lock = threading.Lock()
         self._file: FileIO | None = None
 
@@ -264,7 +267,8 @@ class RecordWriter:
             start = self._file.seek(0, os.SEEK_END)
             try:
                 _write_all(self._file, line)
-                os.fsync(self._file.fileno())
+                if self._durable:
+                    os.fsync(self._file.fileno())
             except OSError as error:
                 self._undo(start)
                 raise RunError(f"cannot write {self._path}: {error.strerror}") from None

@@ -148,6 +148,12 @@ def notes(evaluation: Evaluation) -> list[str]:
         f"billed in the records: {billed['calls']} of {summary['as_if']['calls']} calls, "
         f"{money(billed['cost_usd'])} $"
     )
+    lost = evaluation.lost
+    if lost.attempts:
+        lines.append(
+            f"billed beside them: {lost.calls} calls, {money(lost.cost_usd)} $, of questions that "
+            "a kill kept from leaving a record"
+        )
     if evaluation.earlier:
         lines.append(f"with the calls of {len(evaluation.earlier)} failed tries that were repeated")
     events = {**summary["counts"], "adapter_fallback": summary["as_if"]["fallbacks"]}

@@ -30,9 +30,10 @@ from ragbench.experiments.records import (
     was_cut_off,
 )
 from ragbench.experiments.rundir import RunDir
+from ragbench.experiments.sent import PREPARATION, SentCalls, settle
 from ragbench.experiments.setup import Bench
 from ragbench.experiments.summary import score_record
-from ragbench.ledger import Ledger, open_ledger
+from ragbench.ledger import Call, Ledger, open_ledger
 from ragbench.lms.deadline import question_time
 from ragbench.lms.limits import LimitReachedError, stopped_by
 from ragbench.logs import QID_KEY, fields, get
@@ -83,23 +84,24 @@ def run(
         if on_start:
             on_start(bench.title, len(todo), done)
         stopped = ""
-        with RecordWriter(folder.path) as writer, bench.active():
+        with RecordWriter(folder.path) as writer, SentCalls(folder.path) as sent, bench.active():
             if todo:
-                stopped = _prepare(bench, folder, on_prepare)
+                stopped = _prepare(bench, folder, sent, on_prepare)
             if todo and not stopped:
-                stopped = _evaluate(bench, todo, writer, on_record)
+                stopped = _evaluate(bench, todo, writer, sent, on_record)
+        settle(folder.path)
         loaded = read_records(folder.path)
         loaded.corrupt = before.corrupt
         return RunResult(folder, loaded, stopped)
 
 
-def _prepare(bench: Bench, folder: RunDir, on_prepare: OnPrepare | None) -> str:
+def _prepare(bench: Bench, folder: RunDir, sent: SentCalls, on_prepare: OnPrepare | None) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
     The calls that this took are no question's and are noted in the folder. Gives the limit of
     spending that kept it from its end, if one did.
     """
-    with open_ledger() as ledger:
+    with open_ledger(sent.of(PREPARATION)) as ledger:
         try:
             bench.retriever.build(IndexStore(), on_prepare)
             bench.program.prepare(on_prepare)
@@ -114,10 +116,11 @@ def _evaluate(
     bench: Bench,
     todo: Sequence[dspy.Example],
     writer: RecordWriter,
+    sent: SentCalls,
     on_record: OnRecord | None,
 ) -> str:
     """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
-    asker = _Asker(bench.program, {e.qid: e for e in todo}, writer, on_record, len(todo))
+    asker = _Asker(bench.program, {e.qid: e for e in todo}, writer, sent, on_record)
     devset = [
         dspy.Example(qid=e.qid, question=e.question).with_inputs("qid", "question") for e in todo
     ]
@@ -146,12 +149,12 @@ class _Asker(dspy.Module):
         program: dspy.Module,
         examples: dict[str, dspy.Example],
         writer: RecordWriter,
+        sent: SentCalls,
         on_record: OnRecord | None,
-        n: int,
     ) -> None:
         super().__init__()
-        self._ask, self._examples, self._writer = program, examples, writer
-        self._on_record, self._n, self._done = on_record, n, 0
+        self._ask, self._examples, self._writer, self._sent = program, examples, writer, sent
+        self._on_record, self._n, self._done = on_record, len(examples), 0
         self.broken: RunError | None = None
         self.stopped_by = ""
 
@@ -161,7 +164,7 @@ class _Asker(dspy.Module):
         if limit := stopped_by():
             self.stopped_by = limit
             return dspy.Prediction(score=0.0)
-        record = ask(self._ask, self._examples[qid])
+        record = ask(self._ask, self._examples[qid], also=self._sent.of(qid))
         if was_cut_off(record):
             self.stopped_by = stopped_by()
             if not record["ledger"]["calls"]:  # nothing was spent, so there is nothing to keep
@@ -177,10 +180,15 @@ class _Asker(dspy.Module):
         return dspy.Prediction(score=record["scores"].get("f1") or 0.0)
 
 
-def ask(program: dspy.Module, example: dspy.Example) -> Record:
-    """The scored record of `program` on `example`; an error becomes its failure."""
+def ask(
+    program: dspy.Module, example: dspy.Example, *, also: Callable[[Call], None] | None = None
+) -> Record:
+    """The scored record of `program` on `example`; an error becomes its failure.
+
+    `also` gets every call as it ends.
+    """
     prediction, failure = None, None
-    with open_ledger() as ledger, dspy.context(trace=None, **{QID_KEY: example.qid}):
+    with open_ledger(also) as ledger, dspy.context(trace=None, **{QID_KEY: example.qid}):
         _log.info("question started")
         start = time.perf_counter()
         try:
