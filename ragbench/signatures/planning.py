@@ -109,8 +109,9 @@ class DraftPlanGraph(dspy.Signature):
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     nodes: list[PlanNode] = dspy.OutputField(
         desc="confidence from 0 to 1, cost from 1; for example "
-        '{"id": "n1", "query": "director of Jaws", "confidence": 0.9, "produces": ["person"]}, '
-        '{"id": "n2", "query": "birthplace of {person}", "depends_on": ["n1"], "confidence": 0.8}'
+        '{"id": "n1", "query": "director of Jaws", "depends_on": [], "confidence": 0.9, '
+        '"produces": ["person"]}, {"id": "n2", "query": "birthplace of {person}", '
+        '"depends_on": ["n1"], "confidence": 0.8, "produces": []}'
     )
 
 
