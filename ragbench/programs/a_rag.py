@@ -44,7 +44,7 @@ from ragbench.programs.a_rag_turns import (
     typed_tools,
 )
 from ragbench.programs.base import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.drivers import newest_fitting, repeats_itself
+from ragbench.programs.drivers import newest_fitting, repeats_itself, without_repeats
 from ragbench.programs.trace import (
     ROLE_LMS_KEY,
     BudgetSpentError,
@@ -205,7 +205,7 @@ class _Conversation:
 
     def conclude(self) -> str:
         """An answer from all that was shown; the question is searched first if nothing was."""
-        if not self.trace.searches:
+        if self.box.shown_nothing:
             with suppress(BudgetSpentError):
                 self.search_question()
         return self.trace.answer(
@@ -228,7 +228,7 @@ class _Conversation:
         return True
 
     def _turn(self) -> Turn:
-        shown = newest_fitting(self.history, self.knobs.context_tokens)
+        shown = newest_fitting(without_repeats(self.history), self.knobs.context_tokens)
         ask = ask_native if self.knobs.backend == "native" else ask_typed
         return ask(self.trace, self.program.act, self.program.tools, shown, self._effort("reason"))
 

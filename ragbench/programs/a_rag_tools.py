@@ -104,12 +104,17 @@ class ChunkTools:
         words = words or [self.trace.question]
         return ToolUse("keyword_search", {"keywords": words}, ", ".join(words))
 
+    @property
+    def shown_nothing(self) -> bool:
+        """Whether nothing of the corpus was shown so far."""
+        return not self._read and not any(self._shown.values())
+
     def context(self, *, max_tokens: int) -> list[str]:
         """Numbered passages of all that was shown: chunks read, then the sentences of others."""
         parts = [
             replace(self.index.corpus[i], text=" ... ".join(sentences))
             for i, sentences in self._shown.items()
-            if i not in self._read
+            if sentences and i not in self._read
         ]
         return render([*self._read.values(), *parts], max_tokens=max_tokens)
 
@@ -123,7 +128,7 @@ class ChunkTools:
 
         self.trace.search_by(find, ", ".join(given), k=k)
         if not matches:
-            return Seen("No chunk matches." if tool == "keyword_search" else "Nothing found.")
+            return Seen(self._advice() if tool == "keyword_search" else "Nothing found.")
         lines: list[str] = []
         texts: list[str] = []
         for match in matches:
@@ -131,6 +136,10 @@ class ChunkTools:
             lines.append(line)
             texts += shown
         return Seen("\n".join(lines), tuple(m.passage.pid for m in matches), tuple(texts))
+
+    def _advice(self) -> str:
+        other = ", or semantic_search" if self.settings.semantic_search else ""
+        return f"No chunk matches. Try one name or word alone{other}."
 
     def _finder(self, tool: str) -> Callable[[Sequence[str], int], list[Match]]:
         bounded = self.settings.word_boundary
@@ -151,6 +160,8 @@ class ChunkTools:
             return f"{head}: {passage.text}", (passage.text,)
         known = self._shown.setdefault(number, [])
         known += [sentence for sentence in match.sentences if sentence not in known]
+        if not match.sentences:  # a keyword that reaches over the end of a sentence
+            return head, ()
         return f"{head}: ... {' ... '.join(match.sentences)} ...", match.sentences
 
     def _chunk_read(self, ids: Sequence[str]) -> Seen:
@@ -190,7 +201,8 @@ class ChunkTools:
 def listed(value: Any, *, split: bool) -> list[str]:
     """The texts that a model gave as an argument: a list, JSON, or one text.
 
-    One text is cut at commas, semicolons and line ends where `split` says that it names several.
+    One text is cut at commas, semicolons and line ends where `split` says that it names several; a
+    full stop at the end of one is no part of it.
     """
     if isinstance(value, str) and split and value.strip().startswith("["):
         try:
@@ -198,7 +210,7 @@ def listed(value: Any, *, split: bool) -> list[str]:
         except ValueError:
             value = value.strip().strip("[]")
     if isinstance(value, str):
-        value = re.split(r"[,;\n]", value) if split else [value]
+        value = [part.rstrip(" .") for part in re.split(r"[,;\n]", value)] if split else [value]
     elif not isinstance(value, list | tuple):
         value = [] if value is None else [value]
     texts = [" ".join(str(part).split()).strip("\"'") for part in value]

@@ -13,6 +13,7 @@ from ragbench.metrics.retrieval import retrieved_tokens
 from ragbench.metrics.text import approx_tokens
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.a_rag_tools import ChunkTools, Settings, listed
+from ragbench.programs.drivers import REPEATED
 from ragbench.programs.trace import Budget, Trace
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
@@ -123,13 +124,36 @@ def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
         FINISH,
     )
     none, read, empty, _ = observations(prediction)
-    assert none == "No chunk matches."
+    assert none == "No chunk matches. Try one name or word alone, or semantic_search."
     assert read.split("\n\n") == [
         "Chunk 99: not found.",
         "Chunk 2 | Tam Quill:\nTam Quill is a writer. He was born in Eastmere.",
         "Chunk Orla Venn: not found.",
     ]
     assert empty == "chunk_read needs the argument chunk_ids."
+
+
+def test_a_repeated_turn_is_told_and_an_answer_from_nothing_searches_the_question_first() -> None:
+    prediction, lm = talk(
+        ARAG(shelf()), *[act("keyword_search", "zebra")] * 3, {"answer": "Eastmere"}
+    )
+    assert prediction.stop_reason == "no_progress"
+    shown = [a.inputs["trajectory"] for a in lm.asked if a.signature == "ReActStep"]
+    assert (REPEATED in shown[1], REPEATED in shown[2]) == (False, True)
+    assert prediction.searches[-1].query == QUESTION
+    assert "Salt Road" in lm.asked[-1].inputs["context"]
+
+
+def test_a_keyword_loses_its_full_stop_and_one_over_two_sentences_shows_no_sentence() -> None:
+    prediction, _ = talk(
+        ARAG(shelf()),
+        act("keyword_search", "Eastmere."),
+        act("keyword_search", "writer. He was"),
+        FINISH,
+    )
+    stop, across, _ = observations(prediction)
+    assert "born in Eastmere" in stop
+    assert across == "Chunk 2 | Tam Quill"
 
 
 def test_reading_what_no_search_found_is_on_record_as_found() -> None:
@@ -213,7 +237,9 @@ def test_the_oldest_turns_leave_a_prompt_that_the_lm_refuses() -> None:
     prediction, lm, _ = ask(ARAG(shelf(), max_steps=5), script, QUESTION)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
     assert prediction.counts["context_cut"] >= 1
-    assert len(prediction.steps) == 6
+    # No turn found anything, so the question is searched before the forced answer.
+    assert [step.action for step in prediction.steps[-2:]] == ["semantic_search", "answer"]
+    assert len(prediction.steps) == 7
     turns = [asked for asked in lm.asked if asked.signature == "ReActStep"]
     assert "Turn 1." not in turns[-1].prompt
     assert "so so so" in turns[-1].inputs["trajectory"]
