@@ -194,6 +194,8 @@ class _Conversation:
             if turn.unreadable:
                 if not self.search_question():
                     return "", "parse_fallback"
+            elif not turn.calls and self.box.shown_nothing and self.search_question():
+                self.trace.count("unsearched_answer")
             elif not turn.calls:
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
                 return turn.answer, "answered"

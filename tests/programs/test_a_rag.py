@@ -78,7 +78,7 @@ def test_a_variant_offers_its_own_tools_alone(variant: str) -> None:
     program = ARAG(shelf(), variant=variant)
     tool = program.act.signature.output_fields["tool"]
     assert get_args(tool.annotation) == VARIANTS[variant]
-    _, lm = talk(program, FINISH)
+    _, lm = talk(program, FINISH, FINISH)
     for name in {*VARIANTS["full"]} - {*VARIANTS[variant]}:
         assert name not in lm.asked[0].prompt
 
@@ -263,8 +263,17 @@ def test_the_same_call_with_the_same_result_three_times_is_no_progress() -> None
     assert prediction.stop_reason == "no_progress"
 
 
-def test_a_blank_finish_searches_before_the_forced_answer() -> None:
-    prediction, _ = talk(ARAG(shelf()), act("finish"), {"answer": "Harwick"})
+def test_an_answer_before_any_search_is_asked_for_again_after_one() -> None:
+    prediction, lm = talk(ARAG(shelf()), act("finish", "Oslo"), FINISH)
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert [search.query for search in prediction.searches] == [QUESTION]
+    assert prediction.counts["unsearched_answer"] == 1
+    assert "Oslo" not in lm.asked[1].prompt
+    assert "Salt Road is a novel" in lm.asked[1].inputs["trajectory"]
+
+
+def test_a_blank_finish_is_followed_by_a_forced_answer() -> None:
+    prediction, _ = talk(ARAG(shelf()), act("finish"), act("finish"), {"answer": "Harwick"})
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert [search.query for search in prediction.searches] == [QUESTION]
 
@@ -303,8 +312,8 @@ def test_threads_share_one_index() -> None:
 
 
 def test_reasoning_effort_is_counted_where_the_lm_does_not_reason() -> None:
-    prediction, lm = talk(ARAG(shelf(), reasoning_effort="low"), FINISH)
-    assert prediction.counts["reasoning_effort_ignored"] == 1
+    prediction, lm = talk(ARAG(shelf(), reasoning_effort="low"), FINISH, FINISH)
+    assert prediction.counts["reasoning_effort_ignored"] == 2
     assert "reasoning" not in str(lm.asked[0].request.config.extensions)
 
 

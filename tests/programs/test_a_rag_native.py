@@ -74,8 +74,15 @@ def test_one_tool_is_used_per_turn_unless_told_otherwise(parallel: bool, used: i
 
 def test_answers_are_read_with_or_without_the_marks() -> None:
     marked = "[[ ## answer ## ]]\nHarwick\n\n[[ ## completed ## ]]"
-    assert talk([marked])[0].answer == "Harwick"
-    assert talk(["Harwick"])[0].answer == "Harwick"
+    found = [Calls((keywords("Orla"),))]
+    assert talk([*found, marked])[0].answer == "Harwick"
+    assert talk([*found, "Harwick"])[0].answer == "Harwick"
+
+
+def test_an_answer_before_any_search_is_asked_for_again_after_one() -> None:
+    prediction, bodies = talk(["Oslo", "Harwick"])
+    assert (prediction.answer, prediction.counts["unsearched_answer"]) == ("Harwick", 1)
+    assert "Salt Road" in str(bodies[1]["messages"][-1])
 
 
 def test_the_step_limit_forces_an_answer_without_tools() -> None:
