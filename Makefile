@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: eval test check unit clean
+.PHONY: eval test check unit docs clean
 
 eval: $(STAMP)  ## answer 20 embedded questions with IRCoT on the local model and print the table
 	$(BIN)/ragbench eval --program ircot
@@ -14,9 +14,13 @@ test: check unit  ## every check and every test
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --reruns 1 --reruns-delay 2
+
+docs: $(STAMP)  ## the documentation as a site, in build/site
+	$(BIN)/mkdocs build --quiet
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -22,7 +22,7 @@ os.environ.setdefault("OPENAI_API_KEY", "none")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ragbench.experiments.config import make_config
-from ragbench.experiments.evaluate import ready
+from ragbench.experiments.runs import ready
 from tests.budgets import Outcome, random_run
 
 

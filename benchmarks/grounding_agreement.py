@@ -21,10 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
-from ragbench.experiments.ground import Group, label_claims
-from ragbench.experiments.passes import Asking
-from ragbench.metrics.agreement import cohens_kappa
-from ragbench.metrics.grounding import grounded
+from ragbench.experiments.score.annotate import Asking, Group, label_claims
+from ragbench.metrics import cohens_kappa, grounded
+from ragbench.record import ShownPassage
 
 CASES = Path(__file__).resolve().parents[1] / "tests" / "conformance" / "grounding_cases.json"
 
@@ -39,7 +38,7 @@ def cases(*, held_out: bool) -> list[tuple[Group, list[bool]]]:
             for case in data["cases"]
             if case["world"] == world and case.get("held_out", False) == held_out
         ]
-        passages = [{"pid": title, "title": title, "text": text} for title, text in texts]
+        passages = [ShownPassage(title, title, text) for title, text in texts]
         claims = [case["claim"] for case in chosen]
         group = Group(world, claims, claims, passages)
         found.append((group, [case["supported"] for case in chosen]))

@@ -97,8 +97,8 @@ def keep_calling(lm: dspy.LM, until: float, callers: int) -> None:
 
 def without_pace(lm: RagbenchLM) -> RagbenchLM:
     """`lm`, with nothing but retries against rejections."""
-    lm.metered.governors.clear()
-    lm.metered.holders = ()
+    lm.metered.middleware.clear()
+    lm.metered.caller.holding = ()
     return lm
 
 

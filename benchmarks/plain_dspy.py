@@ -16,10 +16,8 @@ import click
 import dspy
 
 from ragbench.cli.options import data_options, lm_options, to_config
-from ragbench.experiments.runner import ask
-from ragbench.experiments.setup import Bench, build
-from ragbench.metrics.answer import exact_match, token_f1
-from ragbench.metrics.stats import compare_scores
+from ragbench.experiments.runs import Bench, ask, build
+from ragbench.metrics import compare_scores, exact_match, token_f1
 
 Scores = dict[str, dict[str, float]]
 
@@ -44,7 +42,7 @@ def ours(bench: Bench) -> Scores:
         for example in bench.examples:
             record = ask(bench.program, example)
             for name in scores:
-                scores[name][example.qid] = record["scores"][name]
+                scores[name][example.qid] = record.scores[name]
     return scores
 
 

@@ -23,11 +23,9 @@ import bm25s
 import numpy as np
 
 from benchmarks.retrieval_corpus import generated, generated_queries
-from ragbench.lms.store import is_installed
-from ragbench.retrievers import Corpus, Retriever, make_retriever
-from ragbench.retrievers.embedders import make_embedder
-from ragbench.retrievers.embedders.local import LocalEmbedder
-from ragbench.retrievers.store import IndexStore
+from ragbench.lms.local import is_installed
+from ragbench.retrievers import Corpus, IndexStore, Retriever, make_retriever
+from ragbench.retrievers.embedders import LocalEmbedder, make_embedder
 
 K = 10
 Search = Callable[[], object]

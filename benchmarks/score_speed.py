@@ -29,9 +29,8 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 from ragbench.experiments.records import RECORDS, encode
 from ragbench.experiments.score import ScoreRequest, score_run
-from ragbench.ledger import Call
 from ragbench.metrics import METRICS, get_metric
-from ragbench.programs.trace import Step
+from ragbench.record import Call, Step, parse_record
 
 TARGET = 100
 CALL_S = 0.1
@@ -131,7 +130,7 @@ def main() -> None:
     calls = measured(lambda: [time.sleep(CALL_S) for _ in range(20)])[0] / 20 * n
     metrics = (*METRICS.names(), *CUTOFFS)
     for metric in metrics:  # imports are not what is measured
-        get_metric(metric).score(made_record(0, random.Random(1)))
+        get_metric(metric).score(parse_record(json.dumps(made_record(0, random.Random(1)))))
     print(f"{len(metrics)} metrics, {n} records; {n} calls of 100 ms {calls:.1f} s")
     for number in range(options.times):
         with tempfile.TemporaryDirectory() as folder:

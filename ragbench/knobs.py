@@ -5,8 +5,9 @@ command line, config files and Python all go through `resolve`, so a wrong value
 everywhere, with the value, the bound and the default named.
 """
 
+import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -20,7 +21,9 @@ from ragbench.errors import KnobError
 class Knobs(BaseModel):
     """Base of every set of knobs; declare each as `name: type = Field(default, ge=, le=, ...)`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
 
 K = TypeVar("K", bound=Knobs)
@@ -49,9 +52,28 @@ def resolve(
         if name not in model.model_fields:
             raise KnobError(_unknown(owner, name, model))
     try:
-        return model(**{**(defaults or {}), **given})
+        return model(**{**(defaults or {}), **{n: parse(model, n, v) for n, v in given.items()}})
     except ValidationError as error:
         raise KnobError(_explain(owner, model, error)) from None
+
+
+def parse(model: type[Knobs], name: str, value: Any) -> Any:
+    """`value` of the knob `name`; text is read as the knob's type says, never guessed."""
+    if not isinstance(value, str):
+        return value
+    kind = model.model_fields[name].annotation
+    kinds = [kind, *get_args(kind)]
+    if type(None) in kinds and value.lower() in ("none", "null"):
+        return None
+    if get_origin(kind) is Literal:
+        return next((choice for choice in get_args(kind) if str(choice) == value), value)
+    if get_origin(kind) is tuple:
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    for number in (int, float):
+        if number in kinds:
+            with contextlib.suppress(ValueError):
+                return number(value)
+    return value
 
 
 def describe(model: type[Knobs], defaults: Mapping[str, Any] | None = None) -> list[KnobInfo]:
@@ -78,11 +100,21 @@ def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
     first = error.errors()[0]
     if not first["loc"]:
         return f"{owner}: {first['msg'].removeprefix('Value error, ')}"
-    name = str(first["loc"][0])
-    field = model.model_fields[name]
+    name, field = _field_at(model, first["loc"])
     wanted = _allowed(field) or _type_name(field.annotation)
     given = f"{owner}: {name}={first['input']!r} is not allowed"
     return f"{given}; give {wanted} (default {field.default!r})"
+
+
+def _field_at(model: type[Knobs], path: Sequence[int | str]) -> tuple[str, FieldInfo]:
+    """Name and field at `path`; that of a model within a model has a dotted name."""
+    name = str(path[0])
+    field = model.model_fields[name]
+    kind = field.annotation
+    if len(path) > 1 and isinstance(kind, type) and issubclass(kind, Knobs):
+        inner, field = _field_at(kind, path[1:])
+        name = f"{name}.{inner}"
+    return name, field
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -22,14 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ragbench.context import current
 from ragbench.redact import redact
 
 LOG = "log.jsonl"
 LEVELS = ("debug", "info", "warning", "error")
-#: Settings of DSPy, which its threads and `ledger.fan_out` carry: the question's id; or its text,
-#: and what ids the texts have.
-QID_KEY, QUESTION_KEY, QIDS_KEY = "rb_qid", "rb_question", "rb_qids"
-
 #: The same event is shown on the terminal this often; the file has all of them.
 SHOWN = 3
 
@@ -107,14 +104,10 @@ def _since(start: float) -> float:
 
 def current_qid() -> str | None:
     """The id of the question that the calling thread works on, if any."""
-    dspy = sys.modules.get("dspy")
-    settings = getattr(dspy, "settings", None)
-    if settings is None:  # not imported, or half
-        return None
-    qid = settings.get(QID_KEY)
-    if qid is None:
-        qid = (settings.get(QIDS_KEY) or {}).get(settings.get(QUESTION_KEY))
-    return None if qid is None else str(qid)
+    context = current()
+    if context.qid is None and context.question is not None:
+        return context.qids.get(context.question)
+    return context.qid
 
 
 class _File(logging.Handler):
@@ -204,8 +197,14 @@ def as_json(record: logging.LogRecord) -> bytes:
     row["logger"] = record.name
     if record.exc_info:
         row["traceback"] = _traceback(record)
-    text = json.dumps(_clean(row), ensure_ascii=False, default=lambda v: redact(str(v)))
-    return text.encode("utf-8", "replace") + b"\n"
+    text = _dumped(row)
+    if "\\" in text:  # in an escaped text, a key may not stand at the beginning of a word
+        text = _dumped(_clean(row))
+    return redact(text).encode("utf-8", "replace") + b"\n"
+
+
+def _dumped(row: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, default=lambda value: redact(str(value)))
 
 
 def as_text(record: logging.LogRecord) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
@@ -16,9 +18,20 @@ _SHORTEST = 8
 
 def redact(text: str) -> str:
     """`text` without the value of any key in the environment and without key-like strings."""
+    return _KEY_LIKE.sub("[key]", without_keys(text))
+
+
+def without_keys(text: str) -> str:
+    """`text` without the value of any key in the environment, as it is or escaped."""
     for name, value in _secrets():
-        text = text.replace(value, f"[{name}]")
-    return _KEY_LIKE.sub("[key]", text)
+        if value in text:
+            text = text.replace(value, f"[{name}]")
+    return text
+
+
+def _written(value: str) -> set[str]:
+    """`value` as it is, as JSON writes it, and as addresses do."""
+    return {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""), quote_plus(value)}
 
 
 #: The environment as it was when its secrets were last looked for, and what they were.
@@ -26,7 +39,7 @@ _found: tuple[dict[Any, Any], list[tuple[str, str]]] = ({}, [])
 
 
 def _secrets() -> list[tuple[str, str]]:
-    """Names and values of the keys in the environment as it is now, the longest value first."""
+    """Names and written values of the keys in the environment as it is now, the longest first."""
     global _found
     # Every value in a log asks for them, and to decode all variables takes many times as long as to
     # compare what they are kept in, which changes with every key that is set later.
@@ -35,9 +48,10 @@ def _secrets() -> list[tuple[str, str]]:
     if kept is None or kept != before:
         before = {} if kept is None else kept.copy()
         secrets = [
-            (name, value)
+            (name, form)
             for name, value in os.environ.items()
             if name.upper().endswith(_SECRET) and len(value) >= _SHORTEST
+            for form in _written(value)
         ]
         # The longest first: one key may be the beginning of another.
         secrets.sort(key=lambda pair: (-len(pair[1]), pair[0]))

@@ -6,21 +6,28 @@ entry point in the group `ragbench`, naming a module whose import registers them
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from ragbench.errors import UnknownNameError
+from ragbench.logs import get
 
 T = TypeVar("T")
 
 ENTRY_POINT_GROUP = "ragbench"
 
+_log = get(__name__)
+
 
 class Registry(Generic[T]):
-    """Names of one `kind`; `package` is imported at first use, so that its modules register."""
+    """Names of one `kind`; `package` is imported at first use, so that its modules register.
 
-    def __init__(self, kind: str, *, package: str) -> None:
-        self.kind, self._package = kind, package
+    `outside` is a function, as `package.module:function`, that gives the object of a name with a
+    colon in it, such as `mypackage.module:Class`; without it there are no such names.
+    """
+
+    def __init__(self, kind: str, *, package: str, outside: str = "") -> None:
+        self.kind, self._package, self._outside = kind, package, outside
         self._entries: dict[str, T] = {}
         self._loaded = False
 
@@ -39,11 +46,15 @@ class Registry(Generic[T]):
         return add
 
     def get(self, name: str) -> T:
-        """The object filed under `name`.
+        """The object filed under `name`, or the one that a name with a colon says where it is.
 
         Raises:
             UnknownNameError: there is none; the message has the near names.
         """
+        if ":" in name and self._outside:
+            module, _, function = self._outside.partition(":")
+            found: T = getattr(import_module(module), function)(name)
+            return found
         self._load()
         if name not in self._entries:
             raise UnknownNameError(self.kind, name, self._entries)
@@ -63,4 +74,12 @@ class Registry(Generic[T]):
             self._loaded = True
             import_module(self._package)
             for point in entry_points(group=ENTRY_POINT_GROUP):
-                point.load()
+                self._load_plugin(point)
+
+    def _load_plugin(self, point: EntryPoint) -> None:
+        try:
+            point.load()
+        except Exception as error:  # whatever a stranger's module raises: the rest still works
+            where = point.dist.name if point.dist else point.value
+            reason = f"{type(error).__name__}: {error}"
+            _log.warning("plug-in %s of %s is left out: %s", point.name, where, reason)

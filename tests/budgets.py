@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragbench.experiments.config import make_config
-from ragbench.experiments.evaluate import ready
-from ragbench.experiments.limited import limited
-from ragbench.experiments.runner import run
-from ragbench.experiments.setup import Bench
-from ragbench.lms.limits import Limits
+from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.evaluation import ready
+from ragbench.experiments.runs.runner import run
+from ragbench.experiments.runs.spend import limited
+from ragbench.lms.calls.spend_limits import Limits
 from ragbench.lms.lm import RagbenchLM
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
@@ -99,10 +99,10 @@ def random_run(folder: Path, seed: int, like: Bench | None = None) -> Outcome:
 
 def _without_waits(lm: RagbenchLM) -> None:
     """Let retries follow at once, and faults at random not be taken for rate limits or outages."""
-    engine = lm.metered
-    engine.governors.clear()
-    engine.holders = ()
-    engine._sleep = lambda seconds: None
+    caller = lm.metered.caller
+    caller.middleware.clear()
+    caller.holding = ()
+    caller.retries = replace(caller.retries, base_s=0.0)
 
 
 def _server(chance: random.Random, density: float) -> Callable[[Hit], str | Fault]:

@@ -42,13 +42,15 @@ class Fault:
     """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503.
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
-    is a reply that never ends; `headers` go out with a status.
+    is a reply that never ends; `headers` go out with a status. `body` is sent with status 200 as it
+    is, `changed` is a good reply with these keys in the place of its own.
     """
 
     kind: str
     retry_after: float | str | None = None
     seconds: float = 30.0
     headers: tuple[tuple[str, str], ...] = ()
+    json: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def plausible(hit: Hit) -> str:
     schema = (hit.body.get("response_format") or {}).get("json_schema", {}).get("schema")
     if schema:
         return json.dumps(_of_schema(schema, schema.get("$defs", {})))
+    if hit.body.get("tools"):
+        return "some answer"
     last = hit.prompt.rpartition("Respond with ")[2]
     fields = [name for name in re.findall(r"`(?:\[\[ ## )?(\w+)(?: ## \]\])?`", last)]
     if "[[ ## " in last:
@@ -200,7 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         hit, reply = self.server.fake.answer(body, key)  # type: ignore[attr-defined]
         if isinstance(reply, Fault):
             return self._fail(reply, hit)
-        self._send(200, _completion(hit, reply))
+        wire = _anthropic_message if self.path.endswith("/messages") else _completion
+        self._send(200, wire(hit, reply))
 
     def _fail(self, fault: Fault, hit: Hit) -> None:
         if fault.kind == "no_usage":
@@ -211,6 +216,10 @@ class _Handler(BaseHTTPRequestHandler):
             whole = _completion(hit, "")
             whole["choices"][0] |= {"finish_reason": "content_filter"}
             return self._send(200, whole)
+        if fault.kind == "body":
+            return self._send(200, fault.json)
+        if fault.kind == "changed":
+            return self._send(200, {**_completion(hit, plausible(hit)), **fault.json})
         if fault.kind in _UNREADABLE:
             return self._send(200, _UNREADABLE[fault.kind])
         if fault.kind in ("overflow", "filter_400"):
@@ -318,6 +327,27 @@ def _completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
             "completion_tokens": hit.completion_tokens,
             "total_tokens": hit.prompt_tokens + hit.completion_tokens,
         },
+    }
+
+
+def _anthropic_message(hit: Hit, reply: str | Calls) -> dict[str, Any]:
+    """The same as Anthropic's Messages API has it."""
+    hit.completion_tokens = -(-len(str(reply)) // 4)
+    text, calls = (reply.text, reply.calls) if isinstance(reply, Calls) else (reply, ())
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    blocks += [
+        {"type": "tool_use", "id": f"toolu_{hit.number}_{n}", "name": name, "input": arguments}
+        for n, (name, arguments) in enumerate(calls)
+    ]
+    return {
+        "id": f"msg_{hit.number}",
+        "type": "message",
+        "role": "assistant",
+        "model": hit.body.get("model", "fake"),
+        "content": blocks,
+        "stop_reason": "tool_use" if calls else "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": hit.prompt_tokens, "output_tokens": hit.completion_tokens},
     }
 
 

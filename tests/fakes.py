@@ -1,4 +1,4 @@
-"""A scripted LM: the real metered LM over a wire that a function of the test answers.
+"""A scripted LM: the real metered LM over a client that a function of the test answers.
 
     def script(asked: Asked) -> Reply:
         if asked.signature == "AnswerFromPassages":
@@ -11,7 +11,7 @@
     assert lm.signatures == ["AnswerFromPassages"]
 
 What the script returns is written in the format of the adapter that asks (JSON, or `[[ ## ]]`
-sections); a string is sent as it is, and an exception is raised as the wire's.
+sections); a string is sent as it is, and an exception is raised as the client's.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dspy import lm15
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from pydantic import BaseModel
 
-from ragbench.ledger import CALLER_KEY
-from ragbench.lms.engine import Capabilities, MeteredEngine
+from ragbench.context import current
+from ragbench.lms.calls.engine import Capabilities, MeteredEngine
+from ragbench.lms.calls.retry import Retries
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import UnknownPrice, parse_price
-from ragbench.lms.tries import Retries
 
 Reply = Mapping[str, Any] | str | Exception
 
@@ -90,23 +90,22 @@ class ScriptedLM(RagbenchLM):
         cache: bool = False,
         **settings: Any,
     ) -> None:
-        wire = _ScriptedWire(script, latency_s)
+        client = _ScriptedClient(script, latency_s)
         params = Capabilities().params | ({"response_format"} if schema else set())
         engine = MeteredEngine(
-            wire,
+            client,
             f"scripted/{name}",
             pricing=parse_price(price) if price else UnknownPrice(),
-            retries=Retries(limit=retries, timeouts=retries),
+            retries=Retries(limit=retries, timeouts=retries, base_s=0.0),
             capabilities=Capabilities(response_schema=schema, params=params),
-            sleep=lambda seconds: None,
         )
-        self.wire = wire
+        self.client = client
         super().__init__(engine, cache=cache, **{"temperature": 0.0, "max_tokens": 512, **settings})
 
     @property
     def asked(self) -> list[Asked]:
         """Every call so far, in the order of arrival."""
-        return self.wire.asked
+        return self.client.asked
 
     @property
     def signatures(self) -> list[str]:
@@ -114,7 +113,7 @@ class ScriptedLM(RagbenchLM):
         return [asked.signature for asked in self.asked]
 
 
-class _ScriptedWire:
+class _ScriptedClient:
     provider = "scripted"
 
     def __init__(self, script: Script, latency_s: float) -> None:
@@ -124,6 +123,9 @@ class _ScriptedWire:
 
     def prepare(self) -> None:
         pass
+
+    def rate_limits(self) -> dict[str, list[str]]:
+        return {}
 
     def check(self) -> None:
         pass
@@ -167,7 +169,7 @@ def _asked(request: Request, number: int) -> Asked:
     pieces = _FIELD.split("\n" + shown[-1])[1:] if shown else []
     inputs = dict(zip(pieces[::2], (text.strip() for text in pieces[1::2]), strict=True))
     signature = _signature()
-    named = dspy.settings.get(CALLER_KEY) or ("", "")
+    named = current().caller or ("", "")
     return Asked(
         signature=named[0] or getattr(signature, "__name__", ""),
         prompt="\n\n".join(filter(None, [system, *shown])),

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RagbenchError
-from ragbench.experiments.records import RECORDS, RecordWriter, encode, read_records, was_cut_off
-from ragbench.experiments.summary import summarize
+from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, encode, read_records
+from ragbench.experiments.runs.summary import summarize
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 from tests.experiments.scored_runs import answered, four
 
@@ -123,7 +123,7 @@ def record_files(draw: st.DrawFn) -> bytes:
     good = [*four(), answered("q5", "Norway, ‮ \x1b[2J")]
     lines = [encode(record) for record in good]
     for _ in range(draw(st.integers(0, 2))):
-        record = draw(changed(draw(st.sampled_from(good))))
+        record = draw(changed(draw(st.sampled_from(good)).to_dict()))
         lines.insert(draw(st.integers(0, len(lines))), encode(record))
     lines = draw(st.permutations(lines))
     if draw(st.booleans()):
@@ -134,7 +134,7 @@ def record_files(draw: st.DrawFn) -> bytes:
 
 def check_records(content: bytes) -> None:
     """Every line that is whole is read, no other; a new record fits, and all can be summed up."""
-    whole = {encode(record).rstrip(b"\n"): record["qid"] for record in four()}
+    whole = {encode(record).rstrip(b"\n"): record.qid for record in four()}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / RECORDS).write_bytes(content)
@@ -147,7 +147,7 @@ def check_records(content: bytes) -> None:
         after = read_records(folder)
         assert after.records == {**before.records, "new": after.records["new"]}
         assert after.corrupt == before.corrupt
-        assert not any(was_cut_off(record) for record in after.records.values())
+        assert not any(record.cut_off for record in after.records.values())
         json.dumps(summarize(after.records.values(), after.earlier, after.cut_off))
 
 

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import yaml
 
-from ragbench.experiments.records import RECORDS, read_lines
+from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from tests.fake_server import FakeServer, Hit, plausible
 
 WORKERS = 2
@@ -207,7 +207,7 @@ def _unit_of(hit: Hit) -> str | None:
 
 
 def eval_job(folder: Path, url: str, n: int) -> Job:
-    """`ragbench eval` over two fifths of `n` questions, without a cache."""
+    """`ragbench eval` over `n` questions, without a cache."""
     out = folder / "run"
     argv = [
         "eval", "--program", "vanilla", "--k", "1", "--out", str(out), "--no-cache",
@@ -317,12 +317,16 @@ def _common(folder: Path, url: str, n: int) -> list[str]:
 
 
 def timeless(path: Path) -> str:
-    """The JSON in `path` without what no two runs share: how long things took."""
+    """The JSON in `path` without what no two runs share: times, and the checksum over them."""
     return json.dumps(_drop_times(json.loads(path.read_text())), indent=1)
 
 
 def _drop_times(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {name: each for name, each in value.items() if not name.startswith("latency")}
+        kept = {
+            name: each
+            for name, each in value.items()
+            if not name.startswith("latency") and name != "sum"
+        }
         return {name: _drop_times(each) for name, each in kept.items()}
     return [_drop_times(each) for each in value] if isinstance(value, list) else value

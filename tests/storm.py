@@ -20,7 +20,7 @@ from traceback import format_exception
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.experiments.records import RECORDS, read_lines
+from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 from tests.kills import write_questions
 

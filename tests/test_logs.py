@@ -15,8 +15,10 @@ import pytest
 
 from ragbench import logs
 from ragbench.cli.main import main
-from ragbench.experiments.compile import CompileConfig, compile_program
-from ragbench.experiments.evaluate import evaluate
+from ragbench.context import Context, use
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.config import CompileConfig
+from ragbench.experiments.runs.evaluation import evaluate
 from ragbench.ledger import fan_out
 from tests.experiments.towns import World, helped_by_demos
 from tests.fakes import Asked, Reply, rate_limited
@@ -50,9 +52,9 @@ def test_each_question_starts_and_ends_once_and_is_named(world: World, tmp_path:
         assert sorted(r["qid"] for r in rows if r["event"] == event) == sorted(result.records)
     ended = next(r for r in rows if r["event"] == "question ended")
     record = result.records[ended["qid"]]
-    assert ended["scores"] == record["scores"]
-    assert ended["calls"] == len(record["ledger"]["calls"])
-    assert ended["seconds"] == record["latency_s"]
+    assert ended["scores"] == record.scores
+    assert ended["calls"] == len(record.ledger.calls)
+    assert ended["seconds"] == record.latency_s
     assert next(r for r in rows if r["event"] == "run")["card"]["identity"]["program"] == "vanilla"
     assert rows[-1]["event"] == "finished"
 
@@ -72,7 +74,7 @@ def test_failed_question_leaves_its_traceback(world: World, tmp_path: Path) -> N
 
 def test_threads_of_a_question_and_of_dspy_name_it(tmp_path: Path) -> None:
     log = logs.get("ragbench.test")
-    with logs.log_to(tmp_path / logs.LOG), dspy.context(**{logs.QID_KEY: "q7"}):
+    with logs.log_to(tmp_path / logs.LOG), use(Context(qid="q7")):
         fan_out(lambda n: log.info("branch", extra=logs.fields(n=n)), [1, 2])
         module = Told()
         dspy.Parallel(num_threads=2, disable_progress_bar=True)(

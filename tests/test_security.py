@@ -102,7 +102,7 @@ def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ragbench.lms.tries.Retries.wait_s", lambda *_: None)  # fail at once
+    monkeypatch.setattr("ragbench.lms.calls.retry.Retries.wait_s", lambda *_: None)  # fail at once
     data = ["--dataset", "jsonl", "--data-file", write_towns(tmp_path)]
     lm = ["--lm", "openai/m", "--api-base", echo]
     run = ["--program", "vanilla", "--k", 1, "--workers", 1]
@@ -132,7 +132,7 @@ def test_traceback_of_a_defect_has_no_key(
         raise ZeroDivisionError(f"ours, with {KEY}")
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("ragbench.experiments.evaluate.reopen", broken)
+    monkeypatch.setattr("ragbench.experiments.runs.reopen", broken)
     code, out, err = command("summarize", "run")
     assert (code, out) == (1, "")
     assert "ZeroDivisionError" in err

@@ -9,8 +9,6 @@ import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
-import bm25s  # noqa: F401
-
 import ragbench.cli.compile
 import ragbench.cli.eval
 import ragbench.cli.main
@@ -18,8 +16,8 @@ import ragbench.cli.progress
 import ragbench.cli.score
 import ragbench.cli.sweep
 import ragbench.cli.sweep_progress
-import ragbench.experiments.score_report
-import ragbench.experiments.sweep_report  # noqa: F401
+import ragbench.experiments.report.scores
+import ragbench.experiments.report.sweep  # noqa: F401
 from ragbench.data.base import DATASETS
 from ragbench.lms.factory import make_lm
 from ragbench.metrics import metric_names

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ragbench.cli.command import command, option
 from ragbench.cli.options import (
     data_options,
     limit_options,
@@ -19,36 +21,60 @@ from ragbench.cli.options import (
 )
 
 
-@click.command("ask")
+@command(
+    "ask",
+    examples=[
+        'ragbench ask "Who directed the film?"',
+        "ragbench ask --example --program react --dataset hotpotqa --data-file dev.json",
+        'ragbench ask "What does the contract say of notice?" --docs contracts/',
+        "ragbench ask",
+    ],
+)
 @click.argument("question", required=False)
-@click.option("--example", is_flag=True, help="Ask the split's first question; show its gold.")
+@option("--example", is_flag=True, group="Data",
+        help="Ask the first question of the split, and show its gold answer.")  # fmt: skip
+@option("--docs", type=click.Path(path_type=Path), group="Data",
+        help="Folder of documents to ask, instead of a data set.")  # fmt: skip
 @program_options
 @data_options
 @retriever_options
 @lm_options
 @run_options
 @limit_options
-def ask_command(question: str | None, example: bool, **options: Any) -> None:
+def ask_command(question: str | None, example: bool, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
-    Without QUESTION, questions are read line by line until the end of the input; commands such as
-    /program react and /lm local switch what answers them.
+    Without QUESTION, questions are read line by line from standard input; commands such as
+    /program react and /lm local change what answers them.
     """
-    from ragbench.experiments.ask import answer_example, answer_one, open_bench, pooled
-    from ragbench.experiments.demo import Demo, typed
-    from ragbench.experiments.limited import limited
-    from ragbench.experiments.report import console, plain
-    from ragbench.experiments.trace_report import print_trace
+    from ragbench.experiments.ask import (
+        answer_example,
+        answer_one,
+        open_bench,
+        over_documents,
+        pooled,
+    )
+    from ragbench.experiments.ask_session import Demo, typed
+    from ragbench.experiments.report import console, plain, print_trace
+    from ragbench.experiments.runs import limited
 
     if example and question is not None:
         raise click.UsageError("give a QUESTION or --example, not both")
+    if example and docs is not None:
+        raise click.UsageError("--example is of a data set: leave out --docs")
     limits = take_limits(options)
     config = to_config(**options)
+    if docs is not None:
+        config = over_documents(config, docs)
     with limited(limits):
         if example:
             print_trace(answer_example(config))
         elif question is not None:
-            print_trace(answer_one(open_bench(pooled(config)), question))
+            bench = open_bench(pooled(config))
+            where = docs or bench.dataset.name
+            passages = f"{len(bench.dataset.corpus):,} passages"
+            click.echo(f"searching {where}: {passages}, {config.retriever.name}")
+            print_trace(answer_one(bench, question))
         else:
             out = console()
             demo = Demo(config, lambda line: out.print(plain(line), soft_wrap=True))

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragbench.cli.command import option, stack
 from ragbench.cli.options import limit_options
 
 if TYPE_CHECKING:
-    from ragbench.experiments.passes import Asking
+    from ragbench.experiments.score.annotate import Asking
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def asking_options(function: F) -> F:
-    """Add the options that `take_asking` reads, and those of limits."""
-    options = (
-        click.option("--batch", is_flag=True,
-                     help="Ask through the provider's batches: half the price, within a day."),
-        click.option("--api-base", help="URL of an OpenAI-compatible server, for these LMs."),
-        click.option("--price", help="in=USD,out=USD per million tokens, where unknown."),
-        click.option("--reply-tokens", type=click.IntRange(min=16), default=1024,
-                     help="Tokens of one reply."),
-        click.option("--workers", type=click.IntRange(1, 1024), default=4, help="Calls at once."),
-        click.option("--cache/--no-cache", default=True, help="Reuse replies."),
+#: What `make_asking` reads, and the limits.
+asking_options = stack(
+    [
+        option("--batch", is_flag=True, group="Judge",
+               help="Send the calls as a batch: half the price, done within a day."),
+        option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
+               help="Address of an OpenAI-compatible server, for the judging LMs."),
+        option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
+               help="Price per million tokens, where it is not known."),
+        option("--reply-tokens", "--max-tokens", "reply_tokens", type=click.IntRange(min=16),
+               default=1024, group="Judge", help="Most tokens in one reply."),
+        option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
+               group="Judge", help="Calls made at once."),
+        option("--cache/--no-cache", default=True, group="Judge",
+               help="Reuse the replies to identical calls."),
         limit_options,
-    )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+    ]
+)  # fmt: skip
 
 
 def make_asking(options: dict[str, Any], spec: str | None, what: str) -> Asking | None:
@@ -42,10 +41,9 @@ def make_asking(options: dict[str, Any], spec: str | None, what: str) -> Asking 
     """
     if spec is None:
         return None
-    from ragbench.experiments.passes import Asking
+    from ragbench.experiments.score.annotate import Asking
+    from ragbench.lms import configure_cache, make_lm
     from ragbench.lms.batch import batched
-    from ragbench.lms.cache import configure_cache
-    from ragbench.lms.factory import make_lm
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()

@@ -6,23 +6,59 @@ from pathlib import Path
 
 import click
 
+from ragbench.cli.command import FiniteRange, command, option, output_options
 from ragbench.cli.options import group_options
 
 
-@click.command("compare")
+@command(
+    "compare",
+    examples=[
+        "ragbench compare runs/A runs/B",
+        "ragbench compare runs/A runs/B --metric em --metric f1 --by-group",
+    ],
+)
 @click.argument("run_a", type=click.Path(path_type=Path))
 @click.argument("run_b", type=click.Path(path_type=Path))
-@click.option("--metric", "metrics", multiple=True, help="Repeat for more. [default: em, f1]")
-@click.option("--margin", type=click.FloatRange(min=0), help="Difference too small to matter.")
-@click.option("--common", is_flag=True, help="Leave out questions that only one run has.")
+@option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    group="Output",
+    help="Metric to compare; repeat for more. [default: em, f1]",
+)
+@option(
+    "--margin",
+    type=FiniteRange(min=0),
+    group="Output",
+    help="Largest difference that does not matter.",
+)
+@option(
+    "--common", is_flag=True, group="Data", help="Compare only the questions that both runs have."
+)
+@option(
+    "--exact",
+    is_flag=True,
+    group="Output",
+    help="Intervals that hold for any distribution; most are wider.",
+)
 @group_options
-@click.option("--seed", type=int, default=0, help="Seeds the resampling.")
+@option(
+    "--seed",
+    type=int,
+    default=0,
+    group="Run",
+    help="Seeds the sign-flip test. [default: 0]",
+    show_default=False,
+)
+@output_options
 def compare_command(
     run_a: Path,
     run_b: Path,
     metrics: tuple[str, ...],
     margin: float | None,
     common: bool,
+    exact: bool,
     by_group: bool,
     closed_book: Path | None,
     seed: int,
@@ -33,14 +69,12 @@ def compare_command(
     them in both runs.
     """
     from ragbench.experiments.compare import compare, with_scores
-    from ragbench.experiments.compare_report import print_comparison
-    from ragbench.experiments.evaluate import reopen
-    from ragbench.experiments.groups import groupings
-    from ragbench.experiments.summary import HEADLINE
+    from ragbench.experiments.report import print_comparison
+    from ragbench.experiments.runs import HEADLINE, reopen, wanted
+    from ragbench.metrics import Method
 
-    by = groupings(closed_book) if by_group or closed_book else None
+    by = wanted(by_group, closed_book)
     a, b = (with_scores(reopen(run)) for run in (run_a, run_b))
-    result = compare(
-        a, b, metrics=metrics or HEADLINE, margin=margin, common=common, seed=seed, by=by
-    )
+    method = Method(margin=margin, exact=exact, seed=seed)
+    result = compare(a, b, metrics=metrics or HEADLINE, common=common, by=by, method=method)
     print_comparison(result)

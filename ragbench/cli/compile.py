@@ -6,10 +6,12 @@ from typing import Any
 
 import click
 
+from ragbench.cli.command import FiniteRange, command, option
 from ragbench.cli.main import say
 from ragbench.cli.options import (
     compile_options,
     data_options,
+    dry_run_option,
     limit_options,
     lm_options,
     program_options,
@@ -21,11 +23,19 @@ from ragbench.cli.options import (
 )
 
 
-@click.command("compile")
+@command(
+    "compile",
+    examples=[
+        "ragbench compile --program self_rag --optimizer bootstrap",
+        "ragbench compile --program vanilla --optimizer mipro --preset medium --dry-run",
+        "ragbench eval --compiled compiled/FOLDER",
+    ],
+)
 @program_options
 @compile_options
-@click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
-@click.option("--seconds-per-call", type=float, help="For the time in --dry-run.")
+@dry_run_option
+@option("--seconds-per-call", type=FiniteRange(min=0, min_open=True), group="Limits",
+        help="Mean seconds of a call, for the time that --dry-run estimates.")  # fmt: skip
 @data_options
 @retriever_options
 @lm_options
@@ -36,31 +46,40 @@ def compile_command(
 ) -> None:
     """Compile a program's prompts with an optimizer.
 
-    Uses training and validation questions only. The budget is printed first. Give the same command
-    again to continue a compile that was cut off. Use the result by `ragbench eval --compiled`.
+    Only training and validation questions are used. The estimated cost is printed first. Give the
+    same command again to continue a compile that was interrupted. Use the result with
+    `ragbench eval --compiled FOLDER`.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.compile import compile_program, estimate, folder_of, plan
-    from ragbench.experiments.limited import limited
+    from ragbench.experiments.compile import (
+        compile_folder,
+        compile_program,
+        estimate_compile,
+        make_plan,
+    )
+    from ragbench.experiments.runs import limited
 
     limits = take_limits(options)
-    config, how = _configs(options)
-    every = [_of_seed(how, number, seeds) for number in range(seeds)]
+    config, settings = _configs(options)
+    every = [_of_seed(settings, number, seeds) for number in range(seeds)]
     if dry_run:
-        for line in estimate(plan(config, every[0]), seconds_per_call=seconds_per_call):
+        plan = make_plan(config, every[0])
+        for line in estimate_compile(plan, seconds_per_call=seconds_per_call).lines():
             click.echo(line)
         if seeds > 1:
-            click.echo(f"  and that {seeds} times, one for each seed")
+            click.echo(f"  times {seeds}, once for each seed")
         return
-    folders = [folder_of(config, each) for each in every]
+    folders = [compile_folder(config, each) for each in every]
     with limited(limits, *folders), RunProgress() as progress:
         for each in every:
             compile_program(config, each, say=say, on_prepare=progress.prepare)
 
 
-def _of_seed(how: Any, number: int, seeds: int) -> Any:
-    out = how.out / f"seed-{number}" if how.out and seeds > 1 else how.out
-    return how.model_copy(update={"optimizer_seed": how.optimizer_seed + number, "out": out})
+def _of_seed(settings: Any, number: int, seeds: int) -> Any:
+    out = settings.out / f"seed-{number}" if settings.out and seeds > 1 else settings.out
+    return settings.model_copy(
+        update={"optimizer_seed": settings.optimizer_seed + number, "out": out}
+    )
 
 
 def _configs(options: dict[str, Any]) -> tuple[Any, Any]:
@@ -72,5 +91,5 @@ def _configs(options: dict[str, Any]) -> tuple[Any, Any]:
         )
     if options.get("limit") is not None:
         raise ConfigError("compile has two limits: give --train-limit and --val-limit")
-    how = take_compile_config(options)
-    return to_config(**options), how
+    settings = take_compile_config(options)
+    return to_config(**options), settings

@@ -1,4 +1,4 @@
-"""`ragbench doctor`: check the folders of runs and compiled programs, and mend them."""
+"""`ragbench doctor`: check the folders of runs and compiled programs, and repair them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from pathlib import Path
 
 import click
 
+from ragbench.cli.command import command, option
 
-@click.command("doctor")
+
+@command(
+    "doctor",
+    examples=[
+        "ragbench doctor runs/A --repair",
+    ],
+)
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--repair", is_flag=True, help="Mend what can be mended; records.jsonl.bak is kept.")
-@click.option("--data/--no-data", default=True, help="Compare question ids with the data set's.")
+@option("--repair", is_flag=True, help="Repair what can be repaired; records.jsonl.bak is kept.")
+@option("--data/--no-data", default=True, help="Compare question ids with those of the data set.")
 def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
     """Check the FOLDERS of runs, compiled programs, verdicts, searches and sweeps.
 
@@ -19,8 +26,7 @@ def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
     all was mended), 1 where something is, and 2 where a folder is none of these.
     """
     from ragbench.cli.main import one_line
-    from ragbench.experiments.doctor import examine, folders_under
-    from ragbench.experiments.doctor import repair as mend
+    from ragbench.experiments.doctor import examine, folders_under, repair as mend
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()

@@ -9,19 +9,47 @@ from typing import Any
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
+from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import closed_book_option, log_option, take_limits
 
 
-@click.command("errors")
+@command(
+    "errors",
+    examples=[
+        "ragbench errors runs/A",
+        "ragbench errors runs/A --cause reading --show 5",
+    ],
+)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--show", type=click.IntRange(min=0), default=0, help="Examples of each cause.")
-@click.option("--cause", help="Examples of this cause alone, such as reading or reading/partial.")
+@option(
+    "--show",
+    type=click.IntRange(min=0),
+    default=0,
+    group="Output",
+    help="Number of examples to show of each cause. [default: 0]",
+    show_default=False,
+)
+@option(
+    "--cause",
+    metavar="NAME",
+    group="Output",
+    help="Show examples of this cause only, such as reading or reading/partial.",
+)
 @closed_book_option
-@click.option("--judge", "judge_lm", metavar="LM",
-              help="LM that decides the causes which need meaning, not strings.")  # fmt: skip
-@click.option("--allow-self-judge", is_flag=True, help="Let a model explain its own answers.")
+@option("--judge", "judge_lm", metavar="LM", group="Judge",
+              help="LM that decides the causes that rules cannot.")  # fmt: skip
+@option("--taxonomy", type=click.Choice(["ragbench", "arag"]), default="ragbench", group="Output",
+        help="Causes to tell apart: ours, or A-RAG's failure modes. [default: ragbench]",
+        show_default=False)  # fmt: skip
+@option(
+    "--allow-self-judge",
+    is_flag=True,
+    group="Judge",
+    help="Allow a model to explain its own answers.",
+)
 @asking_options
 @log_option
+@output_options
 def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Print the causes of each RUN's wrong answers, and examples to read.
 
@@ -30,8 +58,8 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     scored with one.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.errors_report import errors_of, print_errors
-    from ragbench.lms.limits import spending
+    from ragbench.experiments.report import errors_of, print_errors
+    from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "explaining")
     if options["batch"] and asking is None:
@@ -43,11 +71,14 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
                 asking=asking,
                 allow_self=options["allow_self_judge"],
                 closed_book=options["closed_book"],
+                taxonomy=options["taxonomy"],
             )
             for run in runs
         ]
     cause = options["cause"]
     print_errors(found, show=options["show"] or (3 if cause else 0), cause=cause)
     if spent.stopped_by:
-        click.echo(f"stopped by {spent.stopped_by}; the same command continues", err=True)
+        click.echo(
+            f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
+        )
         sys.exit(3)

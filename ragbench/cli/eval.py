@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ragbench.cli.command import command, output_options
 from ragbench.cli.options import (
+    control_options,
     data_options,
+    dry_run_option,
     group_options,
     limit_options,
     lm_options,
@@ -20,35 +22,43 @@ from ragbench.cli.options import (
     take_limits,
     to_config,
 )
+from ragbench.cli.so_far import table_so_far
 
 
-@click.command("eval")
+@command(
+    "eval",
+    examples=[
+        "ragbench eval --program ircot",
+        "ragbench eval --program self_rag --lm openai/gpt-4o-mini --dataset hotpotqa --hub",
+        "ragbench eval --config ircot --limit 100 --max-cost 2",
+        "ragbench eval --compiled compiled/FOLDER",
+    ],
+)
 @program_options
-@click.option("--form", is_flag=True, default=None, help="Repair the answer's form; a control.")
-@click.option("--votes", type=int, help="Answers per question; the most common counts. A control.")
+@control_options
 @data_options
 @retriever_options
 @lm_options
 @run_options
 @group_options
-@click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
+@dry_run_option
 @limit_options
+@output_options
 def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **options: Any) -> None:
     """Run a program over questions and print the table.
 
-    Every question leaves a record as it ends. Give the same command again to continue a run that
-    was cut off: a finished question is never asked twice, a failed one is asked again.
+    A record is written as soon as a question ends. Give the same command again to continue an
+    interrupted run: finished questions are not asked again, failed ones are. Exits with 3 where a
+    limit stopped the run, or where no reply of the model could be read.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.estimate import estimate_run, keep_estimate
-    from ragbench.experiments.evaluate import evaluate, ready
-    from ragbench.experiments.groups import groupings
-    from ragbench.experiments.limited import limited
+    from ragbench.experiments.estimates import estimate_run, keep_estimate
     from ragbench.experiments.report import print_runs
+    from ragbench.experiments.runs import evaluate, limited, ready, wanted
 
-    by = groupings(closed_book) if by_group or closed_book else None  # before anything is asked
+    by = wanted(by_group, closed_book)  # before anything is asked
     limits = take_limits(options)
-    config = to_config(**options)
+    config = to_config(**options, whole=True)
     if dry_run:
         bench = ready(config)
         found = estimate_run(bench)
@@ -57,30 +67,14 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
             click.echo(line)
         return
     with limited(limits, config.folder()) as spent:
-        try:
-            with RunProgress() as progress:
-                result = evaluate(
-                    config,
-                    on_start=progress.start,
-                    on_record=progress.update,
-                    on_prepare=progress.prepare,
-                )
-        except KeyboardInterrupt:
-            _show_so_far(config.folder(), by)
-            raise
+        with table_so_far(config.folder(), by), RunProgress() as progress:
+            result = evaluate(
+                config,
+                on_start=progress.start,
+                on_record=progress.update,
+                on_prepare=progress.prepare,
+            )
         if result.records or spent.error is None:
             print_runs([result], by)  # here: where an LM is down, the block ends with its error
-    if result.stopped_by:
+    if result.stopped_by or result.unreadable == len(result.records) > 0:
         sys.exit(3)
-
-
-def _show_so_far(folder: Path, by: Any) -> None:
-    """Print the table of what the run in `folder` came to, if that is anything."""
-    from ragbench.errors import RunError
-    from ragbench.experiments.evaluate import reopen
-    from ragbench.experiments.report import print_runs
-
-    with contextlib.suppress(RunError):  # it was interrupted before it had begun
-        found = reopen(folder)
-        if found.records:
-            print_runs([found], by)

@@ -11,15 +11,20 @@ import click
 from ragbench.cli.options import data_options, retriever_options, to_config
 
 if TYPE_CHECKING:
-    from ragbench.retrievers.base import Progress
+    from ragbench.retrievers import Progress
 
 
 @contextmanager
 def index_progress(title: str) -> Iterator[Progress]:
     """A bar with the time left, on stderr; silent where that is a file."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress as Bar,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -38,15 +43,17 @@ def index_group() -> None:
 @data_options
 @retriever_options
 def build_command(**options: Any) -> None:
-    """Make the index of a retriever over a data set, if it is not there."""
+    """Build the index of a retriever over a data set, unless it exists."""
     from ragbench.data import load_dataset
-    from ragbench.retrievers.factory import make_retriever
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
     dataset = load_dataset(config.data_spec())
     retriever = make_retriever(
-        config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
+        config.retriever.name,
+        dataset.corpus,
+        setting=dataset.setting,
+        **config.retriever.settings,
     )
     store = IndexStore()
     before = {entry.key for entry in store.entries()}
@@ -56,36 +63,35 @@ def build_command(**options: Any) -> None:
     for entry in made:
         click.echo(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
     if not made:
-        where = f"{config.retriever} over {len(dataset.corpus)} passages ({dataset.setting})"
-        click.echo(f"nothing to build: the index of {where} is there, or it keeps none")
+        where = f"{config.retriever.name} over {len(dataset.corpus)} passages ({dataset.setting})"
+        click.echo(f"nothing to build: the index of {where} exists already, or none is stored")
 
 
 @index_group.command("list")
 def list_command() -> None:
     """Print the stored indexes, newest first."""
-    from ragbench.experiments.report import console, plain
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.experiments.report import console, plain, print_table
+    from ragbench.retrievers import IndexStore
 
     store = IndexStore()
     out = console()
     entries = store.entries()
     if entries:
-        out.print(_table(entries))
+        print_table(_table(entries), "indexes")
     out.print(plain(f"{len(entries)} indexes in {store.root}"), soft_wrap=True)
 
 
 @index_group.command("info")
 @click.argument("key")
 def info_command(key: str) -> None:
-    """Print what is known of the index KEY (or the start of it), and whether it is whole."""
+    """Print the details of the index KEY (or a prefix of it), and whether it is intact."""
     import json
-    from dataclasses import asdict
 
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.retrievers import IndexStore
 
     store = IndexStore()
     entry = store.find(key)
-    shown = {name: value for name, value in asdict(entry).items() if name != "files"}
+    shown = entry.model_dump(exclude={"files"})
     shown |= {"bytes": entry.size, "folder": str(store.root / entry.key)}
     shown["state"] = store.damage(entry.key) or "whole"
     click.echo(json.dumps(shown, indent=2))
@@ -95,9 +101,9 @@ def info_command(key: str) -> None:
 @click.argument("keys", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Drop every index.")
 def drop_command(keys: tuple[str, ...], all_: bool) -> None:
-    """Delete the indexes KEYS (or the starts of them)."""
+    """Delete the indexes KEYS (or prefixes of them)."""
     from ragbench.errors import ConfigError
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.retrievers import IndexStore
 
     if all_ == bool(keys):
         raise ConfigError("name the indexes to drop (see `ragbench index list`), or give --all")

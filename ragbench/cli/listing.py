@@ -1,198 +1,113 @@
-"""`ragbench list` and `ragbench show`: what there is, and what its knobs are."""
+"""`ragbench list` and `ragbench show`: what there is, and what its knobs are.
+
+What they print is kept in the cache folder until a file of ragbench or a plug-in changes, so that
+neither has to import every architecture.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ragbench import __version__
+from ragbench.paths import cache_root
+
 KINDS = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
+ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run")
 
 
 @click.command("list")
 @click.argument("kind", type=click.Choice(KINDS))
 def list_command(kind: str) -> None:
     """List everything of one KIND, one line each."""
-    from ragbench.experiments.report import console, plain
-
-    rows = list(_LISTERS[kind]())
+    rows = _kept()["list"][kind]
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
-        console().print(plain(f"{name:<{width}}  {text}"), soft_wrap=True)
+        click.echo(f"{name:<{width}}  {text}")
 
 
 @click.command("show")
-@click.argument(
-    "kind",
-    type=click.Choice(("program", "retriever", "optimizer", "metric", "protocol", "config")),
-)
+@click.argument("kind", type=click.Choice(ONE), metavar="KIND")
 @click.argument("name")
-def show_command(kind: str, name: str) -> None:
-    """Show one thing by KIND and NAME: its knobs, defaults, variants and source."""
-    from ragbench.experiments.report import console, plain
+@click.argument("qid", required=False)
+def show_command(kind: str, name: str, qid: str | None) -> None:
+    """Show one program, retriever, optimizer, metric, protocol, config or run.
 
-    for line in _SHOWERS[kind](name):
-        console().print(plain(line), soft_wrap=True)
+    KIND is program, retriever, optimizer, metric, protocol, config or run. For a run, NAME is its
+    folder, and QID one of its questions, shown with its steps, passages and calls.
+    """
+    if kind == "run":
+        from ragbench.experiments.report import print_run
 
+        print_run(Path(name), qid)
+        return
+    if qid is not None:
+        raise click.UsageError(f"{kind} takes one name; leave out {qid!r}")
+    lines = _kept()["show"].get(kind, {}).get(name)
+    if lines is None:
+        from ragbench.cli.catalog import shown
 
-def _first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
-
-
-def _programs() -> Iterable[tuple[str, str]]:
-    from ragbench.programs import PROGRAMS
-
-    for name, program in PROGRAMS:
-        variants = ", ".join(program.variants)
-        more = f" [{variants}]" if len(program.variants) > 1 else ""
-        yield name, f"{_first_line(program)} ({program.family}){more}"
-
-
-def _retrievers() -> Iterable[tuple[str, str]]:
-    from ragbench.retrievers import RETRIEVERS
-
-    return ((name, _first_line(retriever)) for name, retriever in RETRIEVERS)
+        lines = shown(kind, name)
+    for line in lines:
+        click.echo(line)
 
 
-def _optimizers() -> Iterable[tuple[str, str]]:
-    from ragbench.optimizers import OPTIMIZERS
-
-    return ((name, optimizer.description) for name, optimizer in OPTIMIZERS)
-
-
-def _metrics() -> Iterable[tuple[str, str]]:
-    from ragbench.metrics import get_metric, metric_names
-
-    for name in metric_names():
-        yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+def names_of(kind: str) -> list[str]:
+    """The names of all things of `kind`, such as "program"."""
+    return [name for name, _ in _kept()["list"][f"{kind}s"]]
 
 
-def _protocols() -> Iterable[tuple[str, str]]:
-    from ragbench.experiments.protocol_shelf import PROTOCOLS
+def _kept() -> Any:
+    """What `ragbench.cli.catalog.everything` gives, kept from an earlier command if it may be."""
+    path = cache_root() / f"catalog-{_fingerprint()}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text("utf-8"))
+    from ragbench.cli.catalog import everything
 
-    return ((name, protocol.description) for name, protocol in sorted(PROTOCOLS.items()))
-
-
-def _datasets() -> Iterable[tuple[str, str]]:
-    from ragbench.data import DATASETS
-
-    return ((name, _first_line(loader)) for name, loader in DATASETS)
-
-
-def _configs() -> Iterable[tuple[str, str]]:
-    from ragbench.experiments.config import load_config, shipped_configs
-
-    for name in shipped_configs():
-        fields = load_config(name)
-        yield name, f"{fields.get('program', '-')} on {fields.get('dataset')}, {fields.get('lm')}"
+    found = everything()
+    with contextlib.suppress(OSError):  # a cache that cannot be written is none
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for old in path.parent.glob("catalog-*.json"):
+            old.unlink()
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(found), "utf-8")
+        partial.replace(path)
+    return found
 
 
-def _knob_lines(model: Any, defaults: Any = None, *, variants: Sequence[str] = ()) -> Iterable[str]:
-    from ragbench.knobs import describe
-
-    if variants:  # which of them a program has is not in its knobs
-        defaults = {**(defaults or {}), "variant": variants[0]}
-    rows = [
-        (
-            k.name,
-            str(k.default),
-            " | ".join(variants) if variants and k.name == "variant" else k.allowed or k.type,
-            k.description,
-        )
-        for k in describe(model, defaults)
-    ]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-    for name, default, allowed, text in rows:
-        yield f"  {name:<{widths[0]}}  {default:<{widths[1]}}  {allowed:<{widths[2]}}  {text}"
+def _fingerprint() -> str:
+    """A hash of the version, size and time of each source file, and of what plug-ins register."""
+    state = hashlib.sha256(f"{__version__} {sys.version}".encode())
+    for path in sorted(_sources(str(Path(__file__).parents[1]))):
+        stat = os.stat(path)
+        state.update(f"{path} {stat.st_size} {stat.st_mtime_ns}".encode())
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.listdir(folder or ".")):
+                if entry.endswith((".dist-info", ".egg-info")):
+                    state.update(_plugins(os.path.join(folder, entry, "entry_points.txt")))
+    return state.hexdigest()[:16]
 
 
-def _show_program(name: str) -> Iterable[str]:
-    from ragbench.programs import PROGRAMS
-
-    program = PROGRAMS.get(name)
-    yield f"{name}: {_first_line(program)}"
-    yield f"family: {program.family}"
-    yield f"paper: {program.paper or '-'}"
-    yield f"LM calls per question: {program.calls}"
-    marks = zip(("strategy", "iterative", "interleaved"), program.autonomy, strict=True)
-    yield "autonomy (A-RAG, Table 4): " + ", ".join(f"{k} {v}" for k, v in marks)
-    for variant, changes in program.variants.items():
-        changed = ", ".join(f"{knob}={value}" for knob, value in changes.items())
-        yield f"variant {variant}: {changed or 'the defaults below'}"
-        yield from (f"  role {role}: {used}" for role, used in _roles(program, variant))
-    yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
-    yield from _knob_lines(program.Knobs, variants=list(program.variants))
+def _plugins(path: str) -> bytes:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        text = file.read()
+        if b"[ragbench]" in text:
+            return text + str(os.stat(path).st_mtime_ns).encode()
+    return b""
 
 
-def _roles(program: Any, variant: str) -> Iterable[tuple[str, str]]:
-    from ragbench.programs.base import calls_of
-    from ragbench.retrievers.base import Corpus
-    from ragbench.retrievers.factory import make_retriever
-
-    built = program(make_retriever("bm25", Corpus(()), setting="pooled"), variant=variant)
-    roles: dict[str, list[str]] = {}
-    for row in calls_of(built):
-        roles.setdefault(row.role, []).append(f"{row.predictor} ({row.signature})")
-    return [(role, ", ".join(used)) for role, used in roles.items()]
-
-
-def _show_class(kind: str, settings: str) -> Callable[[str], Iterable[str]]:
-    def lines(name: str) -> Iterable[str]:
-        from ragbench.optimizers import OPTIMIZERS
-        from ragbench.retrievers import RETRIEVERS
-
-        thing: Any = (RETRIEVERS if kind == "retriever" else OPTIMIZERS).get(name)
-        yield f"{name}: {getattr(thing, 'description', None) or _first_line(thing)}"
-        for field in ("needs", "formula"):
-            if hasattr(thing, field):
-                yield f"{field}: {getattr(thing, field)}"
-        yield f"settings (--{settings} NAME=VALUE): name, default, allowed, meaning"
-        yield from _knob_lines(getattr(thing, "Settings", None) or thing.Knobs)
-
-    return lines
-
-
-def _show_metric(name: str) -> Iterable[str]:
-    from ragbench.metrics import get_metric
-
-    metric = get_metric(name)
-    yield f"{metric.name}: {metric.description}"
-    yield f"source: {metric.source or 'this project'}"
-    yield f"a failed question scores {metric.worst:g}"
-
-
-def _show_protocol(name: str) -> Iterable[str]:
-    from ragbench.experiments.protocols import get_protocol
-
-    return get_protocol(name).lines()
-
-
-def _show_config(name: str) -> Iterable[str]:
-    from ragbench.experiments.config import load_config, make_config
-
-    config = make_config(load_config(name))
-    yield f"{name}:"
-    for field, value in config.model_dump(mode="json").items():
-        yield f"  {field}: {value}"
-
-
-_LISTERS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
-    "programs": _programs,
-    "retrievers": _retrievers,
-    "optimizers": _optimizers,
-    "metrics": _metrics,
-    "protocols": _protocols,
-    "datasets": _datasets,
-    "configs": _configs,
-}
-
-_SHOWERS: dict[str, Callable[[str], Iterable[str]]] = {
-    "program": _show_program,
-    "retriever": _show_class("retriever", "retriever-set"),
-    "optimizer": _show_class("optimizer", "opt-set"),
-    "metric": _show_metric,
-    "protocol": _show_protocol,
-    "config": _show_config,
-}
+def _sources(folder: str) -> Iterator[str]:
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _sources(entry.path)
+        elif entry.name.endswith((".py", ".yaml")):
+            yield entry.path

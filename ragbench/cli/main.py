@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import threading
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ragbench import __version__
-from ragbench.logs import to_terminal
+from ragbench import __version__, stopping
 from ragbench.redact import redact
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ragbench.errors import RagbenchError
+
+#: Seconds that threads have to end after Ctrl-C.
+_ENDING_S = 1.0
 
 #: command -> (module, attribute, one line of help)
 COMMANDS = {
-    "ask": ("ask", "ask_command", "Answer one question and show how."),
+    "ask": ("ask", "ask_command", "Answer a question and show every step."),
     "compare": ("compare", "compare_command", "Compare two runs, question by question."),
     "compile": ("compile", "compile_command", "Compile a program's prompts with an optimizer."),
-    "doctor": ("doctor", "doctor_command", "Check the folder of a run, and mend it."),
-    "errors": ("errors", "errors_command", "Show why answers are wrong, with examples."),
+    "compiled": ("programs", "compiled_command", "List the compiled programs in a folder."),
+    "doctor": ("doctor", "doctor_command", "Check run folders, and repair them."),
+    "errors": ("errors", "errors_command", "Explain wrong answers, with examples."),
     "eval": ("eval", "eval_command", "Run a program over questions and print the table."),
-    "index": ("index", "index_group", "Build, list and drop search indexes."),
+    "index": ("index", "index_group", "Build, list and delete search indexes."),
     "list": (
         "listing",
         "list_command",
-        "List programs, retrievers, optimizers, metrics, protocols, datasets.",
+        "List programs, retrievers, optimizers, metrics or data sets.",
     ),
-    "models": ("models", "models_group", "Fetch and serve the local models."),
-    "programs": ("programs", "programs_command", "List the compiled programs in a folder."),
+    "models": ("models", "models_group", "Download and serve the local models."),
+    "report": ("report", "report_command", "Write runs as one HTML page, with charts and traces."),
     "retrieve": (
         "retrieve",
         "retrieve_command",
-        "Measure retrievers by themselves, without an LM.",
+        "Measure retrievers alone, without an LM.",
     ),
+    "runs": ("runs", "runs_command", "List the runs in a folder."),
     "score": ("score", "score_command", "Add scores to finished runs; judge their answers."),
-    "search": ("search", "search_command", "Look at what a retriever finds for a query."),
-    "show": ("listing", "show_command", "Show one program, retriever, metric, protocol or config."),
-    "summarize": ("summarize", "summarize_command", "Rebuild a run's summary from its records."),
+    "search": ("search", "search_command", "Search a data set's passages with a retriever."),
+    "show": ("listing", "show_command", "Show one program, retriever, metric, config or run."),
+    "summarize": ("summarize", "summarize_command", "Print the table of runs from their records."),
     "sweep": ("sweep", "sweep_command", "Run a matrix of cells from a file, and compare them."),
     "transfer": (
         "programs",
         "transfer_command",
-        "Ask one compiled program on other LMs and other data.",
+        "Run a compiled program with other LMs and on other data.",
     ),
     "tune": ("tune", "tune_command", "Search a program's knobs for the best trade-offs."),
-    "verdict": ("verdict", "verdict_command", "Does compiling help? All arms and the verdict."),
+    "verdict": (
+        "verdict",
+        "verdict_command",
+        "Test whether compiling helps, with all control arms.",
+    ),
+    "view": ("view", "view_command", "Serve the report of a folder of runs on this machine."),
 }
+
+
+#: Commands that import as little as they can; nothing that they do is logged.
+_WITHOUT_LOGS = frozenset({"list", "runs", "show"})
+#: Former name of a command -> its name.
+_RENAMED = {"programs": "compiled"}
 
 
 class LazyGroup(click.Group):
@@ -61,8 +82,16 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported; None where there is none."""
+        if cmd_name in _RENAMED:
+            new = _RENAMED[cmd_name]
+            click.echo(f"note: `ragbench {cmd_name}` is now `ragbench {new}`", err=True)
+            cmd_name = new
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name not in _WITHOUT_LOGS:
+            from ragbench.logs import to_terminal
+
+            to_terminal()
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(f"ragbench.cli.{module}"), attribute)
         return command
@@ -74,7 +103,7 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the near names of an unknown command."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in {*COMMANDS, *_RENAMED} and not args[0].startswith("-"):
             from ragbench.errors import UnknownNameError
 
             raise UnknownNameError("command", args[0], COMMANDS)
@@ -98,15 +127,15 @@ def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2, a limit reached 3."""
     # Without this, the first priced call asks the network for a price list.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    to_terminal()
+    _stop_on_interrupt()
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped; what is finished is kept, the same command continues", err=True)
-        sys.exit(130)
+        click.echo("stopped; finished work is kept, and the same command continues it", err=True)
+        _leave(130)
     except click.UsageError as error:
         click.echo(f"error: {one_line(error.format_message())}", err=True)
         sys.exit(2)
@@ -120,6 +149,31 @@ def main() -> None:
             _defect(error)
         _show(error)
         sys.exit(error.exit_code)
+
+
+def _stop_on_interrupt() -> None:
+    """Let Ctrl-C end all calls, and a second one the process; where it is ignored it stays so."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if stopping.stopped():
+            os._exit(130)
+        stopping.stop_all()
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, without waiting for threads that do not end by themselves."""
+    end = time.monotonic() + _ENDING_S
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, end - time.monotonic()))
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _show(error: RagbenchError) -> None:
@@ -145,7 +199,9 @@ def visible(text: str) -> str:
 
 def say(line: str) -> None:
     """Print one line of what a command tells while it works; it may quote data and models."""
-    click.echo(visible(line))
+    from ragbench.experiments.report import for_machines
+
+    click.echo(visible(line), err=for_machines())
 
 
 def _defect(error: Exception) -> NoReturn:
@@ -154,5 +210,5 @@ def _defect(error: Exception) -> NoReturn:
 
     for line in "".join(traceback.format_exception(error)).splitlines():
         click.echo(visible(redact(line)), err=True)
-    click.echo("this is a defect of ragbench; what is finished is kept", err=True)
+    click.echo("this is a bug in ragbench; finished work is kept", err=True)
     sys.exit(1)

@@ -15,22 +15,21 @@ def models_group() -> None:
 
 @models_group.command("list")
 def list_models() -> None:
-    """List the models that can be fetched, and which of them are here."""
-    from ragbench.lms.store import cache_root, installed_models
+    """List the models that can be downloaded, and which are installed."""
+    from ragbench.lms.local import cache_root, installed_models
 
     for model, here in installed_models():
-        state = "here" if here else "not here"
+        state = "installed" if here else "not installed"
         size = f"{model.size / 1e6:,.0f} MB"
-        click.echo(f"{model.name:<20}{size:>9}  {state:<10}{model.about}; {model.licence}")
-    click.echo(f"kept in {cache_root() / 'models'} (set RAGBENCH_CACHE for another place)")
+        click.echo(f"{model.name:<20}{size:>9}  {state:<15}{model.about}; {model.licence}")
+    click.echo(f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
 
 
 @models_group.command("pull")
 @click.argument("names", nargs=-1)
 def pull_models(names: tuple[str, ...]) -> None:
-    """Fetch NAMES (by default the default LM), verified by SHA-256."""
-    from ragbench.lms.catalogue import DEFAULT_LM, find
-    from ragbench.lms.store import is_installed, pull
+    """Download the models NAMES (by default the default LM), and verify their SHA-256."""
+    from ragbench.lms.local import DEFAULT_LM, find, is_installed, pull
 
     chosen = names or (DEFAULT_LM,)
     for name in chosen:
@@ -38,7 +37,7 @@ def pull_models(names: tuple[str, ...]) -> None:
     for name in chosen:
         here = is_installed(name)
         pull(name)
-        click.echo(f"{name}: {'was here already' if here else 'fetched and verified'}")
+        click.echo(f"{name}: {'already installed' if here else 'downloaded and verified'}")
 
 
 @models_group.command("path")
@@ -46,7 +45,7 @@ def pull_models(names: tuple[str, ...]) -> None:
 def path_of_model(name: str) -> None:
     """Print the path of each file of the model NAME."""
     from ragbench.errors import ModelError
-    from ragbench.lms.store import is_installed, paths
+    from ragbench.lms.local import is_installed, paths
 
     if not is_installed(name):
         raise ModelError(f"{name} is not here; fetch it with: ragbench models pull {name}")
@@ -56,9 +55,11 @@ def path_of_model(name: str) -> None:
 
 @models_group.command("serve")
 @click.argument("spec", default="local")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
-@click.option("--slots", type=click.IntRange(min=1), help="Calls answered at once.")
-@click.option("--context", type=click.IntRange(min=256), help="Tokens of one call.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 for any free one.")
+@click.option("--slots", type=click.IntRange(min=1), help="Calls answered at the same time.")
+@click.option(
+    "--context", type=click.IntRange(min=256), help="Tokens of one call, prompt and reply."
+)
 def serve_model(spec: str, port: int, slots: int | None, context: int | None) -> None:
     """Serve a local model to other programs on this machine until Ctrl-C.
 
@@ -66,9 +67,8 @@ def serve_model(spec: str, port: int, slots: int | None, context: int | None) ->
     RAGBENCH_SERVER_KEY, or a random one, which is shown.
     """
     from ragbench.errors import LMSetupError
-    from ragbench.lms.serve_local import KEY_VARIABLE
-    from ragbench.lms.server import LocalServer, settings_for
-    from ragbench.lms.specs import LocalSpec, parse_spec
+    from ragbench.lms import LocalSpec, parse_spec
+    from ragbench.lms.local import KEY_VARIABLE, LocalServer, settings_for
 
     parsed = parse_spec(spec)
     if not isinstance(parsed, LocalSpec):

@@ -1,4 +1,4 @@
-"""`ragbench programs` and `ragbench transfer`: compiled programs, and where else they help."""
+"""`ragbench compiled` and `ragbench transfer`: compiled programs, and where else they help."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragbench.cli.command import command, option, output_options
 from ragbench.cli.main import say
 from ragbench.cli.options import (
     data_source_options,
@@ -17,49 +18,58 @@ from ragbench.cli.options import (
     take_limits,
     to_config,
 )
+from ragbench.cli.so_far import table_so_far
 
 
-@click.command("programs")
+@command("compiled", examples=["ragbench compiled", "ragbench compiled verdicts/FOLDER"])
 @click.argument("folder", type=click.Path(path_type=Path), default="compiled")
-def programs_command(folder: Path) -> None:
+@output_options
+def compiled_command(folder: Path) -> None:
     """List the compiled programs under FOLDER, by default `compiled`."""
-    from ragbench.experiments.library import find_programs, print_programs
+    from ragbench.experiments.report import find_programs, print_programs
 
     print_programs(find_programs(folder))
 
 
-@click.command("transfer")
-@click.argument("artefact", type=click.Path(path_type=Path))
-@click.option("--report", "metrics", multiple=True, help="Metric; repeat. [default: em, f1]")
-@click.option("--lm", "lms", multiple=True, help="Repeat for more. [default: local]")
-@click.option(
-    "--dataset",
-    "data",
-    multiple=True,
-    metavar="NAME|NAME=FILE",
-    help="Repeat for more. [default: synthetic]",
+@command(
+    "transfer",
+    examples=[
+        "ragbench transfer compiled/FOLDER --lm openai/gpt-4o-mini --lm local",
+        "ragbench transfer compiled/FOLDER --dataset hotpotqa=dev.json",
+    ],
 )
+@click.argument("artefact", type=click.Path(path_type=Path))
+@option("--report", "metrics", multiple=True, group="Output", metavar="METRIC",
+        help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
+@option("--lm", "--model", "lms", multiple=True, group="Model", metavar="SPEC",
+        help="LM; repeat for more. [default: local]")  # fmt: skip
+@option(
+    "--dataset", "data", multiple=True, metavar="NAME|NAME=FILE", group="Data",
+    help="Data set; repeat for more. [default: synthetic]",
+)  # fmt: skip
 @data_source_options
 @retriever_options
 @lm_setting_options
 @run_options
 @limit_options
+@output_options
 def transfer_command(
     artefact: Path, metrics: tuple[str, ...], lms: tuple[str, ...], data: tuple[str, ...],
     **options: Any,
 ) -> None:  # fmt: skip
-    """Ask one compiled program, and the same not compiled, on every --lm over every --dataset."""
+    """Run a program compiled and as it is, with every --lm, on every --dataset."""
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.limited import limited
-    from ragbench.experiments.summary import HEADLINE
-    from ragbench.experiments.transfer import folder_of, print_matrix, transfer
+    from ragbench.experiments.compare import transfer, transfer_folder
+    from ragbench.experiments.report import print_matrix
+    from ragbench.experiments.runs import HEADLINE, limited
 
     limits = take_limits(options)
     config = to_config(**options)
-    with limited(limits, folder_of(config, artefact)), RunProgress() as progress:
+    folder = transfer_folder(config, artefact)
+    with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
         cells = transfer(
             artefact, config, lms=lms or ("local",), data=data or ("synthetic",),
             metrics=metrics or HEADLINE, say=say, on_start=progress.start,
-            on_record=progress.update,
+            on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
     print_matrix(cells)

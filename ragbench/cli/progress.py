@@ -9,6 +9,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ragbench.record import Record
+
 
 class RunProgress:
     """Shows how many questions are done, with EM, F1 and failures so far."""
@@ -56,12 +58,12 @@ class RunProgress:
         )
         self._task = self._bar.add_task("answering", total=todo, scores="")
 
-    def update(self, record: dict[str, Any], done: int, todo: int) -> None:
+    def update(self, record: Record, done: int, todo: int) -> None:
         """Count one record in."""
         self._n += 1
-        self._failed += record["failure"] is not None
-        self._em += record["scores"].get("em") or 0.0
-        self._f1 += record["scores"].get("f1") or 0.0
+        self._failed += record.failure is not None
+        self._em += record.scores.get("em") or 0.0
+        self._f1 += record.scores.get("f1") or 0.0
         failed = f"  failed {self._failed}" if self._failed else ""
         text = f"EM {self._em / self._n:.3f}  F1 {self._f1 / self._n:.3f}{failed}"
         self._bar.update(self._task, completed=done, scores=text)

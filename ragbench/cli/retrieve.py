@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import data_options, retriever_options, to_config
 
 if TYPE_CHECKING:
@@ -24,38 +25,39 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]
     return depths
 
 
-@click.command("retrieve")
+@command(
+    "retrieve",
+    examples=[
+        "ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid",
+    ],
+)
 @data_options
 @retriever_options
-@click.option("--k", "ks", default="2,5,10", callback=_depths, help="Depths, such as 2,5,10.")
-@click.option("--out", type=click.Path(path_type=Path), help="JSON file for scores and rankings.")
+@option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
+        group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip
+@option("--out", type=click.Path(path_type=Path), group="Output",
+        help="JSON file for scores and rankings.")  # fmt: skip
+@output_options
 def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     """Search once per question with each retriever and print recall, MRR, nDCG and latency.
 
-    --retriever takes several, such as 'bm25,dense,hybrid(fusion=minmax)'; --split takes `all`;
-    without --limit all questions of the split are asked.
+    --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
     """
     from ragbench.cli.index import index_progress
     from ragbench.data import load_dataset
     from ragbench.experiments.retrieval import gold_of, measure, save
-    from ragbench.experiments.setup import choose
     from ragbench.logs import quiet_libraries
-    from ragbench.retrievers.factory import parse_spec, split_specs
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.retrievers import IndexStore, parse_spec, split_specs
 
     quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
-    whole = options["split"] == "all"
-    config = to_config(**{**options, "split": None if whole else options["split"]})
-    specs = split_specs(config.retriever)
+    config = to_config(**options, whole=True)
+    specs = split_specs(config.retriever.name)
     for spec in specs:
-        _check(parse_spec(spec), config.retriever_set)
+        _check(parse_spec(spec), config.retriever.settings)
     dataset = load_dataset(config.data_spec())
-    if whole:
-        rows = [example for split in dataset.splits.values() for example in split]
-        examples: Sequence[Any] = rows[: config.limit]
-    else:
-        examples = choose(dataset, config)
+    split = config.data.split
+    examples = dataset.select(split, config.data.limit, answered=False)
     gold = gold_of(examples)
     asked = [example for example in examples if example.qid in gold]
     measured = []
@@ -67,12 +69,11 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
                     dataset,
                     asked,
                     k=ks[-1],
-                    settings=config.retriever_set,
+                    settings=config.retriever.settings,
                     store=IndexStore(),
                     progress=progress,
                 )
             )
-    split = "all" if whole else config.split
     about = {
         "dataset": dataset.name,
         "setting": dataset.setting,
@@ -90,8 +91,7 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
 
 def _check(spec: tuple[str, dict[str, str]], settings: Mapping[str, Any]) -> None:
     """Refuse an unknown name or setting before any data is read or index made."""
-    from ragbench.retrievers import Corpus, make_retriever
-    from ragbench.retrievers.factory import make_spec
+    from ragbench.retrievers import Corpus, make_retriever, make_spec
 
     make_retriever(make_spec(*spec), Corpus(()), **settings)
 
@@ -106,7 +106,7 @@ def _print(
     from rich import box
     from rich.table import Table
 
-    from ragbench.experiments.report import console, plain
+    from ragbench.experiments.report import console, plain, print_table
 
     table = Table(box=box.MARKDOWN)
     scores = [row.scores(gold, ks) for row in measured]
@@ -126,13 +126,6 @@ def _print(
     title = f"{about['dataset']} {about['split']} ({about['setting']}): "
     title += f"{known} questions{without}, {about['passages']} passages"
     out.print(plain(title), soft_wrap=True)
-    out.print(table)
+    print_table(table, "retrievers", drop=("MB", "index s", "p95 ms", "MRR"))
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
     out.print(plain(f"{key} {ks[-1]}; rankings and index cards: {path}"), soft_wrap=True)
-
-
-for _option in retrieve_command.params:
-    if _option.name == "limit" and isinstance(_option, click.Option):
-        _option.help = "First questions; 0 for all. [default: all]"
-    if _option.name == "split" and isinstance(_option, click.Option):
-        _option.help = "train, validation, test or all. [default: test]"

@@ -9,38 +9,79 @@ from typing import Any
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
+from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import closed_book_option, log_option, take_limits
 
 RULES = ("ragbench", "arag", "linearrag", "grounding")
 
 
-@click.command("score")
+@command(
+    "score",
+    examples=[
+        "ragbench score runs/A --metric recall@5",
+        "ragbench score runs/A --judge openai/gpt-4o-mini --protocol arag --max-cost 1",
+    ],
+)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--metric", "metrics", multiple=True, help="Repeat for more. [default: the usual]")
-@click.option("--protocol", help="See `ragbench list protocols`.")
+@option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    group="Output",
+    help="Metric to compute; repeat for more. [default: the standard ones]",
+)
+@option(
+    "--protocol",
+    metavar="NAME",
+    group="Output",
+    help="Scoring protocol; see `ragbench list protocols`.",
+)
 @closed_book_option
-@click.option("--judge", "judge_lm", metavar="LM", help="LM that judges the answers.")
-@click.option("--judge-rule", type=click.Choice(RULES),
-              help="How it judges. [default: the protocol's, else ragbench]")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1, 10), default=1, help="Verdicts on each answer.")
-@click.option("--allow-self-judge", is_flag=True, help="Let a model judge its own answers.")
-@click.option("--embedder", default="local", help="Of similarity, for graphrag-bench.")
-@click.option("--attribute", "attribute_lm", metavar="LM",
-              help="LM that names the sentences, and for 2Wiki the facts, of answers.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print what judging would spend, and stop.")
+@option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
+@option("--judge-rule", type=click.Choice(RULES),
+              group="Judge",
+              help="Rule of the judge. [default: the protocol's, else ragbench]")  # fmt: skip
+@option(
+    "--repeats",
+    type=click.IntRange(1, 10),
+    default=1,
+    group="Judge",
+    help="Verdicts per answer. [default: 1]",
+    show_default=False,
+)
+@option("--labelled", group="Judge", type=click.IntRange(min=0), default=300,
+        help="Claims with known labels to measure a judge of claims by; 0 for none.")  # fmt: skip
+@option(
+    "--allow-self-judge",
+    is_flag=True,
+    group="Judge",
+    help="Allow a model to judge its own answers.",
+)
+@option(
+    "--embedder",
+    default="local",
+    group="Judge",
+    metavar="SPEC",
+    help="Embedder for the similarity of graphrag-bench. [default: local]",
+    show_default=False,
+)
+@option("--attribute", "attribute_lm", metavar="LM", group="Judge",
+              help="LM that attributes answers to sentences, and to 2Wiki's facts.")  # fmt: skip
+@option("--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop.")
 @asking_options
 @log_option
+@output_options
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Score each RUN from its records; the model that answered is not asked again.
 
-    Writes scores.json and scores.jsonl beside the records. What a judge said is kept in
-    judged.jsonl: the same command continues where it was cut off and asks nothing twice.
+    Writes scores.json and scores.jsonl beside the records. The judge's replies are
+    kept in judged.jsonl: the same command continues after an interruption and asks nothing twice.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.estimate import estimate_scoring
-    from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
-    from ragbench.experiments.score_report import print_scores
-    from ragbench.lms.limits import spending
+    from ragbench.experiments.report import print_scores
+    from ragbench.experiments.score import JudgeRequest, ScoreRequest, estimate_scoring, score_run
+    from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "judging")
     judge = None
@@ -48,7 +89,9 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         protocol, repeats = options["protocol"], options["repeats"]
         rule: Any = options["judge_rule"] or (protocol if protocol in RULES else "ragbench")
         allow = options["allow_self_judge"]
-        judge = JudgeRequest(asking, rule, repeats, allow, options["embedder"])
+        judge = JudgeRequest(
+            asking, rule, repeats, allow, labelled=options["labelled"], embedder=options["embedder"]
+        )
     request = ScoreRequest(
         metrics=options["metrics"],
         protocol=options["protocol"],
@@ -66,7 +109,9 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         scored = [score_run(run, request) for run in runs]
     print_scores(scored)
     if spent.stopped_by:
-        click.echo(f"stopped by {spent.stopped_by}; the same command continues", err=True)
+        click.echo(
+            f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
+        )
         sys.exit(3)
     if any(run.corrupt for run in scored):
         sys.exit(2)

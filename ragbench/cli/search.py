@@ -6,15 +6,22 @@ from typing import Any
 
 import click
 
+from ragbench.cli.command import command, option
 from ragbench.cli.options import data_options, retriever_options, to_config
 
 
-@click.command("search")
+@command(
+    "search",
+    examples=[
+        'ragbench search "film director" --dataset hotpotqa --data-file dev.json',
+    ],
+)
 @click.argument("query")
 @data_options
 @retriever_options
-@click.option("--k", type=click.IntRange(min=1), default=5, help="Passages to show.")
-@click.option("--full", is_flag=True, help="Show whole passages, not their first 300 characters.")
+@option("--k", type=click.IntRange(min=1), default=5, group="Output", help="Passages to show.")
+@option("--full", is_flag=True, group="Output",
+        help="Show whole passages, not their first 300 characters.")  # fmt: skip
 def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     """Print the passages that a retriever finds for QUERY in all of a data set's passages."""
     import time
@@ -22,12 +29,11 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     from ragbench.cli.index import index_progress
     from ragbench.data import load_dataset
     from ragbench.experiments.report import console, plain
-    from ragbench.retrievers.factory import make_retriever
-    from ragbench.retrievers.store import IndexStore
+    from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
     corpus = load_dataset(config.data_spec()).corpus
-    retriever = make_retriever(config.retriever, corpus, **config.retriever_set)
+    retriever = make_retriever(config.retriever.name, corpus, **config.retriever.settings)
     with index_progress("indexing") as progress:
         retriever.build(IndexStore(), progress)
     start = time.perf_counter()
@@ -40,4 +46,4 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
         out.print(plain(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}"), style="bold")
         out.print(plain(f"   {text}"))
     found = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
-    out.print(plain(f"{found} by {config.retriever} in {elapsed:.1f} ms"), soft_wrap=True)
+    out.print(plain(f"{found} by {config.retriever.name} in {elapsed:.1f} ms"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`ragbench summarize`: rebuild the summaries of runs from their records."""
+"""`ragbench summarize`: the summaries of runs, computed from their records."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from pathlib import Path
 
 import click
 
+from ragbench.cli.command import command, output_options
 from ragbench.cli.options import group_options
 
 
-@click.command("summarize")
+@command(
+    "summarize",
+    examples=[
+        "ragbench summarize runs/A runs/B",
+    ],
+)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @group_options
+@output_options
 def summarize_command(runs: tuple[Path, ...], by_group: bool, closed_book: Path | None) -> None:
-    """Rebuild each RUN's summary.json from its records and print one table.
+    """Print one table of RUNS, computed from their records; nothing is written.
 
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
-    from ragbench.experiments.evaluate import reopen
-    from ragbench.experiments.groups import groupings
     from ragbench.experiments.report import print_runs
+    from ragbench.experiments.runs import reopen, wanted
 
-    by = groupings(closed_book) if by_group or closed_book else None
+    by = wanted(by_group, closed_book)
     evaluations = [reopen(run) for run in runs]
     print_runs(evaluations, by)
     if any(evaluation.corrupt for evaluation in evaluations):

@@ -8,32 +8,49 @@ from typing import Any
 
 import click
 
-from ragbench.cli.options import limit_options, log_option, take_limits
+from ragbench.cli.command import command, option, output_options
+from ragbench.cli.options import (
+    dry_run_option,
+    limit_options,
+    log_option,
+    take_limits,
+)
+from ragbench.cli.so_far import table_so_far
 
 
-@click.command("sweep")
+@command(
+    "sweep",
+    examples=[
+        "ragbench sweep which.yaml --dry-run",
+        "ragbench sweep which.yaml --max-cost 5",
+    ],
+)
 @click.argument("file")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder. [default: sweeps/<FILE>]")
-@click.option("--workers", type=int, help="Questions answered at once. [default: the file's]")
-@click.option("--limit", type=int, help="First questions; 0 for all. [default: the file's]")
-@click.option("--dry-run", is_flag=True, help="Print the cells and what they would spend; stop.")
+@option("--out", type=click.Path(path_type=Path), group="Run",
+        help="Folder for the results. [default: sweeps/ and the file's name]")  # fmt: skip
+@option("--workers", "--num-threads", "workers", type=int, group="Run",
+        help="Questions answered at once. [default: the file's]")  # fmt: skip
+@option("--limit", type=int, group="Data",
+        help="Number of questions, from the start of the split; 0 for all. "
+             "[default: the file's]")  # fmt: skip
+@dry_run_option
 @limit_options
 @log_option
+@output_options
 def sweep_command(
     file: str, out: Path | None, workers: int | None, limit: int | None, dry_run: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """Run every cell of a sweep FILE, one after another, and compare them.
 
-    Every cell is checked before anything is asked. One that fails does not touch the others; give
-    the same command again to try it again and to continue what was cut off. Exits with 1 where a
-    cell failed and 3 where a limit ended the sweep.
+    All cells are checked before the first call. A cell that fails does not affect the others; give
+    the same command again to retry it and to continue after an interruption. Exits with 1 where a
+    cell failed, and with 3 where a limit stopped the sweep.
     """
     from ragbench.cli.sweep_progress import SweepProgress
-    from ragbench.experiments.limited import limited
-    from ragbench.experiments.sweep import run_sweep
-    from ragbench.experiments.sweep_report import print_estimate, print_swept
-    from ragbench.experiments.sweep_spec import load_sweep
+    from ragbench.experiments.report import print_estimate, print_swept
+    from ragbench.experiments.runs import limited
+    from ragbench.experiments.sweep import load_sweep, run_sweep
 
     given = {"workers": workers, "limit": limit}
     over = {name: value or None for name, value in given.items() if value is not None}
@@ -41,7 +58,8 @@ def sweep_command(
     if dry_run:
         print_estimate(sweep)
         return
-    with limited(take_limits(options), sweep.folder), SweepProgress(sweep.cells) as progress:
+    progress = SweepProgress(sweep.cells)
+    with limited(take_limits(options), sweep.folder), table_so_far(sweep.folder), progress:
         swept = run_sweep(sweep, progress)
     print_swept(swept)
     sys.exit(swept.exit_code)

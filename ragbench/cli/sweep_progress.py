@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich import box
 from rich.console import Console
@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 
 from ragbench.experiments.report import plain
+from ragbench.record import Record
 
 if TYPE_CHECKING:
-    from ragbench.experiments.sweep import Outcome
-    from ragbench.experiments.sweep_cells import Cell
+    from ragbench.experiments.sweep import Cell, Outcome
 
 #: Rows of a terminal that the table leaves free.
 _MARGIN = 6
@@ -47,7 +47,7 @@ class SweepProgress:
             self._live.stop()
 
     def begin(self, cell: Cell) -> None:
-        """See `ragbench.experiments.sweep.Watch`, here and below."""
+        """See `ragbench.experiments.sweep.sweeps.Watch`, here and below."""
         self._now = cell.label
         self._rows[self._now].state = "starting"
 
@@ -60,13 +60,13 @@ class SweepProgress:
         row = self._rows[self._now]
         row.state, row.todo, row.before = "answering", todo, done
 
-    def update(self, record: dict[str, Any], done: int, todo: int) -> None:
+    def update(self, record: Record, done: int, todo: int) -> None:
         """A question has its record."""
         row = self._rows[self._now]
         row.state, row.done = "answering", done
-        row.failed += record["failure"] is not None
-        row.em += record["scores"].get("em") or 0.0
-        row.f1 += record["scores"].get("f1") or 0.0
+        row.failed += record.failure is not None
+        row.em += record.scores.get("em") or 0.0
+        row.f1 += record.scores.get("f1") or 0.0
 
     def say(self, line: str) -> None:
         """What a compile says."""

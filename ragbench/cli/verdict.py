@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from ragbench.cli.command import FiniteRange, command, option, output_options
 from ragbench.cli.main import say
 from ragbench.cli.options import (
     compile_options,
     data_options,
+    dry_run_option,
     limit_options,
     lm_options,
     program_options,
@@ -20,29 +22,55 @@ from ragbench.cli.options import (
     take_limits,
     to_config,
 )
+from ragbench.cli.so_far import table_so_far
 
 
-@click.command("verdict")
+@command(
+    "verdict",
+    examples=[
+        "ragbench verdict --program self_rag --optimizer bootstrap --seeds 3",
+        "ragbench verdict --program vanilla --dry-run",
+        "ragbench verdict --read verdicts/FOLDER",
+    ],
+)
 @program_options
 @compile_options
-@click.option(
-    "--equal-cost", is_flag=True, help="Also zero-shot with votes for the compiled arm's tokens."
-)
-@click.option("--report", "metrics", multiple=True, help="Metric; repeat. [default: em, f1]")
-@click.option("--margin", type=click.FloatRange(min=0), help="Difference too small to matter.")
-@click.option(
-    "--show", type=click.IntRange(min=0), default=2, help="Questions fixed and broken to show."
-)
-@click.option("--read", type=click.Path(path_type=Path), help="Print a finished verdict's folder.")
+@option(
+    "--equal-cost/--no-equal-cost", default=True, show_default=True, group="Compiling",
+    help="Add an arm: zero-shot with votes, for as many tokens (and dollars) as compiled uses.",
+)  # fmt: skip
+@option(
+    "--form-too/--no-form-too", default=True, show_default=True, group="Compiling",
+    help="Add an arm: compiled, with the form of its answers repaired.",
+)  # fmt: skip
+@option("--report", "metrics", multiple=True, group="Output", metavar="METRIC",
+        help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
+@option("--margin", type=FiniteRange(min=0), group="Output",
+        help="Largest difference that does not matter.")  # fmt: skip
+@option("--exact", is_flag=True, group="Output",
+        help="Intervals that hold for any distribution; wider on most.")  # fmt: skip
+@option("--until", type=click.Choice(["decided"]), group="Data",
+        help="Look at more and more questions, from --limit on, until decided.")  # fmt: skip
+@option("--max-questions", type=click.IntRange(min=2), group="Data",
+        help="Most questions that --until decided may ask.")  # fmt: skip
+@option("--show", type=click.IntRange(min=0), default=2, group="Output",
+        help="Number of fixed and of broken questions to show.")  # fmt: skip
+@option("--read", type=click.Path(path_type=Path), metavar="FOLDER", group="Output",
+        help="Print the finished verdict in this folder, and ask nothing.")  # fmt: skip
 @data_options
 @retriever_options
 @lm_options
 @run_options
-@click.option("--dry-run", is_flag=True, help="Print what it would spend, and stop.")
+@dry_run_option
 @limit_options
+@output_options
 def verdict_command(
     seeds: int,
     equal_cost: bool,
+    form_too: bool,
+    exact: bool,
+    until: str | None,
+    max_questions: int | None,
     metrics: tuple[str, ...],
     margin: float | None,
     show: int,
@@ -50,17 +78,21 @@ def verdict_command(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Does compiling help? Zero-shot, zero-shot with its answers' form repaired, and compiled.
+    """Test whether compiling helps: as it is, compiled, and both with the form repaired.
 
-    Compiles on training and validation questions, asks held-out ones, and compares arm with arm.
-    Give the same command again to continue what was cut off.
+    Compiles on training and validation questions, then asks held-out questions in every arm and
+    compares the arms. Give the same command again to continue after an interruption.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.estimate import estimate_verdict
-    from ragbench.experiments.limited import limited
-    from ragbench.experiments.summary import HEADLINE
-    from ragbench.experiments.verdict import folder_of, reread, run_verdict
-    from ragbench.experiments.verdict_report import print_verdict
+    from ragbench.experiments.compare import (
+        VerdictRequest,
+        estimate_verdict,
+        reread,
+        run_verdict,
+        verdict_folder,
+    )
+    from ragbench.experiments.report import print_verdict
+    from ragbench.experiments.runs import HEADLINE, limited
 
     if read is not None:
         print_verdict(reread(read), show=show)
@@ -68,13 +100,19 @@ def verdict_command(
     how = take_compile_config(options, out=None)
     limits = take_limits(options)
     config = to_config(**options)
+    if (until is None) != (max_questions is None):
+        raise click.UsageError("--until decided and --max-questions N go together")
+    request = VerdictRequest(
+        seeds, equal_cost, form_too, metrics or HEADLINE, margin, exact, max_questions
+    )
     if dry_run:
-        for line in estimate_verdict(config, how, seeds=seeds):
+        for line in estimate_verdict(config, how, request):
             click.echo(line)
         return
-    with limited(limits, folder_of(config, how)), RunProgress() as progress:
+    folder = verdict_folder(config, how)
+    with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
         verdict = run_verdict(
-            config, how, seeds=seeds, equal_cost=equal_cost, metrics=metrics or HEADLINE,
-            margin=margin, say=say, on_start=progress.start, on_record=progress.update,
+            config, how, request, say=say, on_start=progress.start, on_record=progress.update,
+            on_prepare=progress.prepare,
         )  # fmt: skip
     print_verdict(verdict, show=show)

@@ -1,23 +1,46 @@
 """Data sets: a loader each, one shape for all (`base.Dataset`), seeded splits.
 
-A new data set is one module that registers its loader, and one line here.
+A new data set is one module in `loaders` that registers its loader, and one line there.
 """
 
-from ragbench.data import chunked, custom, multihop, musique, synthetic
-from ragbench.data.base import DATASETS, Dataset, DataSpec, for_optimizer, make_example
-from ragbench.data.load import load_dataset, spec_fingerprint
+from ragbench.data import (
+    loaders,
+    synthetic,
+)
+from ragbench.data.base import (
+    DATASETS,
+    Dataset,
+    DataSpec,
+    for_optimizer,
+    make_example,
+    question_key,
+)
+from ragbench.data.clusters import find_clusters
+from ragbench.data.load import (
+    load_dataset,
+)
+from ragbench.data.readers import (
+    detect_layout,
+)
+from ragbench.data.sentences import (
+    split_sentences,
+)
+from ragbench.data.splits import (
+    parse_fractions,
+)
 
 __all__ = [
     "DATASETS",
     "DataSpec",
     "Dataset",
-    "chunked",
-    "custom",
+    "detect_layout",
+    "find_clusters",
     "for_optimizer",
     "load_dataset",
+    "loaders",
     "make_example",
-    "multihop",
-    "musique",
-    "spec_fingerprint",
+    "parse_fractions",
+    "question_key",
+    "split_sentences",
     "synthetic",
 ]

@@ -8,19 +8,20 @@ from typing import Any
 
 import dspy
 
-from ragbench.data.base import Dataset, DataSpec, Setting, question_key
+from ragbench.data.base import Dataset, DataSpec, Setting, Split, question_key
 from ragbench.data.chunks import Chunked, align_chunks, cut_chunks
+from ragbench.data.clusters import find_clusters, links
 from ragbench.data.corpora import read_chunks
-from ragbench.data.files import Row, fail
 from ragbench.data.passages import Pool
+from ragbench.data.readers import Row, fail
 from ragbench.data.splits import split_examples
 from ragbench.errors import ConfigError, DataError
-from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers import Corpus, Passage, PassageSource
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One question as a loader read it: where it stood, the example, the passages it came with."""
+    """One question as a loader read it: its record, the example, and the passages it came with."""
 
     row: Row
     example: dspy.Example
@@ -29,10 +30,10 @@ class Item:
 
 @dataclass
 class _Questions:
-    """What is gathered while the items go by."""
+    """The questions, passages and counts gathered from a loader's items."""
 
     examples: list[dspy.Example] = field(default_factory=list)
-    held_out: set[str] = field(default_factory=set)
+    splits: dict[str, Split] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
@@ -46,8 +47,8 @@ class _Questions:
         if not question_key(example.question):
             fail(item.row, "question", "has no word in it")
         self.examples.append(example)
-        if item.row.held_out:
-            self.held_out.add(example.qid)
+        if item.row.split is not None:
+            self.splits[example.qid] = item.row.split
         self.support_missing += _missing_support(example, item.passages)
         self.contexts.setdefault(example.question, self.pool.add_all(item.passages))
 
@@ -71,30 +72,54 @@ def assemble(
         ConfigError: a setting and a view that do not go together.
         DataError: no questions, or two with one id.
     """
-    found = _Questions(pool=Pool(pool))
+    gathered = _Questions(pool=Pool(pool))
     for item in items:
-        found.add(item)
-    if not found.examples:
+        gathered.add(item)
+    if not gathered.examples:
         raise DataError(f"{spec.dataset}: there are no questions")
     chosen = choose_setting(spec, "pooled" if corpus is not None else setting)
     if chosen == "distractor":
-        _need_contexts(spec, found, corpus)
-    passages = tuple(found.pool.passages if corpus is None else corpus)
-    splits, duplicates = split_examples(
-        found.examples, seed=spec.seed, fractions=spec.fractions, held_out=found.held_out
+        _need_contexts(spec, gathered, corpus)
+    passages = _fixed(gathered.pool.passages if corpus is None else corpus)
+    # The user's own splits keep the order of their files; official ones are sampled from.
+    given = {"train": spec.train_file, "validation": spec.val_file, "test": spec.test_file}
+    every = gathered.examples
+    _name_clusters(every)
+    splits, duplicates, overlapping, disjoint = split_examples(
+        every,
+        seed=spec.seed,
+        fractions=spec.fractions,
+        assigned=gathered.splits,
+        in_order={split for split, path in given.items() if path is not None},
+        disjoint=spec.disjoint,
     )
-    kept = [example for part in splits.values() for example in part]
-    facts: dict[str, Any] = {"questions": len(kept), "duplicates_dropped": duplicates}
-    facts["support_missing"] = found.support_missing
+    counts: dict[str, Any] = {"questions": len(every)}
+    counts["duplicates_dropped"] = duplicates
+    counts |= {"splits_disjoint_by": disjoint, "sharing_passages_dropped": overlapping}
+    counts["clusters"] = len({example.cluster for example in every})
+    counts["support_missing"] = gathered.support_missing
     if spec.view == "chunk":
-        built, more = _chunk_view(spec, passages, kept)
-        facts |= more
+        searched, more = _chunk_view(spec, passages, every)
+        counts |= more
     else:
-        contexts = {e.question: found.contexts[e.question] for e in kept}
-        built = Corpus(passages, contexts=contexts if chosen == "distractor" else {})
-    facts["passages"] = len(built)
-    facts["questions_with_gold"] = sum(bool(example.gold_pids) for example in kept)
-    return Dataset(spec.dataset, splits, built, chosen, {**facts, **(card or {})})
+        contexts = {e.question: gathered.contexts[e.question] for e in every}
+        searched = Corpus(passages, contexts=contexts if chosen == "distractor" else {})
+    counts["passages"] = len(searched)
+    kept = [example for part in splits.values() for example in part]
+    counts["questions_with_gold"] = sum(bool(example.gold_pids) for example in kept)
+    card = {**counts, **(card or {})}
+    return Dataset(spec.dataset, splits, searched, chosen, card, every)
+
+
+def _fixed(passages: Sequence[Passage]) -> Sequence[Passage]:
+    return passages if isinstance(passages, PassageSource) else tuple(passages)
+
+
+def _name_clusters(examples: Sequence[dspy.Example]) -> None:
+    for example, at in zip(
+        examples, find_clusters([links(example) for example in examples]), strict=True
+    ):
+        example.cluster = examples[at].qid
 
 
 def choose_setting(spec: DataSpec, default: Setting) -> Setting:
@@ -113,15 +138,15 @@ def choose_setting(spec: DataSpec, default: Setting) -> Setting:
     return "pooled"
 
 
-def _need_contexts(spec: DataSpec, found: _Questions, corpus: Sequence[Passage] | None) -> None:
+def _need_contexts(spec: DataSpec, gathered: _Questions, corpus: Sequence[Passage] | None) -> None:
     if corpus is not None:
         raise ConfigError(
             "a corpus file is searched as a whole, so it cannot go with --setting distractor; "
             "use --setting pooled or leave the corpus file out"
         )
-    for example in found.examples:
-        if not found.contexts[example.question]:
-            where = found.rows[example.qid].where
+    for example in gathered.examples:
+        if not gathered.contexts[example.question]:
+            where = gathered.rows[example.qid].where
             raise DataError(
                 f"{where}: question {example.qid!r} has no passages of its own; "
                 f"use --setting pooled with --corpus-file"

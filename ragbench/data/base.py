@@ -13,49 +13,62 @@ from typing import Any, Literal
 
 import dspy
 
+from ragbench.errors import ConfigError
 from ragbench.registry import Registry
-from ragbench.retrievers.base import Corpus, View
+from ragbench.retrievers import Corpus, View
 
 Split = Literal["train", "validation", "test"]
 Setting = Literal["distractor", "pooled"]
+Disjoint = Literal["passages", "questions"]
 
 
 @dataclass(frozen=True)
 class DataSpec:
     """Which questions over which corpus; everything that decides the bytes of a data set.
 
-    `setting` and `view` None take the data set's own default. `size` is the number of passages
-    where the data set is generated. `fractions` are the shares of train, validation and test
-    where a file has no split of its own. `hub` reads the questions from the Hugging Face hub,
-    `hub_config` says which configuration (hotpotqa: distractor, fullwiki; graphrag_bench: medical,
-    novel; arag: the folder). `chunk_file` is a given chunk file for view chunk, aligned to the
-    paragraphs; `chunk_tokens` the length of a chunk where ragbench cuts them itself. `alias_file`
-    has the other names of 2WikiMultiHopQA's entities.
+    `setting` and `view` None take the data set's own default. The questions of `data_file` are cut
+    into splits by `fractions` (train, validation, test); those of `train_file`, `val_file` and
+    `test_file` are a split each. `disjoint` says what splits share none of (None: passages where
+    the data allow it). `fields` pairs our names of a record's fields with those of the
+    file. `corpus_file` is a file of passages, or a folder of documents, which are cut into passages
+    of `passage_tokens`. `hub` reads the questions from the Hugging Face hub, from `hub_repo` or the
+    data set's own repository, in the configuration `hub_config`. `chunk_file` is a given chunk file
+    for view chunk, aligned to the paragraphs; `chunk_tokens` the length of a chunk where ragbench
+    cuts them itself. `alias_file` has the other names of 2WikiMultiHopQA's entities. `size` is the
+    number of passages where the data set is generated.
     """
 
     dataset: str = "synthetic"
     setting: Setting | None = None
     view: View | None = None
     data_file: Path | None = None
+    train_file: Path | None = None
+    val_file: Path | None = None
+    test_file: Path | None = None
+    fields: tuple[tuple[str, str], ...] = ()
     corpus_file: Path | None = None
     chunk_file: Path | None = None
     chunk_tokens: int = 1000
     alias_file: Path | None = None
     hub: bool = False
+    hub_repo: str | None = None
     hub_config: str | None = None
+    passage_tokens: int = 200
     size: int = 2000
     seed: int = 42
     fractions: tuple[float, float, float] = (0.4, 0.2, 0.4)
+    disjoint: Disjoint | None = None
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Examples by split, and the corpus they are asked over.
 
-    Splits share no example by id and none by normalised question. `setting` says whether a question
-    searches its own passages (`corpus.contexts`) or all. `card` holds what loading found out, as
-    counts: questions, duplicates dropped, questions whose gold passages are known, supporting facts
-    that point to no sentence.
+    Splits share no example by id and none by normalised question. `questions` has all examples in
+    the order of the files, those whose question is asked twice among them. `setting` says whether a
+    question searches its own passages (`corpus.contexts`) or all. `card` holds what loading has
+    counted: questions, duplicates dropped, questions whose gold passages are known, supporting
+    facts that point to no sentence.
     """
 
     name: str
@@ -63,6 +76,32 @@ class Dataset:
     corpus: Corpus
     setting: Setting
     card: Mapping[str, Any] = field(default_factory=dict)
+    questions: Sequence[dspy.Example] = ()
+
+    def select(
+        self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
+    ) -> Sequence[dspy.Example]:
+        """The first `limit` questions of a split, or all of them (None).
+
+        A whole split and `all` are in the order of the files; a part of a split that was cut is a
+        seeded sample, and a smaller one is part of a larger one.
+
+        Raises:
+            ConfigError: there are none, or they have to be `answered` and have no answers.
+        """
+        every = self.questions or [e for part in self.splits.values() for e in part]
+        chosen = every if split == "all" else self.splits.get(split, ())
+        if not chosen:
+            sizes = ", ".join(f"{name} ({len(part)})" for name, part in self.splits.items() if part)
+            raise ConfigError(f"{self.name} has no {split} questions; it has {sizes or 'none'}")
+        if answered and not all(example.answers for example in chosen):
+            raise ConfigError(
+                f"{self.name} has questions without answers; only `ragbench retrieve` can ask them"
+            )
+        if limit is not None and limit < len(chosen):
+            return chosen[:limit]
+        wanted = {example.qid for example in chosen}
+        return [example for example in every if example.qid in wanted]
 
     @cached_property
     def digest(self) -> str:
@@ -71,7 +110,8 @@ class Dataset:
         for split in sorted(self.splits):
             state.update(f"\x1d{split}".encode())
             for example in self.splits[split]:
-                fields = json.dumps(dict(example.items()), sort_keys=True, ensure_ascii=True)
+                given = {k: v for k, v in example.items() if k != "cluster"}  # follows from these
+                fields = json.dumps(given, sort_keys=True, ensure_ascii=True)
                 state.update(f"\x1e{fields}".encode())
         for question in sorted(self.corpus.contexts):
             positions = self.corpus.contexts[question]
@@ -79,7 +119,7 @@ class Dataset:
         return state.hexdigest()
 
 
-#: A loader takes a spec and gives a data set, or raises DataError.
+#: Makes the data set of a spec, or raises DataError.
 Loader = Callable[[DataSpec], Dataset]
 
 DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data")
@@ -99,7 +139,8 @@ def make_example(
 ) -> dspy.Example:
     """An example; only `question` is an input.
 
-    `answers` has the canonical answer first, then its aliases, and is never empty. `support` lists
+    `answers` has the canonical answer first, then its aliases; it is empty only where a data set
+    for retrieval has none. `support` lists
     the supporting facts as `(title, sentence index)`, empty where the data set has none.
     `gold_pids` lists the pids of all gold passages in the corpus of this data set and view, each
     once; it is empty unless every one of them is known, so that recall is never computed over a

@@ -8,10 +8,10 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ragbench.programs.trace import estimate_tokens
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers import Passage
+from ragbench.tokens import estimate_tokens
 
-#: A sentence with fewer letters than this is not looked for by itself: it could stand anywhere.
+#: A sentence with fewer letters than this is not looked for by itself: it could occur anywhere.
 _MIN_LETTERS = 20
 
 

@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from pydantic import AliasChoices, Field
 
-from ragbench.data.chunks import make_chunk
-from ragbench.data.files import Id, Record, Row, Text, fail, read_json, read_rows, validate
-from ragbench.data.passages import Pool, from_sentences
+from ragbench.data.base import DataSpec
+from ragbench.data.chunks import cut_chunks, make_chunk
+from ragbench.data.passages import Pool, from_sentences, from_text
+from ragbench.data.readers import (
+    Id,
+    Record,
+    Row,
+    Text,
+    fail,
+    read_documents,
+    read_json,
+    read_rows,
+    validate,
+)
 from ragbench.data.sentences import split_sentences
+from ragbench.data.stored import is_large, stored_passages
 from ragbench.errors import DataError
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers import Passage
+
+#: Data sets whose own ids name passages: in their gold lists, or in files that the user wrote.
+KEEPING_IDS = {"jsonl", "beir"}
 
 
 class CorpusRecord(Record):
-    """A passage in a corpus file: `sentences`, or `text` that is to be split."""
+    """A passage in a corpus file: `sentences`, or `text` that is to be split.
 
-    id: Id | None = None
+    `contents` is FlashRAG's: the title in quotation marks, a line break and the text.
+    """
+
+    id: Id | None = Field(None, validation_alias=AliasChoices("id", "_id"))
     title: Text = ""
     text: Text | None = Field(None, validation_alias=AliasChoices("text", "paragraph_text"))
+    contents: Text | None = None
     sentences: list[Text] | None = None
 
     def passage(self, row: Row, *, keep_id: bool) -> Passage:
         """The passage; its pid is the record's id where that is kept, else made of the content."""
-        if self.text is None and self.sentences is None:
+        title, text = self.title, self.text
+        if text is None and self.contents is not None:
+            first, _, rest = self.contents.partition("\n")
+            title, text = (title or first.strip().strip('"'), rest) if rest else (title, first)
+        if text is None and self.sentences is None:
             fail(row, "text", "is missing (or give 'sentences')")
         pid = self.id if keep_id and self.id else ""
-        sentences = split_sentences(self.text or "") if self.sentences is None else self.sentences
-        return from_sentences(self.title, sentences, pid=pid)
+        sentences = split_sentences(text or "") if self.sentences is None else self.sentences
+        return from_sentences(title, sentences, pid=pid)
 
 
 class ChunkRecord(Record):
@@ -39,18 +63,25 @@ class ChunkRecord(Record):
     text: Text
 
 
-def read_corpus(
-    path: Path, *, keep_ids: bool = False, known: Iterable[Passage] = ()
-) -> list[Passage]:
-    """The passages of a corpus file, each content once.
+def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Passage]:
+    """The passages of the spec's corpus file, each content once, or of its folder of documents.
 
-    A file is a JSON list or JSON lines of `title` and `text` (or `sentences`), or one JSON object
-    from title to text or to sentences. Sentence boundaries of `known` passages with the same title
-    and text are taken over. With `keep_ids` a record's `id` is the pid.
+    A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
+    or is one JSON object from title to text or to sentences. Sentence boundaries of `known`
+    passages with the same title and text are taken over. Of your own data a record's `id` is the
+    pid. A large file is copied into the index store once, and its passages are read from there.
 
     Raises:
         DataError: the file cannot be read, a record is malformed, or an id names two passages.
     """
+    path = spec.corpus_file
+    if path is None:
+        raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
+    keep_ids = spec.dataset in KEEPING_IDS
+    if path.is_dir():
+        return Pool(_document_passages(path, spec.passage_tokens)).passages
+    if is_large(path):
+        return stored_passages(path, keep_ids, partial(_stream, path, keep_ids))
     boundaries = {(passage.title, passage.text): passage for passage in known}
     pool = Pool()
     for row in _corpus_rows(path):
@@ -59,6 +90,19 @@ def read_corpus(
         if pool.passages[pool.add(passage)].text != passage.text:
             fail(row, "id", f"{passage.pid!r} is the id of another passage too")
     return pool.passages
+
+
+def _stream(path: Path, keep_ids: bool) -> Iterator[Passage]:
+    for row in read_rows(path):
+        yield validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
+
+
+def _document_passages(folder: Path, max_tokens: int) -> Iterator[Passage]:
+    """The passages of a folder's documents; one never crosses from a section to the next."""
+    for title, text in read_documents(folder):
+        section = from_text(title, text)
+        for chunk in cut_chunks([section], max_tokens=max_tokens).passages:
+            yield from_sentences(title, chunk.sentences)
 
 
 def read_chunks(path: Path) -> list[Passage]:

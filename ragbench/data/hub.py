@@ -1,22 +1,18 @@
-"""Where a loader's records come from: a file, or the same data set on the Hugging Face hub.
-
-Hub rows go through the parser of the official files. The hub's train part is cut into train and
-validation; its validation part, whose answers are public, is the test split.
-"""
+"""Data sets of the Hugging Face hub: their repositories, and the fetching of their rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.data.base import DataSpec
-from ragbench.data.files import Row, read_rows
+from ragbench.data.base import DataSpec, Split
+from ragbench.data.readers import Row
 from ragbench.errors import ConfigError, DataError
 
-#: How long the hub may take to say that it is there.
+#: Seconds in which the hub must answer; otherwise only the local cache is used.
 PROBE_TIMEOUT_S = 5.0
 
 
@@ -24,65 +20,91 @@ PROBE_TIMEOUT_S = 5.0
 class HubSource:
     """A repository on the hub; `configs` begins with the default one, and is empty for one only.
 
-    `files` says that a configuration is a folder of JSON files instead of parquet.
+    `questions` and `corpus` are the paths of JSON files in it, with `{config}` for the
+    configuration; where `questions` is empty, the questions are read by `datasets`.
     """
 
     repo: str
     configs: tuple[str, ...] = ()
-    files: bool = False
+    questions: str = ""
+    corpus: str = ""
 
 
 HUB: Mapping[str, HubSource] = {
     "hotpotqa": HubSource("hotpotqa/hotpot_qa", ("distractor", "fullwiki")),
     "musique": HubSource("dgslibisey/MuSiQue"),
     "2wikimultihopqa": HubSource("framolfese/2WikiMultihopQA"),
-    "graphrag_bench": HubSource("GraphRAG-Bench/GraphRAG-Bench", ("medical", "novel")),
+    "graphrag_bench": HubSource(
+        "GraphRAG-Bench/GraphRAG-Bench",
+        ("medical", "novel"),
+        corpus="Datasets/Corpus/{config}.json",
+    ),
     "arag": HubSource(
-        "Zly0523/linear-rag", ("musique", "hotpotqa", "2wikimultihop", "medical"), files=True
+        "Zly0523/linear-rag",
+        ("musique", "hotpotqa", "2wikimultihop", "medical"),
+        questions="{config}/questions.json",
+        corpus="{config}/chunks.json",
     ),
 }
 
-
-def rows_of(spec: DataSpec) -> Iterator[Row]:
-    """The records of the spec's data file, or of its data set on the hub.
-
-    Raises:
-        DataError: neither is given, or what is given cannot be read.
-        ConfigError: no such configuration on the hub.
-    """
-    if not spec.hub:
-        return read_rows(_data_file(spec))
-    source, config = _source(spec)
-    if source.files:
-        return read_rows(fetch_file(source.repo, f"{config}/questions.json"))
-    return hub_rows(source.repo, fetch(source.repo, config))
+#: The hub's names of the parts of a data set, and the splits that they are.
+_PARTS: Mapping[str, Split] = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
 
 
-def need_corpus(spec: DataSpec) -> Path:
-    """The corpus file of a data set that cannot do without.
+def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
+    """The repository of the spec's data set, or the one that it names, and the configuration.
 
     Raises:
-        DataError: none is given, and the hub has none.
+        ConfigError: the data set has no repository, or it has no such configuration.
     """
-    if spec.corpus_file is not None:
-        return spec.corpus_file
-    if spec.hub:
-        source, config = _source(spec)
-        if source.files:
-            return fetch_file(source.repo, f"{config}/chunks.json")
-    raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
+    if spec.dataset not in HUB:
+        if spec.hub_repo is None:
+            raise ConfigError(
+                f"{spec.dataset} has no repository of its own on the hub; choose from "
+                f"{', '.join(HUB)}, or give --hub-repo OWNER/NAME or --data-file"
+            )
+        return HubSource(spec.hub_repo), spec.hub_config
+    source = HUB[spec.dataset]
+    config = spec.hub_config or next(iter(source.configs), None)
+    if spec.hub_repo is not None:
+        return replace(source, repo=spec.hub_repo, configs=()), config
+    if spec.hub_config and spec.hub_config not in source.configs:
+        choices = ", ".join(source.configs) or "none: it has only one"
+        raise ConfigError(
+            f"{source.repo} has no configuration {spec.hub_config!r}; choose from {choices}"
+        )
+    return source, config
 
 
-def hub_rows(repo: str, parts: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[Row]:
-    """The rows of a hub data set, its validation part first, and held out where there is a train.
+def hub_rows(
+    repo: str, parts: Mapping[str, Iterable[Mapping[str, Any]]], *, official: bool
+) -> Iterator[Row]:
+    """The rows of a hub data set, its evaluation part first.
 
-    The hub's own test part is left out, since its answers are hidden.
+    Where the data set is an `official` one, the hub's test part has no answers and is left out. Of
+    a data set without a test part the validation part is the test split, and the train part is cut
+    into train and validation; a single part is cut into all three.
     """
-    evaluation = "train" in parts
-    for part in ("validation", "train"):
-        for number, data in enumerate(parts.get(part, ()), start=1):
-            held_out = evaluation and part == "validation"
-            yield Row(f"{repo} [{part}]: record {number}", dict(data), held_out)
+    known = {_PARTS.get(name): rows for name, rows in parts.items() if name in _PARTS}
+    if official:
+        known.pop("test", None)
+    if not known:
+        raise DataError(f"{repo} has no part named {', '.join(_PARTS)}; it has {', '.join(parts)}")
+    splits: dict[Split | None, Split | None] = {part: part for part in known}
+    if len(known) == 1:
+        splits = dict.fromkeys(known)
+    elif "test" not in known:
+        splits = {"validation": "test", "train": None}
+    for part in ("test", "validation", "train"):
+        for number, data in enumerate(known.get(part, ()), start=1):
+            yield Row(f"{repo} [{part}]: record {number}", dict(data), splits[part])
 
 
 def fetch(repo: str, config: str | None) -> Mapping[str, Iterable[Mapping[str, Any]]]:
@@ -98,7 +120,7 @@ def fetch(repo: str, config: str | None) -> Mapping[str, Iterable[Mapping[str, A
             parts: Mapping[str, Any] = datasets.load_dataset(repo, config)
     except Exception as error:
         # The hub client raises errors of several libraries; each means that there are no rows.
-        raise DataError(_cure(repo, error)) from error
+        raise DataError(_advice(repo, error)) from error
     return parts
 
 
@@ -114,29 +136,7 @@ def fetch_file(repo: str, name: str) -> Path:
         with _quick_offline(repo):
             return Path(hf_hub_download(repo, name, repo_type="dataset"))
     except Exception as error:
-        raise DataError(_cure(f"{repo}/{name}", error)) from error
-
-
-def _data_file(spec: DataSpec) -> Path:
-    if spec.data_file is None:
-        hub = f" or take {HUB[spec.dataset].repo} from the hub" if spec.dataset in HUB else ""
-        raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{hub}")
-    return spec.data_file
-
-
-def _source(spec: DataSpec) -> tuple[HubSource, str | None]:
-    if spec.dataset not in HUB:
-        raise ConfigError(
-            f"{spec.dataset} is not on the hub; choose from {', '.join(HUB)}, or pass --data-file"
-        )
-    source = HUB[spec.dataset]
-    config = spec.hub_config or next(iter(source.configs), None)
-    if spec.hub_config and spec.hub_config not in source.configs:
-        choices = ", ".join(source.configs) or "none: it has only one"
-        raise ConfigError(
-            f"{source.repo} has no configuration {spec.hub_config!r}; choose from {choices}"
-        )
-    return source, config
+        raise DataError(_advice(f"{repo}/{name}", error)) from error
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def _quick_offline(repo: str) -> Iterator[None]:
         try:
             huggingface_hub.HfApi().dataset_info(repo, timeout=PROBE_TIMEOUT_S)
         except HfHubHTTPError:
-            pass  # it answered: whatever is wrong, the real request says it better
+            pass  # it answered; the real request will report what is wrong
         except Exception:
             constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
@@ -164,9 +164,9 @@ def _quick_offline(repo: str) -> Iterator[None]:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
-def _cure(what: str, error: Exception) -> str:
+def _advice(name: str, error: Exception) -> str:
     reason = next(iter(str(error).splitlines()), "") or type(error).__name__
     return (
-        f"{what} cannot be had from the Hugging Face hub ({reason[:120]}); "
+        f"{name} cannot be had from the Hugging Face hub ({reason[:120]}); "
         "download its files elsewhere and pass --data-file PATH (docs/data.md names the layouts)"
     )

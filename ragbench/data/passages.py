@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from ragbench.data.sentences import split_sentences
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers import Passage
 
 
 def content_pid(title: str, text: str) -> str:

@@ -1,23 +1,40 @@
-"""Train, validation and test: seeded, and disjoint by id and by normalised question."""
+"""Train, validation and test: seeded, and disjoint by id, by normalised question and by passage."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
 
 import dspy
 
-from ragbench.data.base import Split, question_key
+from ragbench.data.base import Disjoint, Split, question_key
+from ragbench.data.clusters import linked, links
 from ragbench.errors import ConfigError, DataError
+
+Shares = tuple[float, float, float]
+
+_NAMES: tuple[Split, ...] = get_args(Split)
+#: Where a question is in several splits, the first of these keeps it.
+_PRECEDENCE: Mapping[Split | None, int] = {"test": 0, "validation": 1, "train": 2, None: 3}
+#: The name under which the order of a given split is drawn.
+_SEEDED_AS: Mapping[str, str] = {"test": "held-out"}
 
 
 class Splits(NamedTuple):
-    """Examples by split, and how many were dropped since their question had been seen."""
+    """Examples by split, and how many were dropped.
+
+    `duplicates` since their question had been seen, `overlapping` since they need a gold passage of
+    a question in the official evaluation part. `disjoint` says what the splits share none of.
+    """
 
     examples: dict[Split, list[dspy.Example]]
     duplicates: int
+    overlapping: int = 0
+    disjoint: Literal["questions", "passages"] = "questions"
 
 
 def split_examples(
@@ -25,43 +42,152 @@ def split_examples(
     *,
     seed: int,
     fractions: tuple[float, float, float],
-    held_out: Collection[str] = (),
+    assigned: Mapping[str, Split] = MappingProxyType({}),
+    in_order: Collection[str] = (),
+    disjoint: Disjoint | None = None,
 ) -> Splits:
     """The examples in a seeded order, cut into train, validation and test by `fractions`.
 
-    Of examples that ask the same question (words, lower case) the first is kept. The first n of a
-    split are the same for every n, so a smaller limit is a prefix of a larger one. Where the data
-    set has an official evaluation part, `held_out` has its qids: they alone become the test split,
-    they win over duplicates elsewhere, and the others are cut into train and validation.
+    Of examples that ask the same question (words, lower case) one is kept. The first n of a split
+    are the same for every n, so a smaller limit is a prefix of a larger one. Where a part of the
+    data set is a split already, as an official evaluation part is, `assigned` maps its qids to that
+    split: they alone become it, and the others are cut into the other splits in proportion. A
+    question that is in several splits is kept by test before validation and train. The splits of
+    `in_order` stay in the order given.
+
+    Questions that are linked, directly or over others, by gold passages or sub-questions go into
+    one split, or are dropped where they are linked with an assigned one; with `disjoint`
+    "questions" they need not, and with None they do where the shares of the splits can then be
+    met within 2 % of all questions and at most half of those to be cut would be dropped.
 
     Raises:
-        ConfigError: the fractions are negative or do not sum to 1.
+        ConfigError: the fractions are negative or do not sum to 1; or "passages" cannot be had.
         DataError: two examples have one id, or a question has no word.
     """
     check_fractions(fractions)
-    official = set(held_out)
-    ordered = sorted(examples, key=lambda example: example.qid not in official)
-    kept = _unique(ordered)
-    duplicates = len(examples) - len(kept)
-    rest = [example for example in kept if example.qid not in official]
-    test = [example for example in kept if example.qid in official]
+    kept = _unique(sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]))
+    fixed: dict[Split, list[dspy.Example]] = {"train": [], "validation": [], "test": []}
+    for example in kept:
+        if example.qid in assigned:
+            fixed[assigned[example.qid]].append(example)
+    rest = [example for example in kept if example.qid not in assigned]
     # One generator per part: the order of one must not hang on the length of the other.
     random.Random(f"{seed}:rest").shuffle(rest)
-    random.Random(f"{seed}:held-out").shuffle(test)
-    train_share, validation_share, _ = fractions
-    if official:
-        total = train_share + validation_share
-        train_share, validation_share = (
-            (train_share / total, validation_share / total) if total else (1.0, 0.0)
+    for name, part in fixed.items():
+        if name not in in_order:
+            random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(part)
+    shares = _free_shares(fractions, taken=[name for name, part in fixed.items() if part])
+    cut = _by_question(rest, _targets(len(rest), shares))
+    overlapping, kind = 0, "questions"
+    if disjoint != "questions":
+        free = _unlinked(rest, [example for part in fixed.values() for example in part])
+        apart = _by_passage(free, _targets(len(free), shares))
+        problem = _overlap(fixed) or _problem(apart, rest, free, shares)
+        if problem and disjoint == "passages":
+            raise ConfigError(
+                f"the splits cannot share no gold passage: {problem}; "
+                "use --disjoint questions, or other --fractions"
+            )
+        if not problem:
+            cut, overlapping, kind = apart, len(rest) - len(free), "passages"
+    parts = {name: [*own, *new] for (name, own), new in zip(fixed.items(), cut, strict=True)}
+    duplicates = len(examples) - len(kept)
+    return Splits(parts, duplicates, overlapping, "passages" if kind == "passages" else "questions")
+
+
+def _free_shares(fractions: Shares, *, taken: Collection[Split]) -> Shares:
+    """The fractions of the splits that are not taken, scaled to a sum of 1."""
+    free = [0.0 if name in taken else f for name, f in zip(_NAMES, fractions, strict=True)]
+    total = sum(free)
+    if not total:
+        first = next((i for i, name in enumerate(_NAMES) if name not in taken), 0)
+        free[first] = total = 1.0
+    train, validation, test = (share / total for share in free)
+    return train, validation, test
+
+
+def _targets(n: int, shares: Shares) -> list[int]:
+    """How many of `n` examples go to train, validation and test."""
+    train, validation, test = shares
+    first = n if not validation + test else round(n * train)
+    second = n if not test else round(n * (train + validation))
+    return [first, second - first, n - second]
+
+
+def _overlap(fixed: Mapping[Split, Sequence[dspy.Example]]) -> str:
+    """Why splits that are given share a passage; empty where they do not."""
+    seen: set[Hashable] = set()
+    for part in fixed.values():
+        own = {key for example in part for key in links(example)}
+        if not seen.isdisjoint(own):
+            return "those that are given share some"
+        seen |= own
+    return ""
+
+
+def _by_question(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
+    first, second = targets[0], targets[0] + targets[1]
+    return [examples[:first], examples[first:second], examples[second:]]
+
+
+def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
+    """Linked examples together: the largest sets first, each to the split that lacks the most.
+
+    Splits keep the order of `examples`. Where nothing is linked, as `_by_question`.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for i, root in enumerate(linked([links(example) for example in examples])):
+        groups[root].append(i)
+    lacking, places = list(targets), [0] * len(examples)
+    for group in sorted(groups.values(), key=len, reverse=True):
+        fits = next((p for p in range(3) if lacking[p] >= len(group) == 1), None)
+        place = max(range(3), key=lambda p: lacking[p]) if fits is None else fits
+        lacking[place] -= len(group)
+        for i in group:
+            places[i] = place
+    return [[e for e, at in zip(examples, places, strict=True) if at == p] for p in range(3)]
+
+
+def _unlinked(examples: list[dspy.Example], test: Sequence[dspy.Example]) -> list[dspy.Example]:
+    """Those of `examples` that share nothing with `test`."""
+    held = {key for example in test for key in links(example)}
+    return [example for example in examples if held.isdisjoint(links(example))]
+
+
+def _problem(
+    apart: Sequence[Sequence[dspy.Example]],
+    rest: Sequence[dspy.Example],
+    free: Sequence[dspy.Example],
+    shares: Shares,
+) -> str:
+    """Why the splits `apart` will not do; empty where they will."""
+    if len(free) < len(rest) / 2:
+        return (
+            f"{len(rest) - len(free)} of {len(rest)} questions outside the official part need a "
+            "passage of that"
         )
-    first = round(len(rest) * train_share)
-    second = len(rest) if official else round(len(rest) * (train_share + validation_share))
-    parts: dict[Split, list[dspy.Example]] = {
-        "train": rest[:first],
-        "validation": rest[first:second],
-        "test": test if official else rest[second:],
-    }
-    return Splits(parts, duplicates)
+    targets = _targets(len(free), shares)
+    off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
+    if off > max(1, 0.02 * len(free)):
+        sizes = "/".join(str(len(part)) for part in apart)
+        return f"too many questions are linked, which would make splits of {sizes}"
+    return ""
+
+
+def parse_fractions(text: str) -> Shares:
+    """The shares in a text such as `0.4,0.2,0.4`.
+
+    Raises:
+        ConfigError: they are no three shares that sum to 1.
+    """
+    try:
+        train, validation, test = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"fractions must be three numbers such as 0.4,0.2,0.4, not {text!r}"
+        ) from None
+    check_fractions((train, validation, test))
+    return train, validation, test
 
 
 def check_fractions(fractions: tuple[float, float, float]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import dspy
 
-from ragbench.data.base import make_example
-from ragbench.experiments.artefact import load_artefact
+from ragbench.data import make_example
+from ragbench.experiments.artifacts import load_artefact
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.records import Record
-from ragbench.experiments.runner import ask
-from ragbench.experiments.setup import Bench, build
+from ragbench.experiments.runs import Bench, ask, build
+from ragbench.record import Record
 
 
 def open_bench(config: RunConfig, *, like: Bench | None = None) -> Bench:
@@ -18,7 +20,7 @@ def open_bench(config: RunConfig, *, like: Bench | None = None) -> Bench:
     Raises:
         RagbenchError: something the user can mend.
     """
-    bench = build(config, like=like)
+    bench = build(config, like=like, no_questions=config.data.dataset == "documents")
     if config.compiled is not None:
         load_artefact(config.compiled, bench.program)
     return bench
@@ -26,7 +28,12 @@ def open_bench(config: RunConfig, *, like: Bench | None = None) -> Bench:
 
 def pooled(config: RunConfig) -> RunConfig:
     """`config` for questions of the caller's own, which have no passages filed under them."""
-    return config.model_copy(update={"setting": "pooled"})
+    return config.but(setting="pooled")
+
+
+def over_documents(config: RunConfig, folder: Path) -> RunConfig:
+    """`config` over the documents in `folder`."""
+    return config.but(dataset="documents", corpus_file=folder, data_file=None, hub=False)
 
 
 def answer_example(config: RunConfig) -> Record:
@@ -45,5 +52,4 @@ def answer_one(bench: Bench, question: str) -> Record:
     example: dspy.Example = make_example(qid="asked", question=question, answers=[""])
     with bench.active():
         record = ask(bench.program, example)
-    record["answers"], record["scores"] = [], {}
-    return record
+    return replace(record, answers=[], scores={})

@@ -6,34 +6,52 @@ as `records.jsonl.bak`, and only lines that count for nothing are left out of th
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
-from ragbench.experiments.artefact import SIDECAR, load_artefact, read_json, read_sidecar
-from ragbench.experiments.budget import ESTIMATE
+from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.config import make_config
-from ragbench.experiments.evaluate import reopen, summary_of
-from ragbench.experiments.journal import CALLS, read_calls
-from ragbench.experiments.journal_shape import wrong_with_reply, wrong_with_scores
-from ragbench.experiments.limited import Progress
-from ragbench.experiments.mending import Line, read_all, write_without
-from ragbench.experiments.passes import JOURNAL
-from ragbench.experiments.record_shape import wrong_with
-from ragbench.experiments.records import RECORDS, Record, Wrong, read_records, was_cut_off
-from ragbench.experiments.rundir import CONFIG, SUMMARY, RunDir, as_json
-from ragbench.experiments.score import LINES, digest
-from ragbench.experiments.score import SUMMARY as SCORES
-from ragbench.experiments.sent import SENT, wrong_with_sent
+from ragbench.experiments.estimates import ESTIMATE
+from ragbench.experiments.records import (
+    CALLS,
+    CONFIG,
+    PROMPTS,
+    RECORDS,
+    SENT,
+    Line,
+    Loaded,
+    Parse,
+    as_json,
+    collect,
+    held,
+    parse_line,
+    parse_prompt,
+    read_calls,
+    read_card,
+    read_each,
+    read_lines,
+    read_object,
+    usable,
+    write_without,
+    wrong_with_reply,
+    wrong_with_scores,
+    wrong_with_sent,
+)
+from ragbench.experiments.runs import SUMMARY, summary_of, write_summary
+from ragbench.experiments.score import LINES, SUMMARY as SCORES, digest
+from ragbench.experiments.score.annotate import JOURNAL
 from ragbench.logs import LOG
+from ragbench.record import Record
 
 #: What such a folder may hold; anything else is told and left alone.
 _BELONGS = frozenset(
-    {CONFIG, RECORDS, SENT, SUMMARY, ESTIMATE, SCORES, LINES, JOURNAL, LOG, SIDECAR, ASKED}
+    {CONFIG, RECORDS, PROMPTS, SENT, SUMMARY, ESTIMATE, SCORES, LINES, JOURNAL, LOG, SIDECAR, ASKED}
     | {".lock", "program.json", "bank.json", "candidates", "work"}
 )
 #: Files that mark a folder of several runs' and compiled programs' folders.
@@ -87,7 +105,7 @@ def examine(folder: Path, *, data: bool = True) -> list[Finding]:
     try:
         if not os.access(folder, os.W_OK):  # so this process cannot lock it
             return list(_findings(folder, data))
-        with RunDir(folder).held():
+        with held(folder):
             return list(_findings(folder, data))
     except (RunError, OSError) as error:
         what = str(error).removeprefix(f"{folder} ")
@@ -100,10 +118,10 @@ def repair(folder: Path, findings: Sequence[Finding]) -> None:
     Raises:
         RunError: the folder is in use, or cannot be written.
     """
-    with RunDir(folder).held():
+    with held(folder):
         for path in dict.fromkeys(finding.path for finding in findings if finding.lines):
             bad = {n for finding in findings if finding.path == path for n in finding.lines}
-            write_without(path, read_all(path), bad)
+            write_without(path, bad)
         for finding in findings:
             if finding.mend:
                 finding.mend()
@@ -113,7 +131,7 @@ def repair(folder: Path, findings: Sequence[Finding]) -> None:
 
 def _summarize_again(folder: Path) -> None:
     if (folder / CONFIG).is_file() and not list(_config_findings(folder)):
-        reopen(folder)
+        write_summary(folder)
 
 
 def _findings(folder: Path, data: bool) -> Iterator[Finding]:
@@ -138,7 +156,10 @@ def _strangers(folder: Path) -> Iterator[Finding]:
 
 def _run(folder: Path, data: bool) -> Iterator[Finding]:
     try:
-        lines = _checked(folder / RECORDS, wrong_with)
+        lines = [
+            replace(line, raw=hashlib.sha256(line.raw.rstrip(b"\n")).digest())  # all that is needed
+            for line in read_each(folder / RECORDS, parse_line)
+        ]
     except RunError as error:
         yield Finding(folder / RECORDS, str(error).rpartition(": ")[2], "mend its permissions")
         return
@@ -146,29 +167,21 @@ def _run(folder: Path, data: bool) -> Iterator[Finding]:
     broken = [*_config_findings(folder)]
     if data and not broken:
         wrong += _unknown_questions(folder, lines)
-    yield from (*wrong, *broken, *_sent_findings(folder), *_score_findings(folder, lines))
+    yield from (*wrong, *broken, *_side_findings(folder), *_score_findings(folder, lines))
     if not broken:
-        yield from _summary_findings(folder)
-
-
-def _checked(path: Path, wrong: Wrong) -> list[Line]:
-    """Every line of `path`; one that is not of the right shape is one that cannot be read."""
-    return [
-        Line(line.number, line.raw, None) if line.row is not None and wrong(line.row) else line
-        for line in read_all(path)
-    ]
+        yield from _summary_findings(folder, collect(lines))
 
 
 def _config_findings(folder: Path) -> Iterator[Finding]:
     try:
-        RunDir(folder).config()
+        read_card(folder)
     except RunError as error:
         what = str(error).rpartition(": ")[2] if "cannot read" in str(error) else "is missing"
         cure = "run its command with --limit 1 and another --out, and copy that run's config.json"
         yield Finding(folder / CONFIG, what, cure)
 
 
-def _line_findings(path: Path, lines: Sequence[Line]) -> Iterator[Finding]:
+def _line_findings(path: Path, lines: Sequence[Line[Record]]) -> Iterator[Finding]:
     corrupt = [line.number for line in lines if line.row is None and not line.torn]
     if corrupt:
         what = f"line {_some(corrupt)} cannot be read, or was changed after it was written"
@@ -186,7 +199,7 @@ def _line_findings(path: Path, lines: Sequence[Line]) -> Iterator[Finding]:
         yield Finding(path, what, "the last one counts; was the file put together by hand?")
 
 
-def _repeats(lines: Sequence[Line]) -> tuple[list[int], list[int]]:
+def _repeats(lines: Sequence[Line[Record]]) -> tuple[list[int], list[int]]:
     """Numbers of lines that were there before, and of others whose question was finished before."""
     seen: set[bytes] = set()
     finished: set[str] = set()
@@ -194,81 +207,84 @@ def _repeats(lines: Sequence[Line]) -> tuple[list[int], list[int]]:
     for line in lines:
         if line.row is None:
             continue
-        raw = line.raw.rstrip(b"\n")
-        if raw in seen:
+        if line.raw in seen:
             same.append(line.number)
             continue
-        seen.add(raw)
-        if line.row["qid"] in finished:
+        seen.add(line.raw)
+        if line.row.qid in finished:
             again.append(line.number)
-        if line.row["failure"] is None:
-            finished.add(line.row["qid"])
+        if line.row.failure is None:
+            finished.add(line.row.qid)
     return same, again
 
 
-def _unknown_questions(folder: Path, lines: Sequence[Line]) -> list[Finding]:
+def _unknown_questions(folder: Path, lines: Sequence[Line[Record]]) -> list[Finding]:
     """Records of questions that the data set has not; loads it as the run did."""
     from ragbench.data import load_dataset
 
-    card = RunDir(folder).config()
+    card = read_card(folder)
     try:
-        config = make_config(card["identity"])
+        config = make_config(card.config or card.identity)
         dataset = load_dataset(config.data_spec())
     except RagbenchError as error:
         what = f"question ids were not checked, for its data cannot be loaded ({error})"
         return [Finding(folder / CONFIG, what, "put the data back, or give --no-data")]
-    if dataset.digest != card["data"].get("digest"):
+    if dataset.digest != card.data.digest:
         what = "its data are not what they were when it ran"
         return [Finding(folder / CONFIG, what, "put the old data back, or start anew with --out")]
-    known = {str(example.qid) for example in dataset.splits.get(config.split, ())}
-    outside = [line.number for line in lines if line.row and line.row["qid"] not in known]
+    known = {str(example.qid) for example in dataset.select(config.data.split)}
+    outside = [line.number for line in lines if line.row and line.row.qid not in known]
     if not outside:
         return []
     what = f"line {_some(outside)} is of a question that is not in the data"
     return [Finding(folder / RECORDS, what, "--repair moves it out", tuple(outside))]
 
 
-def _summary_findings(folder: Path) -> Iterator[Finding]:
-    path, rundir = folder / SUMMARY, RunDir(folder)
-    loaded = read_records(folder)
-    fresh = as_json(summary_of(loaded, Progress.of(loaded, rundir.config().get("questions"))))
+def _summary_findings(folder: Path, loaded: Loaded) -> Iterator[Finding]:
+    path = folder / SUMMARY
+    fresh = as_json(summary_of(loaded, read_card(folder).questions))
     if not path.is_file():
         what, cure = "is missing: the run did not come to its end", "give its command again"
-        yield Finding(path, what, cure, mend=lambda: reopen(folder))
+        yield Finding(path, what, cure, mend=lambda: write_summary(folder))
     elif path.read_bytes() != fresh:
         what, cure = "is not what the records say", "--repair computes it again"
-        yield Finding(path, what, cure, mend=lambda: reopen(folder))
+        yield Finding(path, what, cure, mend=lambda: write_summary(folder))
 
 
-def _sent_findings(folder: Path) -> Iterator[Finding]:
-    bad = [n.number for n in _checked(folder / SENT, wrong_with_sent) if n.row is None]
-    if bad:
-        what = f"line {_some(bad)} cannot be read, so a call may be missing from what was billed"
-        yield Finding(folder / SENT, what, "--repair moves it out", tuple(bad))
-
-
-def _score_findings(folder: Path, lines: Sequence[Line]) -> Iterator[Finding]:
-    for name, wrong in ((LINES, wrong_with_scores), (JOURNAL, wrong_with_reply)):
-        bad = [line.number for line in _checked(folder / name, wrong) if line.row is None]
+def _side_findings(folder: Path) -> Iterator[Finding]:
+    out = "--repair moves it out"
+    scored = f"{out}; ragbench score makes it again"
+    journals: tuple[tuple[str, Parse[object], str], ...] = (
+        (SENT, usable(wrong_with_sent), f"{out}; what was billed may lack a call"),
+        (PROMPTS, parse_prompt, f"{out}; the prompts of some calls cannot be shown"),
+        (LINES, usable(wrong_with_scores), scored),
+        (JOURNAL, usable(wrong_with_reply), scored),
+    )
+    for name, parse, cure in journals:
+        bad = [line.number for line in read_each(folder / name, parse) if line.row is None]
         if bad:
-            what = f"line {_some(bad)} cannot be read"
-            cure = "--repair moves it out; ragbench score makes it again"
-            yield Finding(folder / name, what, cure, tuple(bad))
-    records = {line.row["qid"]: line.row for line in lines if line.row and _counts(line.row)}
-    scored = [line.row for line in _checked(folder / LINES, wrong_with_scores) if line.row]
+            yield Finding(folder / name, f"line {_some(bad)} cannot be read", cure, tuple(bad))
+
+
+def _score_findings(folder: Path, lines: Sequence[Line[Record]]) -> Iterator[Finding]:
+    records = {line.row.qid: line.row for line in lines if line.row and not line.row.cut_off}
+    scored, _ = read_lines(folder / LINES, wrong_with_scores)
     stale = [str(row.get("qid")) for row in scored if not _is_of(row, records)]
     if stale:
         what = f"{len(stale)} scores are not of the answers in the records (first: {stale[0]})"
         yield Finding(folder / LINES, what, "score the run again")
-    if scored and not (folder / SCORES).is_file():
-        yield Finding(folder / SCORES, "is missing", "score the run again")
+    path = folder / SCORES
+    if scored and not path.is_file():
+        yield Finding(path, "is missing", "score the run again")
+    elif path.is_file():
+        try:
+            read_object(path)
+        except RunError as error:
+            what, _, cure = str(error).removeprefix(f"{path} ").partition("; ")
+            yield Finding(path, what, cure or "remove it and score the run again")
 
 
-def _counts(record: Record) -> bool:
-    return not was_cut_off(record)
-
-
-def _is_of(row: Record, records: Mapping[str, Record]) -> bool:
+def _is_of(row: Mapping[str, Any], records: Mapping[str, Record]) -> bool:
     record = records.get(str(row.get("qid")))
     return record is not None and row.get("of") == digest(record)
 
@@ -287,7 +303,7 @@ def _compiled(folder: Path) -> Iterator[Finding]:
         yield Finding(folder / SIDECAR, "its notes are malformed", "compile again")
     if (folder / ASKED).is_file():
         try:
-            read_json(folder / ASKED)
+            read_object(folder / ASKED)
         except RunError as error:
             yield Finding(folder / ASKED, str(error).partition(": ")[2], "compile again")
     calls = folder / "work" / CALLS
@@ -300,8 +316,7 @@ def _compiled(folder: Path) -> Iterator[Finding]:
 
 def _program(name: str, knobs: Mapping[str, Any]) -> Any:
     from ragbench.programs import PROGRAMS
-    from ragbench.retrievers.base import Corpus
-    from ragbench.retrievers.factory import make_retriever
+    from ragbench.retrievers import Corpus, make_retriever
 
     return PROGRAMS.get(name)(make_retriever("bm25", Corpus(()), setting="pooled"), **knobs)
 

@@ -13,13 +13,11 @@ from typing import Any
 import dspy
 import numpy as np
 
-from ragbench.data.base import Dataset
+from ragbench.data import Dataset
 from ragbench.errors import DataError
-from ragbench.metrics.retrieval import all_recall, ndcg, recall, reciprocal_rank
-from ragbench.retrievers.base import Progress, Retriever
+from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
+from ragbench.retrievers import IndexStore, Progress, Retriever, make_retriever
 from ragbench.retrievers.embedders import make_embedder
-from ragbench.retrievers.factory import make_retriever
-from ragbench.retrievers.store import IndexStore
 
 #: Column -> measure of a ranking cut at k.
 MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = {
@@ -34,12 +32,12 @@ MEASURES: Mapping[str, Callable[[Sequence[str], Sequence[str], int], float]] = {
 class Measured:
     """One retriever over the questions: what it found, how long that took, what its index is.
 
-    `found` maps a question's id to pids, best first; `latency_s` holds the time of each search in
-    the order of the questions. `ready_s` is the time until it could search, in this process.
+    `rankings` maps a question's id to pids, best first; `latency_s` holds the time of each search
+    in the order of the questions. `ready_s` is the time until it could search, in this process.
     """
 
     spec: str
-    found: Mapping[str, Sequence[str]]
+    rankings: Mapping[str, Sequence[str]]
     latency_s: Sequence[float]
     ready_s: float
     card: Mapping[str, Any]
@@ -47,7 +45,7 @@ class Measured:
     def scores(self, gold: Mapping[str, Sequence[str]], ks: Sequence[int]) -> dict[str, float]:
         """Means over the questions of `gold`, keyed `measure@k`, in [0, 1]."""
         return {
-            f"{name}@{k}": sum(measure(self.found[qid], pids, k) for qid, pids in gold.items())
+            f"{name}@{k}": sum(measure(self.rankings[qid], pids, k) for qid, pids in gold.items())
             / len(gold)
             for name, measure in MEASURES.items()
             for k in ks
@@ -103,15 +101,15 @@ def measure(
     made.build(store, progress)
     ready_s = time.perf_counter() - start
     _warm(made, examples)
-    found: dict[str, list[str]] = {}
+    rankings: dict[str, list[str]] = {}
     times: list[float] = []
     for example in examples:
         retriever = made.for_question(example.question)
         began = time.perf_counter()
         hits = retriever.search(example.question, k=k)
         times.append(time.perf_counter() - began)
-        found[example.qid] = [hit.pid for hit in hits]
-    return Measured(spec, found, times, ready_s, made.card())
+        rankings[example.qid] = [hit.pid for hit in hits]
+    return Measured(spec, rankings, times, ready_s, made.card())
 
 
 def save(
@@ -131,7 +129,7 @@ def save(
             "index_s": row.index_s,
             "index_bytes": row.index_bytes,
             "card": row.card,
-            "found": row.found,
+            "found": row.rankings,
             "latency_s": row.latency_s,
         }
         for row in measured

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dspy
 
-from ragbench.lms.store import cache_root
+from ragbench.lms.local import cache_root
 
 DISK_LIMIT_BYTES = 10 * 10**9
 MEMORY_ENTRIES = 20_000

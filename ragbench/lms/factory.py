@@ -12,16 +12,20 @@ import dspy
 from dspy.clients.lm import _is_openai_reasoning_model
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.breaker import PATIENCE_S, Breaker
-from ragbench.lms.catalogue import find
-from ragbench.lms.engine import Capabilities, MeteredEngine
+from ragbench.lms.calls import (
+    PATIENCE_S,
+    Breaker,
+    Capabilities,
+    HostedClient,
+    LocalClient,
+    MeteredEngine,
+    Retries,
+    shared_rate_limit,
+)
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.pace import shared_pace
+from ragbench.lms.local import LocalSpec, find, settings_for, shared_server
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
-from ragbench.lms.server import settings_for, shared_server
-from ragbench.lms.specs import SELF_HOSTED, HostedSpec, LocalSpec, load_dotenv, parse_spec
-from ragbench.lms.tries import Retries
-from ragbench.lms.wire import HostedWire, LocalWire
+from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 
 LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
@@ -84,34 +88,36 @@ def make_lm(
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
     parsed = parse_spec(spec, api_base=api_base)
     again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
-    given = parse_price(price) if price else None
+    given = parse_price(price, provider=getattr(parsed, "provider", "")) if price else None
     if isinstance(parsed, LocalSpec):
         if rpm or tpm:
             raise LMSetupError(f"{spec!r} runs here and takes no limits; leave out rpm and tpm")
         identity = _local_identity(parsed)
         settings = settings_for(parsed, slots=slots, context=context)
         engine = MeteredEngine(
-            LocalWire(shared_server(settings), timeout=timeout or LOCAL_TIMEOUT_S),
+            LocalClient(shared_server(settings), timeout=timeout or LOCAL_TIMEOUT_S),
             identity,
             pricing=given or FixedPrice(),
             retries=again,
             capabilities=_LOCAL_CAPABILITIES,
-            holders=(Breaker(identity, patience=patience),),
+            holding=(Breaker(identity, patience=patience),),
         )
         limit = max_tokens or LOCAL_MAX_TOKENS
         return RagbenchLM(
             engine, temperature=temperature, max_tokens=limit, cache=cache, seed=seed or 0
         )
-    wire = HostedWire(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
-    pace = shared_pace(parsed)
-    pace.limit(rpm=rpm, tpm=tpm)
+    client = HostedClient(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
+    rate = shared_rate_limit(
+        parsed.provider, parsed.model, api_base=parsed.api_base or "", key=parsed.key() or ""
+    )
+    rate.limit(rpm=rpm, tpm=tpm)
     engine = MeteredEngine(
-        wire,
+        client,
         parsed.identity(),
-        pricing=given or _map_price(parsed, wire.provider),
+        pricing=given or _map_price(parsed, client.provider),
         retries=again,
         capabilities=_hosted_capabilities(parsed, schema),
-        holders=(Breaker(parsed.identity(), patience=patience), pace),
+        holding=(Breaker(parsed.identity(), patience=patience), rate),
     )
     limits = _sampling(engine, temperature, max_tokens, seed)
     return RagbenchLM(engine, cache=cache, **limits)

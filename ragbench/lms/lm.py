@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
 import dspy
 from dspy.lm15 import Response
 
-from ragbench.lms.counting import count, file
-from ragbench.lms.engine import EVENTS, AsyncMeteredEngine, Meter, MeteredEngine
-from ragbench.lms.governor import Governor
+from ragbench.ledger import current_ledger
+from ragbench.lms.calls import (
+    EVENTS,
+    AsyncMeteredEngine,
+    Meter,
+    MeteredEngine,
+    Middleware,
+    count,
+    file,
+)
 from ragbench.lms.prices import Pricing
 
 
@@ -20,6 +28,9 @@ class RagbenchLM(dspy.LM):
     Its `model` names provider, model, and where it matters weights, build and server, because
     DSPy's cache tells models apart by that string alone.
     """
+
+    #: What is added to the number of a rollout, so that two compiles draw different samples.
+    first_rollout = 0
 
     def __init__(self, engine: MeteredEngine, **settings: Any) -> None:
         super().__init__(
@@ -38,9 +49,9 @@ class RagbenchLM(dspy.LM):
         return engine
 
     @property
-    def governors(self) -> list[Governor]:
+    def middleware(self) -> list[Middleware]:
         """What may delay or refuse this LM's calls, asked in order; append to it."""
-        return self.metered.governors
+        return self.metered.middleware
 
     @property
     def pricing(self) -> Pricing:
@@ -54,11 +65,11 @@ class RagbenchLM(dspy.LM):
             LMSetupError: a missing key, an unreachable server, a model it does not have.
             ModelError: the local model's file cannot be had.
         """
-        self.metered.wire.check()
+        self.metered.client.check()
 
     def close(self) -> None:
         """Let go of connections and of a local server; all copies of this LM share them."""
-        self.metered.wire.close()
+        self.metered.client.close()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
@@ -69,16 +80,31 @@ class RagbenchLM(dspy.LM):
         return await super().acall(*args, **self._seeded(kwargs))
 
     def update_history(self, entry: dict[str, Any]) -> None:
-        """File a cached answer; the engine has filed the others. No history is kept."""
-        if entry["usage"]:
-            return
-        response = entry["response"]
+        """File a cached answer; the engine has filed the others. No history is kept.
+
+        What was sent and replied goes to the ledger, which keeps it if it is asked to.
+        """
+        if not entry["usage"]:
+            self._file_cached(entry["response"])
+        ledger = current_ledger()
+        if ledger is not None:
+            sent = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
+            reply = {"role": "assistant", "content": entry["outputs"]}
+            ledger.keep_texts(map(_text, sent), _text(reply))
+
+    def _file_cached(self, response: Any) -> None:
         for candidate in response if isinstance(response, tuple) else (response,):
             if isinstance(candidate, Response):
                 event = EVENTS.get(candidate.finish_reason)
                 if event:
                     count(event)
                 file(self.model, cached=True, **asdict(Meter.of(candidate)))
+
+    def copy(self, **kwargs: Any) -> Any:
+        """As `dspy.LM`; rollouts are counted from `first_rollout` on."""
+        if kwargs.get("rollout_id") is not None:
+            kwargs["rollout_id"] += self.first_rollout
+        return super().copy(**kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RagbenchLM:
         copied = self.copy()
@@ -91,3 +117,7 @@ class RagbenchLM(dspy.LM):
         if rollout is None or seed is None or "seed" in kwargs:
             return kwargs
         return {**kwargs, "seed": seed + int(rollout)}
+
+
+def _text(message: object) -> str:
+    return json.dumps(message, ensure_ascii=False, sort_keys=True, default=str)

@@ -17,6 +17,12 @@ from ragbench.errors import LMSetupError
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 
+#: Providers whose count of prompt tokens leaves out those read from and written to their cache.
+_CACHE_APART = frozenset({"anthropic"})
+#: Providers whose count of reply tokens leaves out those of reasoning.
+_REASONING_APART = frozenset({"gemini", "xai"})
+
+
 class Pricing(Protocol):
     """How the calls of one LM are priced."""
 
@@ -30,10 +36,15 @@ class Pricing(Protocol):
 
 @dataclass(frozen=True)
 class FixedPrice:
-    """A price per token of each direction; 0 and 0 for a model that runs here."""
+    """A price per token of each direction; 0 and 0 for a model that runs here.
+
+    `cached_usd` is that of prompt tokens which the provider had cached, by default `in_usd`.
+    """
 
     in_usd: float = 0.0  # per token
     out_usd: float = 0.0
+    cached_usd: float | None = None
+    provider: str = ""
 
     known = True
 
@@ -42,7 +53,14 @@ class FixedPrice:
         usage = response.usage
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
-        return float(usage.input_tokens * self.in_usd + usage.output_tokens * self.out_usd)
+        cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        apart = self.provider in _CACHE_APART
+        prompt = usage.input_tokens + written if apart else usage.input_tokens - cached
+        reply = usage.output_tokens
+        if self.provider in _REASONING_APART:
+            reply += usage.reasoning_tokens or 0
+        rate = self.in_usd if self.cached_usd is None else self.cached_usd
+        return float(max(prompt, 0) * self.in_usd + cached * rate + reply * self.out_usd)
 
 
 @dataclass(frozen=True)
@@ -84,16 +102,21 @@ def priced(
     pricing: Pricing, request: Any, prompt_tokens: int, completion_tokens: int
 ) -> float | None:
     """US dollars for a call of so many tokens, or None where no price is known."""
+    if not pricing.known:
+        return None
     from dspy.lm15 import Message, Response, TextPart, Usage
 
     usage = Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
     message = Message.assistant([TextPart(" ")])
     response = Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
-    return pricing.cost(request, response) if pricing.known else None
+    return pricing.cost(request, response)
 
 
-def parse_price(text: str) -> FixedPrice:
+def parse_price(text: str, *, provider: str = "") -> FixedPrice:
     """The price written as `in=0.15,out=0.60`, US dollars per million tokens.
+
+    `cached=0.07` may be added: that of prompt tokens which the provider had cached, else priced as
+    the others. `provider` says which kinds of token its counts hold.
 
     Raises:
         LMSetupError: it is written in another way, or is negative.
@@ -101,12 +124,14 @@ def parse_price(text: str) -> FixedPrice:
     try:
         pairs = [part.split("=") for part in text.split(",")]
         values = {name.strip(): float(value) for name, value in pairs}
-        good = set(values) == {"in", "out"} and len(pairs) == 2
+        good = {"in", "out"} <= set(values) <= {"in", "out", "cached"} and len(pairs) == len(values)
         good = good and all(math.isfinite(v) and v >= 0 for v in values.values())
     except ValueError:
         good = False
     if not good:
         raise LMSetupError(
-            f"price {text!r} is not understood; give US dollars per million tokens: in=0.15,out=0.6"
+            f"price {text!r} is not understood; give US dollars per million tokens, such as "
+            "in=0.15,out=0.6 or in=0.15,out=0.6,cached=0.07"
         )
-    return FixedPrice(values["in"] / 1e6, values["out"] / 1e6)
+    cached = values["cached"] / 1e6 if "cached" in values else None
+    return FixedPrice(values["in"] / 1e6, values["out"] / 1e6, cached, provider)

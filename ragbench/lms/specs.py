@@ -9,13 +9,15 @@ PROVIDER/MODEL              a hosted model, or any OpenAI-compatible server by `
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.catalogue import CATALOGUE, DEFAULT_LM
+from ragbench.lms.local import CATALOGUE, DEFAULT_LM, LocalSpec
+from ragbench.redact import redact
 
 #: Provider -> the environment variables that may hold its key.
 PROVIDERS: dict[str, tuple[str, ...]] = {
@@ -33,15 +35,15 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
 }
 #: Servers that a person runs, most often without a key; they constrain decoding by a schema.
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
+#: What a `.env` file may set.
+_FROM_DOTENV = {name for names in PROVIDERS.values() for name in names} | {
+    "RAGBENCH_EMBEDDINGS_API_KEY",
+    "RAGBENCH_EMBEDDINGS_RPM",
+    "RAGBENCH_RERANK_API_KEY",
+}
+_MOST_DOTENV = 2**20
+_SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
-
-
-@dataclass(frozen=True)
-class LocalSpec:
-    """A model that ragbench serves itself: one of the catalogue, or a GGUF file."""
-
-    name: str
-    gguf: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,7 @@ class HostedSpec:
         """A name for ledger and cache that no other server's model shares."""
         if self.api_base is None:
             return f"{self.provider}/{self.model}"
-        url = urlsplit(self.api_base)
-        port = f":{url.port}" if url.port else ""  # the netloc could hold a password
-        return f"{self.provider}/{self.model}@{url.hostname}{port}{url.path.rstrip('/')}"
+        return f"{self.provider}/{self.model}@{place_of(self.api_base)}"
 
 
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
@@ -93,7 +93,7 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
             f"no LM provider {provider!r}; {hint}choose from {', '.join(PROVIDERS)}, "
             f"or openai/{model} with --api-base for another OpenAI-compatible server"
         )
-    return HostedSpec(provider, model, _checked_base(api_base))
+    return HostedSpec(provider, model, checked_address(api_base or "", "api_base") or None)
 
 
 def _local(name: str) -> LocalSpec:
@@ -110,28 +110,50 @@ def _local(name: str) -> LocalSpec:
     return LocalSpec(name)
 
 
-def _checked_base(api_base: str | None) -> str | None:
-    if not api_base:
-        return None
+def checked_address(address: str, name: str) -> str:
+    """`address` of a server without a slash at its end; blank as it is. `name` is for messages.
+
+    Raises:
+        LMSetupError: it is no http address, or holds a password or a key, which would be kept.
+    """
+    if not address:
+        return ""
     try:
-        url = urlsplit(api_base)
+        url = urlsplit(address)
         good = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         good = False
     if not good:
         raise LMSetupError(
-            "malformed api_base; give the address of a server, such as http://127.0.0.1:8000/v1"
+            f"malformed {name}; give the address of a server, such as http://127.0.0.1:8000/v1"
         )
-    if url.username or url.password:
-        raise LMSetupError("api_base holds a password; give the key by its environment variable")
-    return api_base.rstrip("/")
+    secret = any(_SECRET.search(field) for field, _ in parse_qsl(url.query, keep_blank_values=True))
+    if "@" in url.netloc or secret or redact(address) != address:
+        raise LMSetupError(
+            f"{name} holds a password or a key; give the key by its environment variable"
+        )
+    return address.rstrip("/")
+
+
+def place_of(address: str) -> str:
+    """Host, port, path and query of an address: what tells servers apart."""
+    url = urlsplit(address)
+    port = f":{url.port}" if url.port else ""
+    query = f"?{url.query}" if url.query else ""
+    return f"{url.hostname}{port}{url.path.rstrip('/')}{query}"
 
 
 def load_dotenv(path: Path = Path(".env")) -> None:
-    """Set the variables of a `.env` file (lines of NAME=VALUE) that the environment lacks."""
+    """Set the keys of known providers and servers that a `.env` file has and the environment lacks.
+
+    Other variables are left out: whoever wrote the folder's file would decide what this process
+    and its children load, and where keys are sent.
+    """
     if not path.is_file():
         return
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_MOST_DOTENV)
+    for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and name.strip().isidentifier():
+        if equals and name.strip() in _FROM_DOTENV:
             os.environ.setdefault(name.strip(), value.strip().strip("'\""))

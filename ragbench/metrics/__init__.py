@@ -10,19 +10,167 @@ from ragbench.metrics import (
     retrieval,
     support,
 )
-from ragbench.metrics.base import METRICS, Metric, get_metric, metric_names
+from ragbench.metrics.aggregate import (
+    BREAKDOWN_METRICS,
+    DEFAULT_METRICS,
+    GROUPINGS,
+    Grouping,
+    score_columns,
+    summarize,
+)
+from ragbench.metrics.agreement import (
+    cohens_kappa,
+    krippendorff_alpha,
+)
+from ragbench.metrics.answer import (
+    best,
+    contains,
+    exact_match,
+    is_blank_answer,
+    token_f1,
+)
+from ragbench.metrics.base import (
+    METRICS,
+    Metric,
+    get_metric,
+    metric_names,
+)
+from ragbench.metrics.errors import (
+    UNDECIDED,
+    Cause,
+    cause_of,
+)
+from ragbench.metrics.graphrag_bench import (
+    ASKED,
+    SCORES_OF_TYPE,
+    answer_correctness,
+    share,
+    statement_f1,
+)
+from ragbench.metrics.grounding import (
+    grounded,
+    says_something,
+    stands_in,
+)
+from ragbench.metrics.judged import (
+    GROUNDED,
+    JUDGED,
+)
+from ragbench.metrics.prediction_powered import (
+    Corrected,
+    JudgeErrors,
+    corrected_share,
+)
+from ragbench.metrics.retrieval import (
+    all_recall,
+    ndcg,
+    recall,
+    reciprocal_rank,
+    union,
+)
+from ragbench.metrics.stats import (
+    ALPHA,
+    LEAST_SEEDS,
+    Comparison,
+    EProcess,
+    Interval,
+    Method,
+    VarianceSplit,
+    anytime_interval,
+    bet_units,
+    compare_scores,
+    correct,
+    corrected_best,
+    e_process,
+    expected_lead,
+    holm,
+    mean_interval,
+    paired_interval,
+    power,
+)
+from ragbench.metrics.support import (
+    evidence_kind,
+    gold_triples,
+    support_kind,
+)
+from ragbench.metrics.text import (
+    is_refusal,
+    normalise_answer,
+    tokens,
+)
+from ragbench.metrics.word_overlap import claims_of_answer, claims_of_chain
 
 __all__ = [
+    "ALPHA",
+    "ASKED",
+    "BREAKDOWN_METRICS",
+    "DEFAULT_METRICS",
+    "GROUNDED",
+    "GROUPINGS",
+    "JUDGED",
+    "LEAST_SEEDS",
     "METRICS",
+    "SCORES_OF_TYPE",
+    "UNDECIDED",
+    "Cause",
+    "Comparison",
+    "Corrected",
+    "EProcess",
+    "Grouping",
+    "Interval",
+    "JudgeErrors",
+    "Method",
     "Metric",
+    "VarianceSplit",
+    "all_recall",
     "answer",
+    "answer_correctness",
+    "anytime_interval",
+    "best",
+    "bet_units",
+    "cause_of",
+    "claims_of_answer",
+    "claims_of_chain",
+    "cohens_kappa",
+    "compare_scores",
+    "contains",
+    "correct",
+    "corrected_best",
+    "corrected_share",
     "drop",
+    "e_process",
     "efficiency",
+    "evidence_kind",
+    "exact_match",
+    "expected_lead",
     "get_metric",
+    "gold_triples",
     "graphrag_bench",
+    "grounded",
     "grounding",
+    "holm",
+    "is_blank_answer",
+    "is_refusal",
     "judged",
+    "krippendorff_alpha",
+    "mean_interval",
     "metric_names",
+    "ndcg",
+    "normalise_answer",
+    "paired_interval",
+    "power",
+    "recall",
+    "reciprocal_rank",
     "retrieval",
+    "says_something",
+    "score_columns",
+    "share",
+    "stands_in",
+    "statement_f1",
+    "summarize",
     "support",
+    "support_kind",
+    "token_f1",
+    "tokens",
+    "union",
 ]

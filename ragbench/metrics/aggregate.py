@@ -6,23 +6,30 @@ cited, no price is known) is left out, so that failures alone never make a score
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ragbench.metrics.base import Metric, Record, View, failed, get_metric
+from ragbench.metrics.base import Metric, get_metric
 from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spend_summary
 from ragbench.metrics.errors import cause_of
 from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import gold_by_search
 from ragbench.metrics.support import evidence_kind, support_kind
+from ragbench.record import Record
 
 #: What a summary shows unless told otherwise.
 DEFAULT_METRICS = (
     *("em", "f1", "contain", "answer_length", "sp_em", "sp_f1", "joint_em", "joint_f1"),
     *("evidence_em", "evidence_f1", "2wiki_joint_em", "2wiki_joint_f1"),
     *("support_f1", "recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
-    *("redundancy", "hops_to_gold", "retrieved_tokens", "chain_fidelity", "hallucination_rate"),
+    *(
+        "redundancy",
+        "hops_to_gold",
+        "retrieved_tokens",
+        "chain_word_overlap",
+        "answer_word_overlap",
+    ),
 )
 #: What every breakdown shows.
 BREAKDOWN_METRICS = ("em", "f1")
@@ -32,9 +39,9 @@ BUDGETS = ("calls", "tokens", "cost_usd", "latency_s")
 Grouping = Callable[[Record], Hashable | None]
 
 GROUPINGS: Mapping[str, Grouping] = {
-    "qtype": lambda record: record["qtype"] or None,
-    "hops": lambda record: record["hops"],
-    "answer_kind": lambda record: answer_kind(record["answers"][0]),
+    "qtype": lambda record: record.qtype or None,
+    "hops": lambda record: record.hops,
+    "answer_kind": lambda record: answer_kind(record.answers[0]),
 }
 
 
@@ -107,9 +114,9 @@ def summarize(
     Raises:
         UnknownNameError: a metric that does not exist.
     """
-    records = views(sorted(records, key=lambda r: str(r["qid"])))
+    records = sorted(records, key=lambda r: r.qid)
     columns = score_columns(records, metrics) if columns is None else columns
-    lost = [failed(record) for record in records]
+    lost = [record.failed for record in records]
     scores = {name: _mean(columns[name], lost) for name in metrics}
     curves = {name: budget_curve(records, name) for name in BUDGETS}
     return Summary(
@@ -131,7 +138,7 @@ def summarize(
         },
         spend=spend_summary(records),
         gold_by_search=gold_by_search(records),
-        latency_s=quantiles([record["latency_s"] for record in records]),
+        latency_s=quantiles([record.latency_s for record in records]),
     )
 
 
@@ -145,17 +152,12 @@ def score_columns(
     """
     found = [get_metric(name) for name in metrics]
     # All metrics of one record, then the next: what they share is worked out once.
-    rows = [[metric.score(view) for metric in found] for view in views(records)]
+    rows = [[metric.score(record) for metric in found] for record in records]
     return {metric.name: [row[i] for row in rows] for i, metric in enumerate(found)}
 
 
-def views(records: Iterable[Record]) -> list[View]:
-    """`records` as what many metrics score; those that are so already stay as they are."""
-    return [record if isinstance(record, View) else View(record) for record in records]
-
-
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
-    return _mean([metric.score(record) for record in records], list(map(failed, records)))
+    return _mean([metric.score(record) for record in records], [r.failed for r in records])
 
 
 def _mean(column: Sequence[float | None], lost: Sequence[bool]) -> Score | None:
@@ -182,7 +184,7 @@ def _breakdown(
         if key is not None:
             members.setdefault(key, []).append(record)
     return {
-        str(key): {"n": len(some), "n_failed": sum(map(failed, some)), **_means(some, metrics)}
+        str(key): {"n": len(some), "n_failed": sum(r.failed for r in some), **_means(some, metrics)}
         for key, some in sorted(members.items(), key=lambda item: str(item[0]))
     }
 
@@ -193,10 +195,9 @@ def _means(records: Sequence[Record], metrics: Sequence[str]) -> dict[str, float
 
 
 def _failure_class(record: Record) -> str | None:
-    if not failed(record):
+    if not record.failed:
         return None
-    failure = record.get("failure") or {}
-    return f"{failure.get('boundary', 'program')}/{failure.get('error', 'no answer')}"
+    return record.failure.name if record.failure else "program/no answer"
 
 
 def _counts(names: Sequence[str | None]) -> dict[str, int]:

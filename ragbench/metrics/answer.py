@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from ragbench.metrics.base import METRICS, Metric, Record, add_metric, failed, once
+from ragbench.metrics.base import METRICS, Metric, add_metric, once
 from ragbench.metrics.text import normalise_answer
+from ragbench.record import Record
 
 #: Answers that HotpotQA gives no partial credit for.
 CLOSED = frozenset({"yes", "no", "noanswer"})
@@ -76,10 +77,18 @@ def contains(pred: str, gold: str) -> float:
     """1.0 if the normalised gold is a run of characters in the normalised prediction, else 0.0.
 
     The published rule is Python's `in`, by which a gold that normalises to nothing ("The") is in
-    every prediction; here it must be matched exactly.
+    every prediction; here it must be matched exactly. A blank prediction holds nothing: the word
+    that stands for it, noanswer, would hold "no" and "answer".
     """
     inner = normalise_answer(gold)
-    return float(inner in normalise_answer(pred)) if inner else exact_match(pred, gold)
+    if not inner or is_blank_answer(pred):
+        return exact_match(pred, gold)
+    return float(inner in normalise_answer(pred))
+
+
+def is_blank_answer(answer: str | None) -> bool:
+    """Whether no answer was given: none, an empty one, or the word that programs put for one."""
+    return not (answer and answer.strip()) or normalise_answer(answer) == "noanswer"
 
 
 def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
@@ -90,7 +99,7 @@ def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
 @cache
 def best_of_answer(compare: Compare) -> Callable[[Record], float]:
     """The function that gives `best` of a record's answer: one for all metrics that compare so."""
-    return once(lambda record: best(compare, record["answer"], record["answers"]))
+    return once(lambda record: best(compare, record.answer_text, record.answers))
 
 
 def _register(name: str, compare: Compare, description: str, source: str) -> None:
@@ -98,7 +107,7 @@ def _register(name: str, compare: Compare, description: str, source: str) -> Non
 
 
 def _answer_length(record: Record) -> float | None:
-    return None if failed(record) else float(len(record["answer"].split()))
+    return None if record.failed else float(len(record.answer_text.split()))
 
 
 _HOTPOT = "HotpotQA, hotpot_evaluate_v1.py"

@@ -5,49 +5,37 @@ record, so a run can be scored again at any time.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ragbench.errors import UnknownNameError
+from ragbench.record import Record
 from ragbench.registry import Registry
 
-Record = Mapping[str, Any]
 T = TypeVar("T")
 
 
-class View(dict[str, Any]):
-    """A record while many metrics score it: it keeps what `once` has worked out."""
-
-    def __init__(self, record: Record) -> None:
-        super().__init__(record)
-        self.known: dict[Any, Any] = {}
-        self.failed = failed(record)
-
-
 def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
-    """`function`, worked out once for a `View`; for any other record each time."""
+    """`function`, worked out once for each record: many metrics share it."""
 
     @wraps(function)
-    def found(record: Record) -> T:
-        if not isinstance(record, View):
-            return function(record)
-        known = record.known
-        if function in known:
-            value: T = known[function]
+    def cached(record: Record) -> T:
+        if function in record.memo:
+            value: T = record.memo[function]
         else:
-            value = known[function] = function(record)
+            value = record.memo[function] = function(record)
         return value
 
-    return found
+    return cached
 
 
 @dataclass(frozen=True)
 class Metric:
     """A named score of one record.
 
-    `score` takes a record as it is stored (a mapping; see `experiments.records`) and gives a
+    `score` takes a record and gives a
     number in `score_range` (None: unbounded), or None where the record has not what it needs; a
     failed record has the `worst` score, but what it spent where the metric is of spending. `source`
     names the paper or script that defines it.
@@ -68,13 +56,6 @@ METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
 CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
 
 
-def failed(record: Record) -> bool:
-    """Whether the question got no answer: an error ended it, or none was given."""
-    if isinstance(record, View):
-        return record.failed
-    return record.get("failure") is not None or record.get("answer") is None
-
-
 def add_metric(
     name: str,
     score: Callable[[Record], float | None],
@@ -92,7 +73,7 @@ def add_metric(
 
 
 def _zero_if_failed(score: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
-    return lambda record: 0.0 if failed(record) else score(record)
+    return lambda record: 0.0 if record.failed else score(record)
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,8 @@ import ftfy
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from ragbench.metrics.base import Record, add_metric
+from ragbench.metrics.base import add_metric
+from ragbench.record import Record
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -104,7 +105,7 @@ def _span_f1(pred: str, gold: str) -> float:
 
 
 def _score(record: Record) -> DropScore:
-    return _answer_score(record["answer"], record["answers"][0])
+    return _answer_score(record.answer_text, record.answers[0])
 
 
 @lru_cache(maxsize=4096)  # two metrics ask for each answer

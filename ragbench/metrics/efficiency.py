@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ragbench.metrics.base import METRICS, Metric, Record, get_metric, once
-
-RESOURCES = ("calls", "tokens", "cost_usd", "latency_s", "retrievals")
+from ragbench.metrics.base import METRICS, Metric, get_metric, once
+from ragbench.record import Record, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +34,17 @@ def spend(record: Record) -> Spend:
 
     Calls of a judge are no part of answering and are left out.
     """
-    calls = [call for call in record["ledger"]["calls"] if call.get("kind", "lm") != "judge"]
-    costs = [call["cost_usd"] for call in calls if call["error"] is None]
-    path = record["ledger"]["path"]
+    calls = [call for call in record.ledger.calls if call.kind != "judge"]
+    spent = total(calls)
+    path = record.ledger.path
     return Spend(
         calls=len(calls),
-        tokens=sum(call["prompt_tokens"] + call["completion_tokens"] for call in calls),
-        cost_usd=None if None in costs else float(sum(costs)),
-        latency_s=float(record["latency_s"]),
-        retrievals=sum(not search["cached"] for search in record["searches"]),
-        critical_path_calls=path["calls"],
-        critical_path_s=float(path["latency_s"]),
+        tokens=spent.tokens,
+        cost_usd=spent.cost_usd,
+        latency_s=float(record.latency_s),
+        retrievals=sum(not search.cached for search in record.searches),
+        critical_path_calls=path.calls,
+        critical_path_s=float(path.latency_s),
     )
 
 
@@ -109,11 +108,6 @@ def budget_curve(
             points.append((float(amount), total / len(records)))
     saved = sum(score * (1 - amount / end) for amount, score in paid if amount <= end)
     return BudgetCurve(resource, metric, end, tuple(points), saved / len(records))
-
-
-def score_at(curve: BudgetCurve, budget: float) -> float:
-    """The height of `curve` at `budget`."""
-    return max((height for amount, height in curve.points if amount <= budget), default=0.0)
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -21,31 +21,20 @@ passages found, plus one: how far the chain got.
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from ragbench.metrics.answer import best_of_answer, exact_match, token_f1
-from ragbench.metrics.base import Record, failed
 from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import union
-from ragbench.metrics.text import normalise_answer
-
-Level = Literal["retrieval", "reading", "control", "data"]
+from ragbench.metrics.text import is_blank, is_refusal
+from ragbench.record import Record
 
 #: Words by which a reply may exceed the gold answer that it holds and still be that answer.
 SPARE_WORDS = 12
 
-_GAVE_UP = re.compile(  # of a normalised answer
-    r"noanswer|no answer|none|na|null|unknown|unclear|unanswerable|insufficient"
-    r"|(?:not (?:enough|given|found|mentioned|specified|provided|stated|available|known|sure)"
-    r"|insufficient information|cannot (?:be|determine|answer)|could not (?:be|find)|unable to"
-    r"|i (?:do not|dont|cannot|cant) |no (?:information|mention)\b"
-    r"|(?:\w+ )?(?:passages?|context|text|documents?|information) (?:provided )?"
-    r"(?:do|does|is|are) not"
-    r").*"
-)
 _BOUNDARIES = {"provider": "provider", "parse": "parse", "limit": "budget"}
 
 
@@ -60,10 +49,11 @@ UNDECIDED = frozenset({
 class Cause:
     """Why an answer is wrong: a level, a kind within it, and what shows it.
 
+    The rules here give `retrieval`, `reading`, `control` or `data`; another taxonomy has others.
     `hop` (from 1) is set where gold is missing. `by` tells a rule from a model's opinion.
     """
 
-    level: Level
+    level: str
     kind: str
     detail: str = ""
     hop: int | None = None
@@ -77,7 +67,7 @@ class Cause:
 
 def cause_of(record: Record) -> Cause | None:
     """The cause of a wrong answer; None where the answer is right (exact match)."""
-    if failed(record):
+    if record.failed:
         return _failure(record)
     if best_of_answer(exact_match)(record):
         return None
@@ -93,14 +83,15 @@ def cause_of(record: Record) -> Cause | None:
 
 
 def _failure(record: Record) -> Cause:
-    failure: Mapping[str, str] = record.get("failure") or {}
-    boundary = failure.get("boundary", "program")
-    return Cause("control", _BOUNDARIES.get(boundary, boundary), failure.get("error", "no answer"))
+    if record.failure is None:
+        return Cause("control", "program", "no answer")
+    boundary = record.failure.boundary
+    return Cause("control", _BOUNDARIES.get(boundary, boundary), record.failure.error)
 
 
 def _wrong_form(record: Record) -> Cause | None:
-    pred = loose_words(record["answer"])
-    for gold in record["answers"]:
+    pred = loose_words(record.answer_text)
+    for gold in record.answers:
         wanted = loose_words(gold)
         if not wanted:
             continue
@@ -111,13 +102,23 @@ def _wrong_form(record: Record) -> Cause | None:
         if _is_name(gold) and _same_name(pred, wanted):
             return Cause("reading", "wrong_form", f"the name of {gold!r} in another length")
         if answer_kind(gold) == "yes_no":
-            if pred[:1] == wanted and len(pred) > 1:
+            rest = set(pred[1:])
+            against = _TURNS | ({"yes"} if wanted == ("no",) else {"no", "never", "false"})
+            if pred[:1] == wanted and rest and not rest & against:
                 return Cause("reading", "wrong_form", f"{gold}, with an explanation")
-        elif _holds(pred, wanted) and len(pred) - len(wanted) <= SPARE_WORDS:
-            rest = set(pred) - set(wanted)
-            if not rest & {"or", "not", "either", "nor", "neither"}:
-                return Cause("reading", "wrong_form", f"{gold!r} among more words")
+        elif (
+            _holds(pred, wanted)
+            and len(pred) - len(wanted) <= SPARE_WORDS
+            and not _takes_back(set(pred) - set(wanted))
+        ):
+            return Cause("reading", "wrong_form", f"{gold!r} among more words")
     return None
+
+
+def _takes_back(words: set[str]) -> bool:
+    """Whether words beside the gold answer may deny it, or name something else in its place."""
+    negated = any(word.endswith("nt") and word[:-2] in _AUXILIARIES for word in words)  # wasn't
+    return negated or bool(words & (_DENIALS | _TURNS))
 
 
 def _count(words: Sequence[str]) -> list[str]:
@@ -137,30 +138,30 @@ def _same_name(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _judged_right(record: Record) -> Cause | None:
-    if ((record.get("scores") or {}).get("judge") or 0) >= 1:
+    if (record.scores.get("judge") or 0) >= 1:
         return Cause("data", "metrics_disagree", "the judge accepts it")
     return None
 
 
 def _stopped(record: Record) -> Cause | None:
-    counts = record.get("counts") or {}
-    reason = record.get("stop_reason")
+    counts = record.counts
+    reason = record.stop_reason
     unparsed = counts.get("parse_fallback", 0) or counts.get("blank_answer", 0)
-    if reason == "parse_fallback" or (unparsed and _is_no_answer(record["answer"])):
+    if reason == "parse_fallback" or (unparsed and _is_no_answer(record.answer_text)):
         return Cause("control", "parse", "a reply that could not be read")
     if reason == "budget":
         return Cause("control", "budget", "calls or searches were spent")
-    if not record["searches"] and not record["passages"]:
+    if not record.searches and not record.passages:
         return Cause("control", "no_search", "answered without searching")
     return None
 
 
 def _missing(record: Record) -> Cause | None:
     """The cause where a gold passage, or without gold pids the gold answer, was not retrieved."""
-    seen = set(union(record)) | {passage["pid"] for passage in record["passages"]}
-    gold = record["gold_pids"]
+    seen = set(union(record)) | {passage.pid for passage in record.passages}
+    gold = record.gold_pids
     if not gold:
-        if answer_kind(record["answers"][0]) == "yes_no" or _answer_seen(record):
+        if answer_kind(record.answers[0]) == "yes_no" or _answer_seen(record):
             return None
         return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
     found = sum(pid in seen for pid in gold)
@@ -179,27 +180,25 @@ def _missing(record: Record) -> Cause | None:
 
 
 def _looped(record: Record) -> bool:
-    searches = record["searches"]
-    repeats = sum(search["cached"] for search in searches)
-    return record.get("stop_reason") == "no_progress" or (
-        repeats >= 2 and 2 * repeats >= len(searches)
-    )
+    searches = record.searches
+    repeats = sum(search.cached for search in searches)
+    return record.stop_reason == "no_progress" or (repeats >= 2 and 2 * repeats >= len(searches))
 
 
 def _missing_names(record: Record, hop: int) -> list[str]:
     """What the missing passages are called: their titles, or the answer that leads to them."""
-    seen = {passage["title"] for passage in record["passages"]}
-    titles = dict.fromkeys(title for title, _ in record["support"])
+    seen = {passage.title for passage in record.passages}
+    titles = dict.fromkeys(title for title, _ in record.support)
     if titles:
         return [title for title in titles if title not in seen]
-    parts = record.get("decomposition") or []
+    parts = record.decomposition
     return [str(parts[hop - 2]["answer"])] if 2 <= hop <= len(parts) else []
 
 
 def _is_named(name: str, record: Record) -> bool:
     wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
-    texts = [record["question"], *(search["query"] for search in record["searches"])]
-    texts += [f"{passage['title']} {passage['text']}" for passage in record["passages"]]
+    texts = [record.question, *(search.query for search in record.searches)]
+    texts += [f"{passage.title} {passage.text}" for passage in record.passages]
     # Reading a text word by word is slow: one in plain letters must hold the words as they are.
     plain = [word for word in wanted if not word.isdigit()]
     likely = (t for t in texts if not t.isascii() or all(map(_lowered(t).__contains__, plain)))
@@ -217,28 +216,28 @@ def _may_have(words: Collection[str], text: str) -> bool:
 
 
 def _gave_up(record: Record) -> Cause | None:
-    if _is_no_answer(record["answer"]):
+    if _is_no_answer(record.answer_text):
         return Cause("control", "gave_up", "no answer, though all gold passages were there")
     return None
 
 
 def _bad_gold(record: Record) -> Cause | None:
-    gold = [p for p in record["passages"] if p["pid"] in set(record["gold_pids"])]
-    if len(gold) < len(record["gold_pids"]) or not gold:
+    gold = [p for p in record.passages if p.pid in set(record.gold_pids)]
+    if len(gold) < len(record.gold_pids) or not gold:
         return None
-    if any(answer_kind(answer) == "yes_no" for answer in record["answers"]):
+    if any(answer_kind(answer) == "yes_no" for answer in record.answers):
         return None
-    wanted = {word for answer in record["answers"] for word in loose_words(answer)}
-    texts = (f"{passage['title']} {passage['text']}" for passage in gold)
+    wanted = {word for answer in record.answers for word in loose_words(answer)}
+    texts = (f"{passage.title} {passage.text}" for passage in gold)
     if any(wanted & set(loose_words(text)) for text in texts if _may_have(wanted, text)):
         return None
     return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
 
 
 def _reading(record: Record) -> Cause:
-    pred = set(loose_words(record["answer"]))
-    asked = set(loose_words(record["question"]))
-    golds = [(g, set(loose_words(g))) for g in record["answers"] if answer_kind(g) != "yes_no"]
+    pred = set(loose_words(record.answer_text))
+    asked = set(loose_words(record.question))
+    golds = [(g, set(loose_words(g))) for g in record.answers if answer_kind(g) != "yes_no"]
     if golds and _from_question(pred, asked, [wanted for _, wanted in golds]):
         return Cause("reading", "from_question", "nothing but words of the question")
     for gold, wanted in golds:
@@ -248,7 +247,7 @@ def _reading(record: Record) -> Cause:
             return Cause("reading", "partial", f"most words of {gold!r}")
     if best_of_answer(token_f1)(record) > 0.5:
         return Cause("reading", "partial", "most words agree")
-    kind, wanted_kind = answer_kind(record["answer"]), answer_kind(record["answers"][0])
+    kind, wanted_kind = answer_kind(record.answer_text), answer_kind(record.answers[0])
     if kind == wanted_kind:
         return Cause("reading", "same_type", f"another {kind.replace('_', ' or ')}")
     return Cause("reading", "other_type", f"{kind} for {wanted_kind}".replace("_", " or "))
@@ -264,13 +263,12 @@ def _from_question(pred: set[str], asked: set[str], golds: list[set[str]]) -> bo
 
 
 def _answer_seen(record: Record) -> bool:
-    texts = [loose_words(f"{p['title']} {p['text']}") for p in record["passages"]]
-    return any(_holds(text, loose_words(answer)) for answer in record["answers"] for text in texts)
+    texts = [loose_words(f"{p.title} {p.text}") for p in record.passages]
+    return any(_holds(text, loose_words(answer)) for answer in record.answers for text in texts)
 
 
 def _is_no_answer(answer: str) -> bool:
-    text = normalise_answer(answer)
-    return not text or _GAVE_UP.fullmatch(text) is not None
+    return is_blank(answer) or is_refusal(answer)
 
 
 @lru_cache(maxsize=20_000)
@@ -285,6 +283,19 @@ def loose_words(text: str) -> tuple[str, ...]:
     return tuple(_DIGITS.get(word, word) for word in words if word not in ("a", "an", "the"))
 
 
+#: Words after which the sentence may say the contrary.
+_TURNS = frozenset({
+    "but", "however", "although", "though", "except", "rather", "instead", "actually", "whereas",
+    "unlike", "contrary",
+})  # fmt: skip
+_DENIALS = frozenset({
+    "or", "not", "either", "nor", "neither", "no", "never", "none", "without", "cannot", "false",
+    "wrong", "incorrect", "unlikely", "denied", "denies", "excluding",
+})  # fmt: skip
+_AUXILIARIES = frozenset({
+    "is", "are", "was", "were", "do", "does", "did", "has", "have", "had", "can", "could", "would",
+    "should", "wo",
+})  # fmt: skip
 _TIMES = {"once": "1", "twice": "2", "thrice": "3"}
 _SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})
 #: Words of a name at the most.

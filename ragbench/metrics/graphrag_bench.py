@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ragbench.metrics.base import METRICS, Metric, Record, add_metric, failed
+from ragbench.metrics.base import METRICS, Metric, add_metric
 from ragbench.metrics.support import harmonic
+from ragbench.record import Record
 
 SOURCE = "GraphRAG-Bench, generation_eval.py"
 
@@ -71,9 +72,9 @@ def share(part: int, whole: int) -> float | None:
 
 def _register(name: str, description: str) -> None:
     def score(record: Record) -> float | None:
-        if failed(record):
+        if record.failed:
             return 0.0
-        found = (record.get("scores") or {}).get(name)
+        found = record.scores.get(name)
         return None if found is None else float(found)
 
     METRICS.register(name)(Metric(name, score, description, SOURCE))
@@ -81,7 +82,7 @@ def _register(name: str, description: str) -> None:
 
 add_metric(
     "rouge_l",
-    lambda record: rouge_l(record["answer"], record["answers"][0]),
+    lambda record: rouge_l(record.answer_text, record.answers[0]),
     "ROUGE-L F1 against the first gold answer, words not stemmed",
     source=SOURCE,
 )

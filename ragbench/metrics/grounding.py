@@ -1,4 +1,4 @@
-"""Whether what a program says stands in what it retrieved, cheaply and without a model.
+"""Whether the words of what a program says stand in what it retrieved, without a model.
 
 A claim is *grounded* when one window of retrieved text (a sentence with its passage's title), or
 two that share a name which the claim leaves out, hold all its numbers, all its names and most of
@@ -12,16 +12,16 @@ a claim matters.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from heapq import nlargest
 from itertools import combinations
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ragbench.metrics.base import METRICS, Metric, Record, failed
 from ragbench.metrics.kinds import answer_kind
-from ragbench.metrics.text import Memo, is_blank, normalise_answer, strip_punctuation
+from ragbench.metrics.text import Memo, normalise_answer, strip_punctuation
+from ragbench.record import ShownPassage
 
 #: Share of a claim's words, names and numbers aside, that its windows must hold.
 COVERAGE = 0.6
@@ -85,16 +85,11 @@ class Window(NamedTuple):
     title: str
 
 
-def is_grounded(claim: str, passages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether `claim` stands in `passages` by the rule of this module; an empty claim does not."""
-    return grounded([claim], passages)[0]
-
-
-def stands_in(words: str, passages: Iterable[Mapping[str, Any]]) -> bool:
+def stands_in(words: str, passages: Iterable[ShownPassage]) -> bool:
     """Whether the normalised `words` stand whole in the title or the text of a passage."""
     inner = normalise_answer(words)
     longest = max(inner.split(), key=len, default="")
-    texts = [text for p in passages for text in (p["title"], p["text"])]
+    texts = [text for p in passages for text in (p.title, p.text)]
     # To normalise a text is slow: one that lacks the longest word needs not be.
     if not inner or longest not in strip_punctuation("\n".join(texts).lower()):
         return False
@@ -107,44 +102,7 @@ def sentences(text: str) -> list[str]:
     return [part.strip() for part in _SENTENCE.split(text) if part.strip()]
 
 
-def claims_of_chain(record: Record) -> list[str]:
-    """The sentences of a program's thoughts; empty where it wrote down none."""
-    lines = (line for step in record["steps"] for line in sentences(step.get("thought") or ""))
-    return [line for line in lines if not is_blank(line)]
-
-
-def claims_of_answer(record: Record) -> list[str]:
-    """The sentences of an answer; none of a yes or no, which claims nothing to be looked up."""
-    answer = record["answer"]
-    if answer_kind(answer) == "yes_no":
-        return []
-    return [line for line in sentences(answer) if not is_blank(line)]
-
-
-def chain_fidelity(record: Record) -> float | None:
-    """The share of the sentences of a program's thoughts that are grounded in what it retrieved.
-
-    None where it wrote down no thought.
-    """
-    return _share(claims_of_chain(record), record)
-
-
-def hallucination_rate(record: Record) -> float | None:
-    """The share of the answer's claims that are not grounded in what was retrieved.
-
-    None where the answer claims nothing, as a yes or no.
-    """
-    grounded = _share(claims_of_answer(record), record)
-    return None if grounded is None else 1 - grounded
-
-
-def _share(claims: Sequence[str], record: Record) -> float | None:
-    if not claims:
-        return None
-    return sum(grounded(claims, record["passages"])) / len(claims)
-
-
-def grounded(claims: Sequence[str], passages: Sequence[Mapping[str, Any]]) -> list[bool]:
+def grounded(claims: Sequence[str], passages: Sequence[ShownPassage]) -> list[bool]:
     """Of each claim whether it stands in `passages` by the rule of this module."""
     return list(map(_Evidence(passages, claims).grounds, claims))
 
@@ -201,7 +159,7 @@ class _Evidence:
     It is read word by word only where a claim needs it, and words that no claim has are dropped.
     """
 
-    def __init__(self, passages: Sequence[Mapping[str, Any]], claims: Sequence[str]) -> None:
+    def __init__(self, passages: Sequence[ShownPassage], claims: Sequence[str]) -> None:
         self.passages = passages
         self._claims = claims
         self._windows: dict[int, list[Window]] = {}
@@ -219,7 +177,7 @@ class _Evidence:
     @cached_property
     def texts(self) -> list[str]:
         """Each passage in lower case, its title before it."""
-        return [f"{p['title']} {p['text']}".lower() for p in self.passages]
+        return [f"{p.title} {p.text}".lower() for p in self.passages]
 
     @cached_property
     def joined(self) -> str:
@@ -230,8 +188,8 @@ class _Evidence:
         """The windows of one passage."""
         if number not in self._windows:
             passage = self.passages[number]
-            lines = passage.get("sentences") or sentences(passage["text"])
-            self._windows[number] = _windows(passage["title"], lines, self._known)
+            lines = passage.sentences or sentences(passage.text)
+            self._windows[number] = _windows(passage.title, lines, self._known)
         return self._windows[number]
 
     @cached_property
@@ -363,21 +321,3 @@ def _enough(claim: Claim, held: frozenset[str]) -> bool:
 def _needed(claim: Claim) -> float:
     """How many of its words must be held; fewer where two names or numbers agree."""
     return COVERAGE * len(claim.words) if claim.anchors < 2 else len(claim.words) // 2
-
-
-METRICS.register("chain_fidelity")(
-    Metric(
-        "chain_fidelity",
-        lambda record: 0.0 if failed(record) else chain_fidelity(record),
-        "share of the sentences thought that are grounded in what was retrieved, by word rules",
-    )
-)
-METRICS.register("hallucination_rate")(
-    Metric(
-        "hallucination_rate",
-        lambda record: 1.0 if failed(record) else hallucination_rate(record),
-        "share of the answer's claims not grounded in what was retrieved, by word rules",
-        worst=1.0,
-        higher_is_better=False,
-    )
-)

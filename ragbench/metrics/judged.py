@@ -6,7 +6,8 @@ usable verdict on has none: it is out of the mean and counted as `unscored` besi
 
 from dataclasses import dataclass
 
-from ragbench.metrics.base import METRICS, Metric, Record, failed
+from ragbench.metrics.base import METRICS, Metric
+from ragbench.record import Record
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ GROUNDED = ("chain_fidelity_judged", "hallucination_rate_judged")
 
 def _register(name: str, judged: _Judged) -> None:
     def score(record: Record) -> float | None:
-        if failed(record):
+        if record.failed:
             return judged.worst
-        found = (record.get("scores") or {}).get(name)
+        found = record.scores.get(name)
         return None if found is None else float(found)
 
     METRICS.register(name)(

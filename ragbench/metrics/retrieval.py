@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
-from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, Record, add_metric, failed, once
+from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, add_metric, once
 from ragbench.metrics.text import approx_tokens
+from ragbench.record import Record, ShownPassage
 
 Measure = Callable[[Sequence[str], Collection[str]], float]
 
@@ -48,9 +49,7 @@ def _discount(rank: int) -> float:
 @once
 def rankings(record: Record) -> list[list[str]]:
     """The pids of each search, best first, without repeats answered from memory."""
-    return [
-        [pid for pid, _ in search["hits"]] for search in record["searches"] if not search["cached"]
-    ]
+    return [[pid for pid, _ in search.hits] for search in record.searches if not search.cached]
 
 
 @once
@@ -65,7 +64,7 @@ def first_found(record: Record) -> dict[str, int | None]:
     for number, ranking in enumerate(rankings(record), start=1):
         for pid in ranking:
             found.setdefault(pid, number)
-    return {pid: found.get(pid) for pid in record["gold_pids"]}
+    return {pid: found.get(pid) for pid in record.gold_pids}
 
 
 def gold_by_search(records: Iterable[Record]) -> dict[str, dict[str, int]]:
@@ -82,7 +81,7 @@ def gold_by_search(records: Iterable[Record]) -> dict[str, dict[str, int]]:
 
 def redundancy(record: Record) -> float | None:
     """The share of hits that an earlier search had shown already; None without hits."""
-    hits = [pid for search in record["searches"] for pid, _ in search["hits"]]
+    hits = [pid for search in record.searches for pid, _ in search.hits]
     return 1 - len(set(hits)) / len(hits) if hits else None
 
 
@@ -93,11 +92,11 @@ def retrieved_tokens(record: Record) -> float:
     new texts under `retrieved` in its notes, and such steps then count instead of whole hits.
     Tokens are estimated (`approx_tokens`).
     """
-    shown = [step["notes"]["retrieved"] for step in record["steps"] if "retrieved" in step["notes"]]
+    shown = [step.notes["retrieved"] for step in record.steps if "retrieved" in step.notes]
     if shown:
         return float(sum(approx_tokens("\n".join(texts)) for texts in shown))
-    sizes = {p["pid"]: approx_tokens(p["text"]) for p in record["passages"]}
-    hits = (pid for search in record["searches"] for pid, _ in search["hits"])
+    sizes = {p.pid: approx_tokens(p.text) for p in record.passages}
+    hits = (pid for search in record.searches for pid, _ in search.hits)
     return float(sum(sizes.get(pid, 0) for pid in hits))
 
 
@@ -106,16 +105,16 @@ def sentence_recall(record: Record) -> float | None:
 
     A paragraph holds its sentences; a chunk those that its alignment names (`holds`).
     """
-    gold = {(title, int(index)) for title, index in record["support"]}
+    gold = {(title, int(index)) for title, index in record.support}
     if not gold:
         return None
-    return len(gold & set().union(*map(_held, record["passages"]))) / len(gold)
+    return len(gold & set().union(*map(_held, record.passages))) / len(gold)
 
 
-def _held(passage: Record) -> set[tuple[str, int]]:
-    if "holds" in passage:
-        return {(title, int(index)) for title, index in passage["holds"]}
-    return {(passage["title"], index) for index in range(len(passage.get("sentences", ())))}
+def _held(passage: ShownPassage) -> set[tuple[str, int]]:
+    if passage.holds is not None:
+        return {(title, int(index)) for title, index in passage.holds}
+    return {(passage.title, index) for index in range(len(passage.sentences))}
 
 
 def _hops_to_gold(record: Record) -> float | None:
@@ -126,20 +125,20 @@ def _hops_to_gold(record: Record) -> float | None:
 
 def _of_union(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
     def score(record: Record) -> float | None:
-        gold = record["gold_pids"]
+        gold = record.gold_pids
         if not gold:
             return None
-        return 0.0 if failed(record) else measure(union(record)[:k], gold)
+        return 0.0 if record.failed else measure(union(record)[:k], gold)
 
     return score
 
 
 def _per_search(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
     def score(record: Record) -> float | None:
-        gold = record["gold_pids"]
+        gold = record.gold_pids
         if not gold:
             return None
-        if failed(record):
+        if record.failed:
             return 0.0
         found = rankings(record)
         return sum(measure(r[:k], gold) for r in found) / len(found) if found else None

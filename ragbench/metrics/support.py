@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ragbench.metrics.answer import Overlap, exact_match, hotpot_overlap
-from ragbench.metrics.base import METRICS, Metric, Record, failed, once
+from ragbench.metrics.base import METRICS, Metric, once
 from ragbench.metrics.text import strip_punctuation
+from ragbench.record import Record
 
 Fact = tuple[str, int]
 Kind = Literal["cited", "attributed"]
@@ -83,9 +84,9 @@ def harmonic(precision: float, recall: float) -> float:
 @once
 def support_kind(record: Record) -> Kind | None:
     """Where the record's sentence-level support comes from; None where it names no sentence."""
-    if any(_is_fact(item) for item in record.get("citations") or ()):
+    if any(_is_fact(item) for item in record.citations or ()):
         return "cited"
-    return "attributed" if record.get("attribution") is not None else None
+    return "attributed" if record.attribution is not None else None
 
 
 @once
@@ -98,7 +99,7 @@ def predicted_facts(record: Record) -> set[Fact] | None:
     kind = support_kind(record)
     if kind is None:
         return None
-    items = record["citations"] if kind == "cited" else record["attribution"]
+    items = (record.citations if kind == "cited" else record.attribution) or ()
     return {(item[0], int(item[1])) for item in items if _is_fact(item)}
 
 
@@ -109,20 +110,20 @@ def predicted_pids(record: Record) -> set[str] | None:
     A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
     at no passage stays in the set, so that it costs precision.
     """
-    items = record.get("citations")
+    items = record.citations
     if items is None:
-        items = record.get("attribution")
+        items = record.attribution
     if items is None:
         return None
-    passages = record["passages"]
+    passages = record.passages
     by_title: dict[str, str] = {}
     for passage in passages:
-        by_title.setdefault(passage["title"], passage["pid"])
+        by_title.setdefault(passage.title, passage.pid)
     found = set()
     for item in items:
         if isinstance(item, int):
             inside = 1 <= item <= len(passages)
-            found.add(passages[item - 1]["pid"] if inside else f"no passage {item}")
+            found.add(passages[item - 1].pid if inside else f"no passage {item}")
         elif _is_fact(item):
             found.add(by_title.get(item[0], f"no passage {item[0]}"))
         else:
@@ -143,10 +144,10 @@ def fact_score_2wiki(record: Record) -> SetScore | None:
 
 
 def _fact_score(record: Record, *, fold_case: bool) -> SetScore | None:
-    gold: Collection[Fact] = {(title, int(index)) for title, index in record["support"]}
+    gold: Collection[Fact] = {(title, int(index)) for title, index in record.support}
     if not gold:
         return None
-    if failed(record):
+    if record.failed:
         return ZERO
     pred: Collection[Fact] | None = predicted_facts(record)
     if pred is None:
@@ -157,12 +158,12 @@ def _fact_score(record: Record, *, fold_case: bool) -> SetScore | None:
 @once
 def paragraph_score(record: Record) -> SetScore | None:
     """The score of the passages named against `gold_pids`; None as for `fact_score`."""
-    if not record["gold_pids"]:
+    if not record.gold_pids:
         return None
-    if failed(record):
+    if record.failed:
         return ZERO
     pred = predicted_pids(record)
-    return None if pred is None else musique_support_score(pred, set(record["gold_pids"]))
+    return None if pred is None else musique_support_score(pred, set(record.gold_pids))
 
 
 def evidence_kind(record: Record) -> Kind | None:
@@ -171,9 +172,9 @@ def evidence_kind(record: Record) -> Kind | None:
     A program's own are those of its `facts` that are triples; a separate step fills in
     `attributed_triples`.
     """
-    if any(map(_is_triple, record.get("facts") or ())):
+    if any(map(_is_triple, record.facts or ())):
         return "cited"
-    return "attributed" if record.get("attributed_triples") is not None else None
+    return "attributed" if record.attributed_triples is not None else None
 
 
 def gold_triples(record: Record) -> list[list[list[str]]]:
@@ -181,7 +182,7 @@ def gold_triples(record: Record) -> list[list[list[str]]]:
 
     There are several where the data was loaded with its alias file; empty where it has none.
     """
-    extra = record.get("extra") or {}
+    extra = record.extra
     plain = extra.get("evidences") or ()
     return extra.get("evidence_forms") or [[[part] for part in triple] for triple in plain]
 
@@ -192,12 +193,12 @@ def triple_score(record: Record) -> SetScore | None:
     gold = gold_triples(record)
     if not gold:
         return None
-    if failed(record):
+    if record.failed:
         return ZERO
     kind = evidence_kind(record)
     if kind is None:
         return None
-    items = record["facts"] if kind == "cited" else record["attributed_triples"]
+    items = (record.facts if kind == "cited" else record.attributed_triples) or ()
     forms = [list(itertools.product(*parts)) for parts in gold]
     return evidence_score([item for item in items if _is_triple(item)], forms)
 
@@ -205,11 +206,11 @@ def triple_score(record: Record) -> SetScore | None:
 @once
 def answer_score(record: Record) -> SetScore:
     """EM, precision, recall and F1 of the answer, each the best over the gold answers."""
-    if failed(record):
+    if record.failed:
         return ZERO
-    overlaps = [hotpot_overlap(record["answer"], gold) for gold in record["answers"]]
+    overlaps = [hotpot_overlap(record.answer_text, gold) for gold in record.answers]
     best = Overlap(*(max(column) for column in zip(*overlaps, strict=True)))
-    em = max(exact_match(record["answer"], gold) for gold in record["answers"])
+    em = max(exact_match(record.answer_text, gold) for gold in record.answers)
     return SetScore(em, best.precision, best.recall, best.f1)
 
 

@@ -14,6 +14,36 @@ _ARTICLE_WORDS = ("a", "an", "the")
 _ARTICLES = re.compile(rf"\b(?:{'|'.join(_ARTICLE_WORDS)})\b")
 _PIECES = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_")
 
+_SOURCE = (
+    r"(?:(?:given|provided|these|this|any|above|available|retrieved) )*"
+    r"(?:passages?|contexts?|texts?|documents?|information|sources?|notes?|facts|evidence|articles?)"
+)
+_GIVEN = (
+    r"(?:explicitly |directly |clearly |specifically )?"
+    r"(?:stated?|mentioned|mention|specified|specify|provided?|given?|known|found|available"
+    r"|say|said|listed|list|indicated?|contain|include|answered|answer|clear|enough|sure|tell)"
+)
+#: Refusals, as they stand once normalised: in lower case, without punctuation and articles.
+_REFUSAL = re.compile(
+    r"(?:(?:answer|it|this|that) (?:is|remains) )?"
+    r"(?:unknown|none|na|n a|null|nothing|no answer|noanswer|unclear|unanswerable|undetermined"
+    r"|insufficient|not applicable|unspecified)"
+    rf"|(?:(?:answer|it|this|that|{_SOURCE}) (?:is|are|was|were) )?not {_GIVEN}"
+    rf"(?: (?:in|by|from|to|for) .*|{_SOURCE}.*| (?:information|data|evidence|context)\b.*)?"
+    rf"|(?:according to |based on |from |in )?{_SOURCE} (?:provided |given )?"
+    r"(?:(?:do|does|did|is|are|has|have) (?:not|no)|dont|doesnt|didnt|isnt|arent)\b.*"
+    rf"|(?:\w+ ){{1,8}}(?:is|are|was|were) not {_GIVEN} (?:in|by|from) {_SOURCE}.*"
+    rf"|(?:no|none of|neither of|insufficient|not enough) {_SOURCE}.*"
+    r"|(?:there is |there are )?(?:no|insufficient|not enough) "
+    r"(?:information|info|mention|evidence|data|answer|indication|context)\b.*"
+    r"|(?:\w+ ){0,8}(?:cannot|cant|can not|could not|couldnt) be "
+    r"(?:determined|answered|found|inferred|identified|confirmed|known|established)\b.*"
+    r"|(?:(?:i am |im )sorry|sorry (?:but|i)|(?:i am |im |we are )?(?:unable|not able) to)\b.*"
+    r"|(?:i |we )?(?:do not|dont|cannot|cant|could not|couldnt) "
+    r"(?:(?:know|answer|find|determine|identify)\b.*"
+    r"|(?:tell|say|have)(?: (?:from|if|whether|wh\w+|enough|information)\b.*)?)"
+)
+
 
 T = TypeVar("T")
 
@@ -46,6 +76,15 @@ def normalise_answer(text: str) -> str:
 def is_blank(text: str) -> bool:
     """Whether nothing is left of `text` once it is normalised."""
     return all(word in _ARTICLE_WORDS for word in strip_punctuation(text.lower()).split())
+
+
+@lru_cache(maxsize=32_768)
+def is_refusal(text: str) -> bool:
+    """Whether `text` says that it has no answer: "Unknown", "The passages do not mention it".
+
+    A blank text is none, and neither is a text that says more, as "It was not found until 1950".
+    """
+    return _REFUSAL.fullmatch(normalise_answer(text.replace("\u2019", "'"))) is not None
 
 
 def strip_punctuation(text: str) -> str:

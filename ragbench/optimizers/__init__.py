@@ -12,16 +12,29 @@ from ragbench.optimizers import (
     random_search,
     simba,
 )
-from ragbench.optimizers.base import OPTIMIZERS
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
+from ragbench.optimizers.scoring import (
+    make_scorer,
+)
+from ragbench.optimizers.task import Budget, Found, Range, Scores, Size, Task
 
 __all__ = [
     "OPTIMIZERS",
+    "Budget",
+    "Found",
+    "Optimizer",
+    "Range",
+    "Scores",
+    "Size",
+    "Task",
     "bootstrap",
     "copro",
     "gepa",
     "infer_rules",
     "knn",
     "labeled",
+    "make_scorer",
+    "measure",
     "mipro",
     "optuna",
     "random_search",

@@ -1,4 +1,4 @@
-"""What every optimizer stands on: the contract, the budget it states beforehand, and the task.
+"""What every optimizer stands on: the contract, and the score of a program.
 
 An optimizer here is one of DSPy's, with its defaults that mislead a RAG program mended: it sees
 questions and answers alone, selects on the validation set, runs with an explicit seed and number
@@ -7,189 +7,29 @@ of workers, is not ended by one bad question, and writes to a log instead of the
 
 from __future__ import annotations
 
-import math
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
 from pydantic import Field
 
-from ragbench.data.base import for_optimizer
+from ragbench.context import current, use
+from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
-from ragbench.optimizers.demos import finish, make_student, watched
-from ragbench.optimizers.outage import OUTAGE_KEY, LMDownError, Outage
-from ragbench.optimizers.scoring import Scorer, search_metric
-from ragbench.optimizers.taming import tamed
-from ragbench.programs.base import RAGProgram
-from ragbench.programs.trace import ROLE_LMS_KEY
+from ragbench.optimizers.demos import finish, guarded, make_student
+from ragbench.optimizers.dspy_patches import logged_to
+from ragbench.optimizers.outage import LMDownError, Outage
+from ragbench.optimizers.scoring import search_metric
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Scores, Size, Task
+from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
 
-#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM is `Outage`'s.
-NEVER = 10**9
-#: Which side of a compile a call is made on, in `dspy.settings`: student, teacher, validation.
-SIDE_KEY = "rb_side"
 PRESETS = ("light", "medium", "heavy")
-
-
-@dataclass(frozen=True)
-class Range:
-    """A number of runs or calls that is known only to lie between two bounds."""
-
-    low: int = 0
-    high: int = 0
-
-    @classmethod
-    def exactly(cls, n: int) -> Range:
-        """A number that is known."""
-        return cls(n, n)
-
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.high + other.high)
-
-    def times(self, low: int, high: int | None = None) -> Range:
-        """This many times something between `low` and `high`, by default `low`."""
-        return Range(self.low * low, self.high * (low if high is None else high))
-
-    def __str__(self) -> str:
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
-
-
-@dataclass(frozen=True)
-class Size:
-    """What a budget depends on: predictors of the program, and questions given."""
-
-    n_predictors: int
-    n_train: int
-    n_val: int
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a compile will spend: runs of the whole program, and calls of the prompt model.
-
-    `teacher_runs` collect demonstrations from training questions; `student_runs` score candidates.
-    """
-
-    teacher_runs: Range = Range()
-    student_runs: Range = Range()
-    prompt_calls: Range = Range()
-
-    @property
-    def runs(self) -> Range:
-        """Runs of the program by either model."""
-        return self.teacher_runs + self.student_runs
-
-    def lm_calls(self, low: int, high: int) -> Range:
-        """LM calls in all, where one run of the program takes between `low` and `high`."""
-        return self.runs.times(low, high) + self.prompt_calls
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What an optimizer uses; a valset is always used to score what comes out."""
-
-    trainset: bool = True
-    prompt_lm: bool = False
-    teacher: bool = False
-
-    def __str__(self) -> str:
-        words = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
-        return ", ".join(words) or "nothing but the program"
-
-
-@dataclass(frozen=True)
-class Task:
-    """What to compile for.
-
-    `train` and `val` are full examples; an optimizer is handed their questions and answers alone.
-    `prompt_lm` writes instructions and `teacher` answers training questions; None for `lm`.
-    """
-
-    train: Sequence[dspy.Example]
-    val: Sequence[dspy.Example]
-    scorer: Scorer
-    lm: dspy.LM
-    log_folder: Path
-    prompt_lm: dspy.LM | None = None
-    teacher: dspy.LM | None = None
-    teacher_adapter: dspy.Adapter | None = None
-    seed: int = 0
-    workers: int = 1
-
-    @property
-    def trainset(self) -> list[dspy.Example]:
-        """Questions and answers for training, in an order that the seed decides.
-
-        DSPy's few-shot optimizers are seeded with 0 inside, so the order is their only seed.
-        """
-        return random.Random(self.seed).sample(for_optimizer(self.train), len(self.train))
-
-    @property
-    def valset(self) -> list[dspy.Example]:
-        """Questions and answers for validation, in the given order."""
-        return for_optimizer(self.val)
-
-    @property
-    def metric(self) -> Any:
-        """A strict bool under a trace, else the score as a float."""
-        return search_metric(self.scorer)
-
-    @property
-    def writer(self) -> dspy.LM:
-        """The LM that writes instructions."""
-        return self.prompt_lm or self.lm
-
-    @property
-    def teacher_settings(self) -> dict[str, Any]:
-        """Settings under which DSPy runs the teacher; empty where the LM teaches itself."""
-        if self.teacher is None:
-            return {}
-        settings: dict[str, Any] = {
-            "lm": self.teacher,
-            SIDE_KEY: "teacher",
-            ROLE_LMS_KEY: {},  # an LM of a role's own would answer in the teacher's place
-        }
-        if self.teacher_adapter is not None:
-            settings["adapter"] = self.teacher_adapter
-        return settings
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Scores of one program over examples, in their order; `failed` counts runs that raised."""
-
-    scores: tuple[float, ...]
-    failed: int = 0
-
-    @property
-    def mean(self) -> float:
-        """Their mean, in [0, 1]."""
-        return sum(self.scores) / len(self.scores)
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A program that was tried: what its score was taken over, and its score in [0, 1] if known."""
-
-    program: RAGProgram
-    score: float | None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search came to; `files` are further JSON files that the artefact must hold."""
-
-    program: RAGProgram
-    candidates: Sequence[Candidate] = ()
-    files: Mapping[str, Any] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class OptimizerKnobs(Knobs):
@@ -256,7 +96,7 @@ class Optimizer(ABC):
         """
         self.check(Size(len(program.predictors()), len(task.train), len(task.val)))
         student = make_student(program, demo_tokens=self.knobs.demo_context_tokens)
-        with tamed(task.log_folder / "optimizer.log"), _settings(task):
+        with logged_to(task.log_folder / "optimizer.log"), _settings(task):
             try:
                 found = self.search(student, task)
             except LMDownError as error:
@@ -290,9 +130,9 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
         max_errors=NEVER,
         display_progress=False,
     )
-    with tamed(task.log_folder / "optimizer.log"), _settings(task), dspy.context(trace=None):
+    with logged_to(task.log_folder / "optimizer.log"), _settings(task), dspy.context(trace=None):
         try:
-            result = evaluate(watched(program))
+            result = evaluate(guarded(program))
         except LMDownError as error:
             raise RunError(_down(error)) from None
     rows = result.results
@@ -300,30 +140,11 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
     return Scores(tuple(float(score) for *_, score in rows), failed)
 
 
-def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
-    """What DSPy hung on the best program as `candidate_programs`; scores are out of `scale`."""
-    return [
-        Candidate(cast(RAGProgram, row["program"]), round(row["score"] / scale, 6), _note(row))
-        for row in getattr(program, "candidate_programs", ())
-    ]
-
-
-def trials_for(n_variables: int, n_candidates: int) -> int:
-    """DSPy's number of trials for MIPRO and GEPA: 2 V log2(N), and at least 1.5 N."""
-    return int(max(2 * n_variables * math.log2(n_candidates), 1.5 * n_candidates))
-
-
-def _note(row: Mapping[str, Any]) -> str:
-    return f"seed {row['seed']}" if "seed" in row else ""
-
-
 def _settings(task: Task) -> Any:
-    return dspy.context(
-        lm=task.lm,
-        num_threads=task.workers,
-        max_errors=NEVER,
-        **{SIDE_KEY: dspy.settings.get(SIDE_KEY) or "student", OUTAGE_KEY: Outage()},
-    )
+    context = current()
+    side = replace(context, side=context.side or "student")
+    lm = task.seeded(task.lm)
+    return use(side.plus(Outage()), lm=lm, num_threads=task.workers, max_errors=NEVER)
 
 
 def _down(error: BaseException) -> str:

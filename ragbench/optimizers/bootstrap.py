@@ -7,19 +7,9 @@ from typing import Any
 import dspy
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    NEVER,
-    OPTIMIZERS,
-    Budget,
-    Found,
-    Needs,
-    Optimizer,
-    OptimizerKnobs,
-    Range,
-    Size,
-    Task,
-)
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Range, Size, Task
+from ragbench.programs.core import RAGProgram
 
 
 class DemoKnobs(OptimizerKnobs):

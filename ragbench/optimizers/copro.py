@@ -5,19 +5,9 @@ from __future__ import annotations
 import dspy
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    OPTIMIZERS,
-    Budget,
-    Found,
-    Needs,
-    Optimizer,
-    OptimizerKnobs,
-    Range,
-    Size,
-    Task,
-    candidates_of,
-)
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
+from ragbench.optimizers.task import Budget, Found, Needs, Range, Size, Task, candidates_of
+from ragbench.programs.core import RAGProgram
 
 
 class COPROKnobs(OptimizerKnobs):

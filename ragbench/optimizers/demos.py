@@ -16,8 +16,8 @@ from dspy.utils.exceptions import LMError, LMInvalidRequestError
 from pydantic import BaseModel
 
 from ragbench.optimizers.outage import current_outage
-from ragbench.programs.base import RAGProgram
-from ragbench.programs.trace import estimate_tokens
+from ragbench.programs.core import RAGProgram
+from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Items of a list that would be left with fewer tokens than this are dropped.
 _LEAST = 15
@@ -63,8 +63,8 @@ def make_student(program: RAGProgram, *, demo_tokens: int) -> RAGProgram:
     return student
 
 
-def watched(program: dspy.Module) -> dspy.Module:
-    """A copy of a plain program that shows what it shows, and notices a dead server."""
+def guarded(program: dspy.Module) -> dspy.Module:
+    """A copy of `program`, its demonstrations untrimmed, whose calls end when the LM is down."""
     copied = program.deepcopy()
     for predictor in copied.predictors():
         if not isinstance(predictor, _Predict):
@@ -172,9 +172,7 @@ def _holds(item: Any, proofs: Sequence[str]) -> bool:
 
 
 def _cut_text(text: str, tokens: int) -> str:
-    if estimate_tokens(text) <= tokens:
-        return text
-    return (text[: max(tokens, 0) * 4 - 4].rsplit(" ", 1)[0] + " ...") if tokens > 1 else ""
+    return first_tokens(text, tokens) if tokens > 1 or not text else ""
 
 
 def _size(value: Any) -> int:

@@ -8,20 +8,10 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    OPTIMIZERS,
-    Budget,
-    Candidate,
-    Found,
-    Needs,
-    Optimizer,
-    OptimizerKnobs,
-    Range,
-    Size,
-    Task,
-)
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.scoring import feedback_metric
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.task import Budget, Candidate, Found, Needs, Range, Size, Task
+from ragbench.programs.core import RAGProgram
 
 
 class GEPAKnobs(OptimizerKnobs):

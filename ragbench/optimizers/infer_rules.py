@@ -10,20 +10,10 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    NEVER,
-    OPTIMIZERS,
-    Budget,
-    Candidate,
-    Found,
-    Needs,
-    Optimizer,
-    Range,
-    Size,
-    Task,
-)
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Range, Size, Task
+from ragbench.programs.core import RAGProgram
 
 logger = logging.getLogger("dspy.ragbench")
 

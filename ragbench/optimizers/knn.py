@@ -21,20 +21,10 @@ import dspy
 from pydantic import Field
 
 from ragbench.errors import ConfigError, RunError
-from ragbench.optimizers.base import (
-    NEVER,
-    OPTIMIZERS,
-    Budget,
-    Found,
-    Needs,
-    Optimizer,
-    OptimizerKnobs,
-    Range,
-    Size,
-    Task,
-)
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.demos import fit_demos
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Range, Size, Task
+from ragbench.programs.core import RAGProgram
 
 BANK = "bank.json"
 

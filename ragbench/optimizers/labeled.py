@@ -5,16 +5,9 @@ from __future__ import annotations
 import dspy
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    OPTIMIZERS,
-    Budget,
-    Found,
-    Optimizer,
-    OptimizerKnobs,
-    Size,
-    Task,
-)
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
+from ragbench.optimizers.task import Budget, Found, Size, Task
+from ragbench.programs.core import RAGProgram
 
 
 class LabeledKnobs(OptimizerKnobs):

@@ -7,26 +7,23 @@ import math
 from typing import Any
 
 import dspy
-from dspy.propose import GroundedProposer
-from dspy.teleprompt import mipro_optimizer_v2
-from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import Field
 
-from ragbench.optimizers.base import (
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer
+from ragbench.optimizers.bootstrap import DemoKnobs, bootstrap_runs
+from ragbench.optimizers.dspy_patches import lenient_proposals
+from ragbench.optimizers.task import (
     NEVER,
-    OPTIMIZERS,
     Budget,
     Found,
     Needs,
-    Optimizer,
     Range,
     Size,
     Task,
     candidates_of,
     trials_for,
 )
-from ragbench.optimizers.bootstrap import DemoKnobs, bootstrap_runs
-from ragbench.programs.base import RAGProgram
+from ragbench.programs.core import RAGProgram
 
 logger = logging.getLogger("dspy.ragbench")
 
@@ -123,26 +120,14 @@ class MIPRO(Optimizer):
 
 
 class _MIPRO(dspy.MIPROv2):
-    """DSPy's dies with the first proposal that fails, however late; here that one is left out."""
+    """DSPy's, with the proposals that failed left out and counted."""
 
     lost = 0
 
     def _propose_instructions(self, *args: Any, **kwargs: Any) -> Any:
-        outer = self
-
-        class Proposer(GroundedProposer):
-            def propose_instruction_for_predictor(self, **given: Any) -> str:
-                try:
-                    return str(super().propose_instruction_for_predictor(**given))
-                except (AdapterParseError, LMError) as error:
-                    logger.warning("a proposal is left out: %s", error)
-                    outer.lost += 1
-                    return str(given["predictor"].signature.instructions)
-
-        module: Any = mipro_optimizer_v2
-        original = module.GroundedProposer
-        module.GroundedProposer = Proposer
-        try:
+        with lenient_proposals(self._leave_out):
             return super()._propose_instructions(*args, **kwargs)
-        finally:
-            module.GroundedProposer = original
+
+    def _leave_out(self, error: Exception) -> None:
+        logger.warning("a proposal is left out: %s", error)
+        self.lost += 1

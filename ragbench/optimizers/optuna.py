@@ -8,21 +8,11 @@ import dspy
 import optuna
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    NEVER,
-    OPTIMIZERS,
-    Budget,
-    Candidate,
-    Found,
-    Needs,
-    Optimizer,
-    Range,
-    Size,
-    Task,
-)
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
 from ragbench.optimizers.demos import is_whole
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Range, Size, Task
+from ragbench.programs.core import RAGProgram
 
 
 class OptunaKnobs(BootstrapKnobs):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import threading
 
-import dspy
-
-OUTAGE_KEY = "rb_outage"
+from ragbench.context import current
 
 #: Calls refused in a row after which the LM counts as down.
 LIMIT = 20
@@ -57,5 +55,4 @@ class Outage:
 
 def current_outage() -> Outage | None:
     """The counter of the compile that is running, if any."""
-    found = dspy.settings.get(OUTAGE_KEY)
-    return found if isinstance(found, Outage) else None
+    return current().get(Outage)

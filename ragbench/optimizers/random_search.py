@@ -5,20 +5,10 @@ from __future__ import annotations
 import dspy
 from pydantic import Field
 
-from ragbench.optimizers.base import (
-    NEVER,
-    OPTIMIZERS,
-    Budget,
-    Found,
-    Needs,
-    Optimizer,
-    Range,
-    Size,
-    Task,
-    candidates_of,
-)
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
-from ragbench.programs.base import RAGProgram
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Range, Size, Task, candidates_of
+from ragbench.programs.core import RAGProgram
 
 
 class RandomSearchKnobs(BootstrapKnobs):

@@ -9,17 +9,14 @@ DSPy's conventions differ by optimizer and are easily misread. A bootstrapping o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 
-from ragbench.data.base import question_key
+from ragbench.data import question_key
 from ragbench.errors import UnknownNameError
-from ragbench.metrics.answer import best, contains, exact_match, token_f1
-from ragbench.metrics.text import normalise_answer
-from ragbench.programs.base import NO_ANSWER
-
-MetricName = Literal["em", "f1"]
+from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
+from ragbench.programs.core import NO_ANSWER
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
 Scorer = Callable[[dspy.Example, Any], float]

@@ -6,21 +6,18 @@ import dspy
 from pydantic import Field
 
 from ragbench.errors import ConfigError
-from ragbench.optimizers.base import (
-    OPTIMIZERS,
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
+from ragbench.optimizers.task import (
     Budget,
     Candidate,
     Found,
     Needs,
-    Optimizer,
-    OptimizerKnobs,
     Range,
     Size,
     Task,
     candidates_of,
-    measure,
 )
-from ragbench.programs.base import RAGProgram
+from ragbench.programs.core import RAGProgram
 
 
 class SIMBAKnobs(OptimizerKnobs):

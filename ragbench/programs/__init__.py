@@ -1,34 +1,35 @@
-"""The architectures, one file each. Importing this package registers them all."""
+"""The architectures. Importing this package registers them all.
 
-from ragbench.programs import (
-    a_rag,
-    direct,
-    ircot,
-    lookahead,
-    multi_query,
-    planner,
-    react,
-    reap,
-    rlm,
-    self_rag,
-    tree_rag,
-    vanilla,
-)
-from ragbench.programs.base import PROGRAMS, RAGProgram
+A new one is a module or a folder of its own, and one import line here.
+"""
+
+from ragbench.programs.a_rag.program import ARAG
+from ragbench.programs.core import PROGRAMS, RAGProgram
+from ragbench.programs.direct import DirectRAG
+from ragbench.programs.ircot import IRCoT
+from ragbench.programs.lookahead.program import LookaheadRAG
+from ragbench.programs.multi_query import MultiQueryRAG
+from ragbench.programs.planner.program import PlannerRAG
+from ragbench.programs.react.program import ReActRAG
+from ragbench.programs.reap.program import REAP
+from ragbench.programs.rlm.program import RLM
+from ragbench.programs.self_rag.program import SelfRAG
+from ragbench.programs.tree_rag import TreeRAG
+from ragbench.programs.vanilla import VanillaRAG
 
 __all__ = [
+    "ARAG",
     "PROGRAMS",
+    "REAP",
+    "RLM",
+    "DirectRAG",
+    "IRCoT",
+    "LookaheadRAG",
+    "MultiQueryRAG",
+    "PlannerRAG",
     "RAGProgram",
-    "a_rag",
-    "direct",
-    "ircot",
-    "lookahead",
-    "multi_query",
-    "planner",
-    "react",
-    "reap",
-    "rlm",
-    "self_rag",
-    "tree_rag",
-    "vanilla",
+    "ReActRAG",
+    "SelfRAG",
+    "TreeRAG",
+    "VanillaRAG",
 ]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dspy
 
-from ragbench.programs.base import PROGRAMS, RAGProgram, predict
-from ragbench.programs.trace import Trace
-from ragbench.retrievers.base import Retriever
-from ragbench.signatures.answering import DirectAnswer
+from ragbench.programs.core import PROGRAMS, RAGProgram, Trace, predict
+from ragbench.retrievers import Retriever
+from ragbench.signatures import DirectAnswer
 
 
 @PROGRAMS.register("direct")

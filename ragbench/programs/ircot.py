@@ -10,12 +10,14 @@ passages so far, then searches with it. Variants:
   sentence that is not a mere inference, without question words; paragraphs of at most 600 words,
   shown up to 350, at most 15, near-duplicates dropped; and a separate reader that sees the
   paragraphs but not the chain. The published demonstrations are left to `compile`.
-- `flash`: as FlashRAG and HippoRAG run it: few rounds, whole thoughts, every passage ranked by the
-  best score it ever had, and the chain answers.
+- `flash`: as FlashRAG and HippoRAG run it: few rounds, every passage ranked by the best score it
+  ever had and shown worst first, and the chain answers.
 
-A typed choice of the next step stands beside the answer phrase ("the answer is ...") as the sign
-to stop. Where nothing was searched, as when the first sentence cannot be read, the question is
-searched before the forced answer.
+A typed choice of the next step is the sign to stop; the answer phrase ("the answer is ...") counts
+only where that could not be read, and a refusal ("the answer is not stated") is no answer. A
+thought that repeats an earlier one or the question is asked for once more, at a higher temperature;
+a second one ends the chain. Where nothing was searched, as when the first sentence cannot be read,
+the question is searched before the forced answer.
 """
 
 from __future__ import annotations
@@ -23,27 +25,36 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Any, Literal
 
 import dspy
 from pydantic import Field
 
-from ragbench.programs.base import (
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
     ProgramKnobs,
     RAGProgram,
+    StopReason,
+    Trace,
     chain_of_thought,
+    first_sentence,
+    is_answer,
     predict,
+    render,
 )
-from ragbench.programs.drivers import first_sentence
-from ragbench.programs.trace import StopReason, Trace, render
-from ragbench.retrievers.base import Passage, Retriever
-from ragbench.signatures.answering import AnswerFromContext, AnswerWithHints
-from ragbench.signatures.reasoning import CoTStep
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
-_INFERENCE = re.compile(r"^(thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\d", re.IGNORECASE)
+# IRCoT's own rule: how a sentence of mere inference begins, or a sum with blanks in it.
+_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_INFERENCE = re.compile(
+    rf"^(?:thus[ ,]|so[ ,]|that is,|therefore|hence)|{_NUMBER} [+-] {_NUMBER} = {_NUMBER}",
+    re.IGNORECASE,
+)
 _QUESTION_WORDS = re.compile(r"\b(who|what|when|where|why|which|how|does|is)\b|\?", re.IGNORECASE)
+_RESAMPLING_TEMPERATURE = 0.7
 _ANSWER_PHRASE = re.compile(r"\banswer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
 
 
@@ -63,6 +74,7 @@ class IRCoTKnobs(ProgramKnobs):
         "first", description="which passages survive the cap"
     )
     shown_words: int = Field(100_000, ge=10, description="words shown of a passage")
+    best_last: bool = Field(False, description="show the best passages last (keep=best)")
     passage_words: int = Field(100_000, ge=10, description="longer passages are left out")
     separate_reader: bool = Field(False, description="a second reader answers from the passages")
 
@@ -92,8 +104,9 @@ class IRCoT(RAGProgram):
         "flash": {
             "k": 5,
             "max_steps": 5,
-            "one_sentence": False,
+            "max_passages": 1000,
             "keep": "best",
+            "best_last": True,
         },
     }
 
@@ -132,24 +145,38 @@ class IRCoT(RAGProgram):
             self._search(trace, trace.question)
         for left in reversed(range(self.knobs.max_steps)):
             thoughts = _thoughts(trace)
-            step = trace.ask(
-                self.think,
-                otherwise={"thought": "", "next_step": "search", "answer": ""},
-                context=self._context(trace),
-                question=trace.question,
-                thoughts=thoughts,
-            )
-            thought = step.thought.strip()
-            if self.knobs.one_sentence:
-                thought = first_sentence(thought)
+            step, thought = self._think(trace, thoughts)
+            if _is_copy(thought, [*thoughts, trace.question]):
+                trace.count("resampled")
+                step, thought = self._think(trace, thoughts, copied=thought)
             done, answer = _ending(step, thought)
             if done:
                 trace.step("think", thought=thought, observation=answer, notes={"done": True})
                 return answer, "answered"
-            if not thought or thought in thoughts:
+            if not thought or _is_copy(thought, [*thoughts, trace.question]):
                 return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
             self._follow(trace, [*thoughts, thought], last=not left)
         return "", "max_steps"
+
+    def _think(
+        self, trace: Trace, thoughts: list[str], *, copied: str = ""
+    ) -> tuple[dspy.Prediction, str]:
+        """The next step and its thought; `copied` is what an earlier reply repeated."""
+        written = [f"{number}. {thought}" for number, thought in enumerate(thoughts, start=1)]
+        again: dict[str, Any] = {}
+        if copied:
+            written.append(f"Already known, write something else: {copied}")
+            again["config"] = {"temperature": _RESAMPLING_TEMPERATURE}
+        step = trace.ask(
+            self.think,
+            otherwise={"thought": "", "next_step": "", "answer": ""},
+            context=self._context(trace),
+            question=trace.question,
+            thoughts="\n".join(written),
+            **again,
+        )
+        thought = str(step.thought or "").strip()
+        return step, first_sentence(thought) if self.knobs.one_sentence else thought
 
     def _follow(self, trace: Trace, thoughts: list[str], *, last: bool) -> None:
         if last and self.knobs.initial_retrieval:  # one search a sentence, the first one included
@@ -179,16 +206,25 @@ class IRCoT(RAGProgram):
 
     def _context(self, trace: Trace) -> list[str]:
         shown = [_cut(passage, self.knobs.shown_words) for passage in self._kept(trace)]
-        return render(shown, max_tokens=self.knobs.context_tokens)
+        lines = render(shown, max_tokens=self.knobs.context_tokens)
+        if not self.knobs.best_last:
+            return lines
+        return render(shown[: len(lines)][::-1], max_tokens=self.knobs.context_tokens)
 
 
 def _ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
     """Whether the chain ends here, and the answer it gives, which may be blank."""
     phrase = _ANSWER_PHRASE.search(thought)
     stated = phrase[1].strip() if phrase else ""
-    done = step.next_step == "answer"
-    answer = step.answer.strip() if done else ""
-    return bool(done or stated), answer or stated
+    said = [text for text in (str(step.answer or "").strip(), stated) if is_answer(text)]
+    if step.next_step:
+        return (True, said[0] if said else "") if step.next_step == "answer" else (False, "")
+    return is_answer(stated), stated if is_answer(stated) else ""
+
+
+def _is_copy(thought: str, earlier: list[str]) -> bool:
+    """Whether `thought` says what one of `earlier` says, by its normalised words."""
+    return bool(thought) and normalise_answer(thought) in map(normalise_answer, earlier)
 
 
 def _thoughts(trace: Trace) -> list[str]:

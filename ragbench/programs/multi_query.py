@@ -1,9 +1,10 @@
 """Multi-query RAG: rewrite the question a few ways, search with all, fuse, and read once.
 
-The flow of LookaheadRAG's baseline, with RAG-Fusion's reciprocal rank fusion (Rackauckas 2024,
-arXiv:2402.03367) as the default, since raw BM25 scores of different queries cannot be compared. A
-reply that cannot be parsed leaves the question alone as the query, even if `include_original` is
-off: the program then does what `vanilla` does.
+The flow of LookaheadRAG's baseline, which asks for paraphrases (`mode=paraphrase`); by default the
+queries are about the different things that the question depends on. The lists are fused with
+RAG-Fusion's reciprocal rank fusion (Rackauckas 2024, arXiv:2402.03367), since raw BM25 scores of
+different queries cannot be compared. A reply that cannot be parsed leaves the question alone as the
+query, even if `include_original` is off: the program then does what `vanilla` does.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ from __future__ import annotations
 import dspy
 from pydantic import Field
 
-from ragbench.data.base import question_key
-from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.drivers import Fusion, fuse
-from ragbench.programs.trace import Trace, render
-from ragbench.retrievers.base import Retriever
-from ragbench.signatures.answering import AnswerFromContext
-from ragbench.signatures.querying import ExpandQueries, QueryMode
+from ragbench.data import question_key
+from ragbench.programs.core import (
+    PROGRAMS,
+    Fusion,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    fuse,
+    predict,
+    render,
+)
+from ragbench.retrievers import Retriever
+from ragbench.signatures import QUERY_KINDS, AnswerFromContext, ExpandQueries, QueryMode
 
 
 class MultiQueryKnobs(ProgramKnobs):
@@ -26,7 +33,7 @@ class MultiQueryKnobs(ProgramKnobs):
     k: int = Field(3, ge=1, le=100, description="passages per query")
     n_queries: int = Field(3, ge=1, le=20, description="queries written for the question")
     include_original: bool = Field(True, description="search with the question as well")
-    mode: QueryMode = Field("paraphrase", description="kind of queries written")
+    mode: QueryMode = Field("diverse", description="kind of queries written")
     fusion: Fusion = Field("rrf", description="by summed reciprocal ranks, or by the best score")
     max_passages: int = Field(10, ge=1, le=1000, description="passages kept after fusion")
     temperature: float = Field(0.3, ge=0, le=2, description="of the call that writes the queries")
@@ -66,7 +73,7 @@ class MultiQueryRAG(RAGProgram):
             self.expand,
             otherwise={"queries": []},
             question=trace.question,
-            mode=self.knobs.mode,
+            kind=QUERY_KINDS[self.knobs.mode],
             n=self.knobs.n_queries,
         )
         written = [" ".join(query.split()) for query in reply.queries[: self.knobs.n_queries]]

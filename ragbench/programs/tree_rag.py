@@ -29,15 +29,22 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
+from ragbench.context import current
 from ragbench.ledger import open_ledger
-from ragbench.programs.base import PROGRAMS, Described, ProgramKnobs, RAGProgram, predict
-from ragbench.programs.trace import REHEARSAL_KEY, Trace, estimate_tokens, render, role_lm
-from ragbench.retrievers import tree_search
-from ragbench.retrievers.base import Passage, PerQuestion, Progress, Retriever
-from ragbench.retrievers.tree import SummaryTree
-from ragbench.signatures import role_of
-from ragbench.signatures.answering import AnswerFromContext
-from ragbench.signatures.extracting import Summarize
+from ragbench.programs.core import (
+    PROGRAMS,
+    Described,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    predict,
+    render,
+    role_lm,
+)
+from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
+from ragbench.retrievers.tree import SummaryTree, search as tree_search
+from ragbench.signatures import AnswerFromContext, Summarize, role_of
+from ragbench.tokens import estimate_tokens
 
 _UNLIMITED = 10**9
 _SUMMARIES = Described("index", Summarize.__name__, role_of(Summarize))
@@ -107,7 +114,7 @@ class TreeRAG(RAGProgram):
         knobs = self.knobs
         lm = role_lm(_SUMMARIES.role)
         # A rehearsal must not have summaries made up, kept, and counted as a question's calls.
-        rehearsal = bool(dspy.settings.get(REHEARSAL_KEY))
+        rehearsal = current().rehearsal
         with dspy.context(lm=lm):
             return SummaryTree.of(
                 retriever.corpus,

@@ -12,10 +12,18 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.base import PROGRAMS, ProgramKnobs, RAGProgram, chain_of_thought, predict
-from ragbench.programs.trace import Trace, render
-from ragbench.retrievers.base import Retriever
-from ragbench.signatures.answering import AnswerFromContext
+from ragbench.errors import ConfigError
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    chain_of_thought,
+    predict,
+    render,
+)
+from ragbench.retrievers import Dense, Progress, Retriever
+from ragbench.signatures import AnswerFromContext
 
 
 class VanillaKnobs(ProgramKnobs):
@@ -39,6 +47,19 @@ class VanillaRAG(RAGProgram):
         super().__init__(retriever, **knobs)
         make = chain_of_thought if self.knobs.reader == "cot" else predict
         self.answer = make(AnswerFromContext)
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Do nothing if the retriever is the variant's.
+
+        Raises:
+            ConfigError: `naive_rag` with a retriever that does not search vectors alone.
+        """
+        whole = getattr(self.retriever, "whole", self.retriever)
+        if self.knobs.variant == "naive_rag" and not isinstance(whole, Dense):
+            raise ConfigError(
+                f"vanilla variant=naive_rag searches vectors, and the retriever is {whole.name}; "
+                "use --retriever dense, or leave the variant out"
+            )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One search, one call."""

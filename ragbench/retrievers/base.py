@@ -1,4 +1,4 @@
-"""What every retriever stands on: Passage, Corpus and the Retriever contract."""
+"""Passage, Corpus and Retriever: the contract of all retrievers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.registry import Registry
-
-if TYPE_CHECKING:
-    from ragbench.retrievers.store import IndexStore, Manifest
+from ragbench.retrievers.manifest import Manifest
 
 View = Literal["paragraph", "chunk"]
 
@@ -41,16 +39,41 @@ class Passage:
     def __str__(self) -> str:
         return f"{self.title} | {self.text}" if self.title else self.text
 
+    @property
+    def long_text(self) -> str:
+        """The passage as text, by the name that `dspy.Retrieve` reads."""
+        return str(self)
+
     def scored(self, score: float) -> Passage:
         """The same passage with `score`; much faster than `dataclasses.replace`."""
         return Passage(self.pid, self.title, self.text, self.sentences, score)
+
+
+def digest_line(passage: Passage) -> bytes:
+    """What a passage adds to the digest of its corpus."""
+    line = f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e"
+    return line.encode("utf-8", "surrogatepass")
+
+
+class PassageSource(Sequence[Passage]):
+    """Passages that are not all in memory, and so know their digest and positions themselves."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """As `Corpus.digest`."""
+
+    @property
+    @abstractmethod
+    def positions(self) -> Mapping[str, int]:
+        """As `Corpus.positions`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus(Sequence[Passage]):
     """Passages in a fixed order, with unique pids.
 
-    `view` tells whether they are paragraphs (title and sentence ids survive) or fixed-length
+    `view` is whether they are paragraphs (title and sentence ids survive) or fixed-length
     chunks; `alignment` maps a chunk's pid to the `(title, sentence index)` pairs it holds.
     `contexts` maps a question to the positions of its own passages (the distractor setting); empty
     for a pooled corpus.
@@ -73,16 +96,30 @@ class Corpus(Sequence[Passage]):
     @cached_property
     def digest(self) -> str:
         """SHA-256 over pids, titles and texts in order: the identity of the corpus."""
+        if isinstance(self.passages, PassageSource):
+            return self.passages.digest
         state = hashlib.sha256()
         for passage in self.passages:
-            line = f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e"
-            state.update(line.encode("utf-8", "surrogatepass"))
+            state.update(digest_line(passage))
         return state.hexdigest()
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
         """Pid -> position."""
+        if isinstance(self.passages, PassageSource):
+            return self.passages.positions
         return {passage.pid: i for i, passage in enumerate(self.passages)}
+
+    @cached_property
+    def titles(self) -> Mapping[str, int]:
+        """Title, as it stands and in lower case -> position of the first passage that has it."""
+        exact: dict[str, int] = {}
+        for i, passage in enumerate(self.passages):
+            exact.setdefault(passage.title, i)
+        lower: dict[str, int] = {}
+        for title, i in exact.items():
+            lower.setdefault(title.casefold(), i)
+        return {**lower, **exact}
 
     def subset(self, positions: Sequence[int]) -> Corpus:
         """A corpus of the passages at `positions`, in that order."""
@@ -91,11 +128,20 @@ class Corpus(Sequence[Passage]):
         )
 
 
+class Store(Protocol):
+    """What keeps indexes (see `store.IndexStore`)."""
+
+    root: Path
+
+    def fill(self, retriever: Retriever, progress: Progress | None = None) -> Manifest | None:
+        """Load the index of `retriever`, made first if it is not there; what is known of it."""
+
+
 class Retriever(ABC):
     """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
 
     `search` returns at most `k` passages, best first, with their scores: fewer where fewer match,
-    never padded with zero scores; ties stand in corpus order. A blank query, a `k` under 1 and an
+    never padded with zero scores; ties are in corpus order. A blank query, a `k` under 1 and an
     empty corpus find nothing. The index is made at the first search, or before it by `build`.
 
     A subclass with an index writes `_make`, and `_save` and `_load` if it `is_stored`; one that
@@ -146,7 +192,7 @@ class Retriever(ABC):
         settings: dict[str, Any] = self.settings.model_dump(mode="json")
         return settings
 
-    def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> Self:
+    def build(self, store: Store | None = None, progress: Progress | None = None) -> Self:
         """Make the index ready: load it from `store`, or make it and keep it there.
 
         A second call does nothing. `progress` is called with the passages done and their number.
@@ -158,19 +204,19 @@ class Retriever(ABC):
                 for part in self.parts:
                     part.build(store, progress)
                 if store is not None and self.is_stored:
-                    store.fill(self, progress)
+                    self._stored = store.fill(self, progress)
                 else:
                     self._make(progress)
                 self._ready = True
         return self
 
-    def prepare_restricted(self, store: IndexStore | None, progress: Progress | None) -> None:
+    def prepare_restricted(self, store: Store | None, progress: Progress | None) -> None:
         """Do at once the work that later `restrict` calls share; by default there is none."""
         for part in self.parts:
             part.prepare_restricted(store, progress)
 
     def card(self) -> dict[str, Any]:
-        """What a run card tells of the retriever: settings, index and where that came from."""
+        """The part of a run card on the retriever: its settings and its index."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
         if self._stored is not None:
             card["index"] = {
@@ -186,7 +232,7 @@ class Retriever(ABC):
         return card
 
     def facts(self) -> dict[str, Any]:
-        """What is worth telling of a built index, such as its engine or kind."""
+        """Facts about a built index for its manifest, such as its engine or kind."""
         return {}
 
     def _make(self, progress: Progress | None) -> None:  # noqa: B027 (not all have an index)
@@ -197,6 +243,9 @@ class Retriever(ABC):
 
     def _load(self, folder: Path) -> None:
         raise NotImplementedError(f"{self.name} keeps no index")
+
+    def _check(self) -> None:  # noqa: B027
+        """Raise ValueError where a loaded index points outside of the corpus or of itself."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -224,7 +273,7 @@ class PerQuestion(Retriever):
         self._lock = threading.RLock()
         self._built: dict[str, Retriever] = {}
 
-    def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> Self:
+    def build(self, store: Store | None = None, progress: Progress | None = None) -> Self:
         """Prepare what the questions' indexes share; see `Retriever.prepare_restricted`."""
         self.whole.prepare_restricted(store, progress)
         return self

@@ -1,15 +1,14 @@
-"""BM25 (Robertson et al. 1994) over precomputed weights (bm25s: Lù 2024, arXiv:2407.03618).
+"""BM25 (Robertson et al. 1994) over precomputed weights.
 
 The score of a passage is the sum, over the words of the query with their repeats, of
-idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)). bm25s computes and stores the
-weights; the selection of the best is ours (see `topk`).
+idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)). `postings` holds the weights,
+`topk` selects the best.
 """
 
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError
 from ragbench.retrievers import topk
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
+from ragbench.retrievers.postings import Postings, Weighting, make_postings
 from ragbench.retrievers.text import TextSettings, Words
 
 #: Below this size numpy answers in less time than it takes to load the compiled kernel.
@@ -32,8 +32,10 @@ _THREADS_FROM = 20_000
 class BM25Settings(TextSettings):
     """Knobs of BM25."""
 
-    k1: float = Field(0.9, ge=0, le=10, description="how slowly repeats of a word saturate")
-    b: float = Field(0.4, ge=0, le=1, description="how much long passages are held back")
+    k1: float = Field(
+        0.9, ge=0, le=10, description="saturation of repeated words; 0 ignores repeats"
+    )
+    b: float = Field(0.4, ge=0, le=1, description="normalisation by length; 0 for none, 1 for full")
     idf: Literal["lucene", "okapi"] = Field(
         "lucene",
         description="log(1 + (N - n + .5) / (n + .5)), never negative; or rank_bm25's, whose "
@@ -56,11 +58,12 @@ class BM25(Retriever):
     name = "bm25"
     Settings = BM25EngineSettings
     is_stored = True
+    index_version = 2
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
         self._words = Words(self.settings)
-        self._index: Any = None  # None also where no passage has a word
+        self._postings: Postings | None = None  # None also where no passage has a word
         self._use_numba = self._choose_engine()
 
     def search(self, query: str, *, k: int) -> list[Passage]:
@@ -85,19 +88,19 @@ class BM25(Retriever):
     def facts(self) -> dict[str, Any]:
         """The engine and the number of words."""
         engine = "numba" if self._use_numba else "numpy"
-        words = len(self._index.vocab_dict) if self._index is not None else 0
-        return {"engine": engine, "words": words}
+        return {"engine": engine, "words": len(self.vocabulary)}
 
     @property
     def vocabulary(self) -> Collection[str]:
-        """The words of the corpus."""
-        self.build()
-        return self._index.vocab_dict if self._index is not None else ()
+        """The words of the corpus, in ascending order; none before the index is made."""
+        return self._postings.words.keys() if self._postings is not None else ()
 
     def postings(self, word: str) -> npt.NDArray[np.int32]:
-        """Positions of the passages that hold `word`, ascending; `word` is of the vocabulary."""
-        term = self._index.vocab_dict[word]
-        return self._indices[self._indptr[term] : self._indptr[term + 1]]
+        """Positions of the passages that hold `word`, ascending; none where none does."""
+        if self._postings is None or word not in self._postings.words:
+            return np.empty(0, dtype=np.int32)
+        place = self._postings.words[word]
+        return self._postings.indices[slice(*self._postings.indptr[place : place + 2])]
 
     def _choose_engine(self) -> bool:
         if self.settings.engine == "numba" and not topk.has_numba():
@@ -107,68 +110,43 @@ class BM25(Retriever):
 
     def _hits(self, query: str, k: int) -> topk.Hits:
         k = min(k, len(self.corpus))
-        if self._index is None or k < 1:
+        if self._postings is None or k < 1:
             return []
-        vocab = self._index.vocab_dict
-        terms = [vocab[word] for word in self._words(query) if word in vocab]
+        known = self._postings.words
+        terms = [known[word] for word in self._words(query) if word in known]
         if not terms:
             return []
-        ids = np.array(terms, dtype=np.int32)
-        if self._use_numba:
-            return topk.sparse_search(ids, self._data, self._indices, self._indptr, self._n, k)
-        return topk.best(self._index.get_scores_from_ids(ids), k)
+        return topk.sparse_search(
+            np.array(terms, dtype=np.int32),
+            self._postings,
+            len(self.corpus),
+            k,
+            compiled=self._use_numba,
+        )
 
     def _make(self, progress: Progress | None) -> None:
-        import bm25s
-
-        ids, vocab = self._count(progress)
-        if not vocab:
-            return
         settings = self.settings
-        index = bm25s.BM25(k1=settings.k1, b=settings.b, method="atire", idf_method="lucene")
-        index.index((ids, vocab), create_empty_token=False, show_progress=False)
-        if settings.idf == "okapi":
-            _use_okapi_idf(index.scores)
-        self._adopt(index)
+        weighting = Weighting(settings.k1, settings.b, settings.idf)
+        self._postings = make_postings(self._counted(progress), weighting)
 
-    def _count(self, progress: Progress | None) -> tuple[list[array[int]], dict[str, int]]:
-        """The ids of each passage's words, and the id of each word."""
-        vocab: dict[str, int] = {}
-        ids: list[array[int]] = []
+    def _counted(self, progress: Progress | None) -> Iterator[list[str]]:
+        """Each passage's words, in order."""
+        total = len(self.corpus)
         for done, passage in enumerate(self.corpus.passages):
-            words = self._words.of_passage(passage)
-            ids.append(array("i", [vocab.setdefault(word, len(vocab)) for word in words]))
+            yield self._words.of_passage(passage)
             if progress and done % 1000 == 0:
-                progress(done, len(self.corpus))
+                progress(done, total)
         if progress:
-            progress(len(self.corpus), len(self.corpus))
-        return ids, vocab
-
-    def _adopt(self, index: Any) -> None:
-        # asarray: numba knows arrays, not memory maps
-        self._data = np.asarray(index.scores["data"])
-        self._indices = np.asarray(index.scores["indices"])
-        self._indptr = np.asarray(index.scores["indptr"])
-        self._n = len(self.corpus)
-        self._index = index
+            progress(total, total)
 
     def _save(self, folder: Path) -> None:
-        if self._index is not None:
-            self._index.save(folder, show_progress=False)
+        if self._postings is not None:
+            self._postings.save(folder)
 
     def _load(self, folder: Path) -> None:
-        import bm25s
+        if (folder / "words.txt").exists():
+            self._postings = Postings.load(folder)
 
-        if (folder / "params.index.json").exists():
-            self._adopt(bm25s.BM25.load(folder, mmap=True, show_progress=False))
-
-
-def _use_okapi_idf(scores: dict[str, npt.NDArray[Any]]) -> None:
-    """Reweigh the postings from Lucene's inverse document frequencies to rank_bm25's."""
-    df = np.diff(scores["indptr"]).astype(np.float64)
-    n = float(scores["num_docs"])
-    lucene = np.log1p((n - df + 0.5) / (df + 0.5))
-    okapi = np.log(n - df + 0.5) - np.log(df + 0.5)
-    okapi[okapi < 0] = 0.25 * okapi.mean()
-    ratio = np.repeat(okapi / lucene, df.astype(np.int64))
-    scores["data"] = (scores["data"] * ratio).astype(np.float32)
+    def _check(self) -> None:
+        if self._postings is not None:
+            self._postings.check(len(self.corpus))

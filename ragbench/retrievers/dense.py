@@ -15,11 +15,11 @@ import numpy as np
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.ledger import Call, open_ledger, total
+from ragbench.ledger import open_ledger
+from ragbench.record import Call, total
 from ragbench.retrievers import topk, vectors
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
-from ragbench.retrievers.embedders import Embedder, make_embedder
-from ragbench.retrievers.embedders.base import Vectors
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever, Store
+from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 
 
 class DenseSettings(Knobs):
@@ -27,7 +27,7 @@ class DenseSettings(Knobs):
 
     embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
     api_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
-    title: bool = Field(True, description="whether the title stands before the embedded text")
+    title: bool = Field(True, description="whether the title is put before the embedded text")
     query_prefix: str = Field("", description="put before each query, as some models ask")
     passage_prefix: str = Field("", description="put before each passage, as some models ask")
     index: Literal["auto", "exact", "fp16", "ivf", "hnsw"] = Field(
@@ -69,9 +69,9 @@ class Dense(Retriever):
             return [[] for _ in queries]
         prefix = self.settings.query_prefix
         embedded = self.embedder.embed_queries([prefix + query for query in asked])
-        found = dict(zip(asked, self._nearest(embedded, k), strict=True))
+        nearest = dict(zip(asked, self._nearest(embedded, k), strict=True))
         return [
-            [self.corpus.passages[i].scored(score) for i, score in found.get(query, [])]
+            [self.corpus.passages[i].scored(score) for i, score in nearest.get(query, [])]
             for query in queries
         ]
 
@@ -85,7 +85,7 @@ class Dense(Retriever):
         small._ready = True
         return small
 
-    def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
+    def prepare_restricted(self, store: Store | None, progress: Progress | None) -> None:
         """Embed the whole corpus and keep the vectors, where there is a store to keep them in.
 
         Without one, each passage is embedded when a question first needs it.
@@ -140,6 +140,11 @@ class Dense(Retriever):
     def _load(self, folder: Path) -> None:
         if len(self.corpus):
             self._adopt(vectors.load(folder / "vectors.faiss"))
+
+    def _check(self) -> None:
+        held = 0 if self._index is None else self._index.ntotal
+        if held != len(self.corpus):
+            raise ValueError(f"the index has {held} vectors for {len(self.corpus)} passages")
 
     def _text(self, passage: Passage) -> str:
         settings = self.settings

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragbench.errors import DataError
-from ragbench.ledger import Call
+from ragbench.record import Call
 from ragbench.retrievers.base import Corpus, Passage, Progress
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.dense import Dense
@@ -46,11 +46,13 @@ class GranularIndex:
 
     def __init__(self, corpus: Corpus, *, embedder: str = "local", api_base: str = "") -> None:
         self.corpus = corpus
-        self._texts = [passage.text.lower() for passage in corpus]
+        #: Whether titles are part of the text; chunks have none that means anything.
+        self._titled = corpus.view == "paragraph"
+        self._texts = [(str(p) if self._titled else p.text).lower() for p in corpus]
         self._sentences = [sentences_of(passage) for passage in corpus]
         self._starts = [0, *accumulate(map(len, self._sentences))]
         self._owners = [i for i, held in enumerate(self._sentences) for _ in held]
-        self._words = BM25(corpus, stopwords="none", title_weight=0)
+        self._words = BM25(corpus, stopwords="none", title_weight=int(self._titled))
         self._dense = Dense(self._sentence_corpus(), embedder=embedder, api_base=api_base)
         self._chunks = Dense(corpus, embedder=embedder, api_base=api_base)
         self._vocabulary = ""
@@ -117,8 +119,9 @@ class GranularIndex:
     ) -> list[Match]:
         """The `k` chunks with the highest sum of occurrences times length over `keywords`.
 
-        Occurrences are counted without overlap, in the text alone; `word_boundary` counts whole
-        words only. At most 5 sentences that hold a keyword come with each chunk.
+        Occurrences are counted without overlap, in the text, and on paragraph views in the title;
+        `word_boundary` counts whole words only. At most 5 sentences that hold a keyword come with
+        each chunk; the first one where only the title does.
         """
         wanted = [keyword.lower() for keyword in keywords if keyword.strip()]
         scores: dict[int, int] = {}
@@ -190,16 +193,22 @@ class GranularIndex:
         return self.corpus.positions[pid]
 
     def _sentence_corpus(self) -> Corpus:
-        texts = [sentence for held in self._sentences for sentence in held]
-        return Corpus(tuple(Passage(str(row), "", text) for row, text in enumerate(texts)))
+        passages = self.corpus.passages
+        parts = [(passages[i], text) for i, held in enumerate(self._sentences) for text in held]
+        titles = [passage.title if self._titled else "" for passage, _ in parts]
+        return Corpus(tuple(Passage(str(n), titles[n], text) for n, (_, text) in enumerate(parts)))
 
     def _holding(self, position: int, keywords: list[str], bounded: bool) -> tuple[str, ...]:
+        passage = self.corpus.passages[position]
+        pieces = _pieces(passage)
         found = (
-            sentence
-            for sentence in self._sentences[position]
-            if any(_count(sentence.lower(), keyword, bounded) for keyword in keywords)
+            piece
+            for piece in pieces
+            if any(_count(piece.lower(), keyword, bounded) for keyword in keywords)
         )
-        return tuple(islice(found, _SHOWN))
+        title = passage.title.lower() if self._titled else ""
+        by_title = pieces[:1] if any(keyword in title for keyword in keywords) else []
+        return tuple(islice(found, _SHOWN)) or tuple(by_title)
 
     def _candidates(self, keyword: str) -> Sequence[int]:
         """Positions of all chunks that may hold `keyword`.
@@ -229,8 +238,12 @@ class GranularIndex:
 
 def sentences_of(passage: Passage) -> list[str]:
     """The sentences of `passage`, or A-RAG's pieces; those under 11 characters are left out."""
+    return [piece for piece in _pieces(passage) if len(piece) >= _MIN_SENTENCE]
+
+
+def _pieces(passage: Passage) -> list[str]:
     pieces = passage.sentences or re.split(r"[.!?\n]+", passage.text)
-    return [piece.strip() for piece in pieces if len(piece.strip()) >= _MIN_SENTENCE]
+    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def _count(text: str, keyword: str, bounded: bool) -> int:

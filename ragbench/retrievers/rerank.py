@@ -70,8 +70,8 @@ class Rerank(Retriever):
             return [[] for _ in queries]
         if self.reranker is None:
             return self._inner.search_many(queries, k=k)
-        found = self._inner.search_many(queries, k=max(k, self.settings.depth))
-        return [self._reordered(q, hits, k) for q, hits in zip(queries, found, strict=True)]
+        candidates = self._inner.search_many(queries, k=max(k, self.settings.depth))
+        return [self._reordered(q, hits, k) for q, hits in zip(queries, candidates, strict=True)]
 
     def restrict(self, positions: Sequence[int]) -> Rerank:
         """The same reranker over the inner retriever, restricted."""

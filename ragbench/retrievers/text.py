@@ -1,10 +1,9 @@
-"""How text becomes the words that the sparse retrievers count."""
+"""Tokenisation of passages and queries for the sparse retrievers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import Field
@@ -14,20 +13,28 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Passage
 
 _WORD = re.compile(r"\w+")
+#: Lucene's English stop words.
+_STOPWORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is"),
+        *("it", "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there"),
+        *("these", "they", "this", "to", "was", "will", "with"),
+    )
+)
 
 
 class TextSettings(Knobs):
-    """How a passage and a query are cut into words."""
+    """Knobs of tokenisation."""
 
     tokenizer: Literal["words", "spaces"] = Field(
-        "words", description="runs of word characters, or whatever stands between blanks"
+        "words", description="runs of word characters, or everything between blanks"
     )
     stopwords: Literal["en", "none"] = Field("en", description="words left out")
     stemmer: Literal["none", "english"] = Field(
         "none", description="Snowball stemmer; needs the package PyStemmer"
     )
     title_weight: int = Field(
-        1, ge=0, le=20, description="how many times the words of the title count"
+        1, ge=0, le=20, description="times that the words of the title are counted"
     )
 
 
@@ -36,7 +43,7 @@ class Words:
 
     def __init__(self, settings: TextSettings) -> None:
         self._settings = settings
-        self._stop = _stopwords(settings.stopwords)
+        self._stop = _STOPWORDS if settings.stopwords == "en" else frozenset[str]()
         self._stem = _stemmer(settings.stemmer)
 
     def __call__(self, text: str) -> list[str]:
@@ -50,15 +57,6 @@ class Words:
         """The words of the title, as often as they weigh, and of the text."""
         title = self(passage.title) * self._settings.title_weight if passage.title else []
         return title + self(passage.text)
-
-
-@lru_cache
-def _stopwords(name: str) -> frozenset[str]:
-    if name == "none":
-        return frozenset()
-    from bm25s.stopwords import STOPWORDS_EN
-
-    return frozenset(STOPWORDS_EN)
 
 
 def _stemmer(name: str) -> Callable[[list[str]], list[str]] | None:

@@ -1,8 +1,7 @@
 """The best of many scores, ties in corpus order.
 
-bm25s and faiss leave ties in the order of a heap, and bm25s compiles its own numba code anew in
-every process (about six seconds); the kernel here keeps corpus order and is compiled once per
-machine.
+Engines leave ties in the order of a heap; the kernel here keeps corpus order. It is compiled once
+per machine.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int32]
+from ragbench.retrievers.postings import Floats, Ints, Postings
+
 Hits = list[tuple[int, float]]
 
 #: Beyond this depth one sort is faster than inserting into a sorted list.
@@ -25,8 +24,8 @@ _MAX_INSERT = 1000
 
 def best(scores: Floats, k: int) -> Hits:
     """The positions of the `k` highest scores above 0 and those scores, best first."""
-    found = np.flatnonzero(scores > 0)
-    return top(scores[found], k, found)
+    positive = np.flatnonzero(scores > 0)
+    return top(scores[positive], k, positive)
 
 
 def top(scores: Floats, k: int, positions: npt.NDArray[Any] | None = None) -> Hits:
@@ -48,22 +47,20 @@ def has_numba() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-def sparse_search(
-    terms: Ints, data: Floats, indices: Ints, indptr: npt.NDArray[np.int64], n: int, k: int
-) -> Hits:
-    """The `k` best of `n` passages by the summed weights of `terms`, by the compiled kernel.
+def sparse_search(terms: Ints, postings: Postings, n: int, k: int, *, compiled: bool) -> Hits:
+    """The `k` best of `n` passages by the summed weights of `terms`, which may repeat.
 
-    `data`, `indices` and `indptr` are a term-major sparse matrix: the weights of term `t` are
-    `data[indptr[t]:indptr[t + 1]]`, in the passages of the same slice of `indices`.
+    `compiled` uses the compiled kernel, with the same result.
     """
-    if k > _MAX_INSERT:
-        scores = np.zeros(n, dtype=np.float32)
-        for term in terms:
-            held = slice(indptr[term], indptr[term + 1])
-            scores[indices[held]] += data[held]
-        return best(scores, k)
-    positions, values = _kernel()(terms, data, indices, indptr, n, k)
-    return list(zip(positions.tolist(), values.tolist(), strict=True))
+    data, indices, indptr = postings.data, postings.indices, postings.indptr
+    if compiled and k <= _MAX_INSERT:
+        positions, values = _kernel()(terms, data, indices, indptr, n, k)
+        return list(zip(positions.tolist(), values.tolist(), strict=True))
+    scores = np.zeros(n, dtype=np.float32)
+    for term in terms:
+        held = slice(indptr[term], indptr[term + 1])
+        scores[indices[held]] += data[held]
+    return best(scores, k)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""faiss indexes: which kind for how many vectors, and exact order where the kind is exact."""
+"""faiss indexes: the kind is chosen by the number of vectors; ties are in corpus order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ragbench.retrievers.embedders.base import Vectors
+from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.topk import Hits
 
 #: From 20 queries at once faiss multiplies by BLAS, whose last digits differ from a single query's.
@@ -42,7 +42,7 @@ def make_index(vectors: Vectors, wanted: str) -> Any:
         index = faiss.IndexHNSWFlat(d, _LINKS, inner)
         index.hnsw.efConstruction = _EF_CONSTRUCTION
     else:
-        lists = max(1, min(int(4 * n**0.5), n // 39 or 1))  # faiss wants 39 vectors a list
+        lists = max(1, min(int(4 * n**0.5), n // 39 or 1))  # faiss needs 39 vectors a list
         quantizer = faiss.IndexFlatIP(d)
         index = faiss.IndexIVFScalarQuantizer(
             quantizer, d, lists, faiss.ScalarQuantizer.QT_fp16, inner
@@ -66,13 +66,13 @@ def tune(index: Any, *, nprobe: int, ef_search: int) -> None:
 
 def nearest(index: Any, queries: Vectors, k: int) -> list[Hits]:
     """The `k` best per query, best first, ties in the order of the vectors; `k` <= n."""
-    found: list[Hits] = []
+    hits: list[Hits] = []
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         part = np.ascontiguousarray(queries[start : start + _QUERIES_AT_ONCE])
         depth = min(index.ntotal, k + 8)
         scores, ids = index.search(part, depth)
-        found += [_ordered(index, part[i], scores[i], ids[i], k) for i in range(len(part))]
-    return found
+        hits += [_ordered(index, part[i], scores[i], ids[i], k) for i in range(len(part))]
+    return hits
 
 
 def _ordered(index: Any, query: Vectors, scores: Vectors, ids: Any, k: int) -> Hits:

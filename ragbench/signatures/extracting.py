@@ -2,7 +2,7 @@
 
 import dspy
 
-from ragbench.signatures.types import Binding, Fact
+from ragbench.signatures.types import Binding, Fact, StatedFact
 
 
 class FactExtract(dspy.Signature):
@@ -12,7 +12,30 @@ class FactExtract(dspy.Signature):
     question: str = dspy.InputField()
     known_facts: list[str] = dspy.InputField()
     requirement: str = dspy.InputField()
-    facts: list[Fact] = dspy.OutputField()
+    facts: list[Fact] = dspy.OutputField(
+        desc="new ones, with the numbers of the passages that state each as evidence; fulfillment "
+        "says whether it meets the requirement; empty if none"
+    )
+
+
+# A round of REAP in one call: extraction, judgement and the next searches.
+class ReadAndJudge(dspy.Signature):
+    """Write what the passages state about the sub-tasks, one full sentence per fact.
+
+    Then judge how far the known and the new facts suffice to answer the question.
+    """
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    known_facts: list[str] = dspy.InputField()
+    sub_tasks: list[str] = dspy.InputField()
+    facts: list[StatedFact] = dspy.OutputField(
+        desc="new ones, with the numbers of the passages that state each as evidence"
+    )
+    score: float = dspy.OutputField(desc="0, not at all, to 1, the answer follows from them")
+    missing: list[str] = dspy.OutputField(
+        desc="searches that can be made now for the facts still missing; empty if none"
+    )
 
 
 # One row per value, not a mapping: a free-form object cannot be held to a schema.
@@ -23,7 +46,9 @@ class BindVariables(dspy.Signature):
     question: str = dspy.InputField()
     query: str = dspy.InputField(desc="what the passages were looked up with")
     variables: list[str] = dspy.InputField()
-    bindings: list[Binding] = dspy.OutputField(desc="as few words as possible for each value")
+    bindings: list[Binding] = dspy.OutputField(
+        desc="one for each value, which is the complete name, date or number alone"
+    )
 
 
 # Index time: one call per cluster of a summary tree (Sarthi et al. 2024, arXiv:2401.18059).

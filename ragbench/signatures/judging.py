@@ -9,18 +9,25 @@ from typing import Literal
 import dspy
 
 from ragbench.signatures.types import Triple
+from ragbench.signatures.wording import SPAN
 
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]
 Utility = Literal[1, 2, 3, 4, 5]
 
 
+RELEVANT = "relevant: it holds a fact that the answer needs"
+SUPPORTED = "full: the passage states the answer; partial: part of it; none: nothing of it"
+USEFUL = "from 1, no answer to the question, to 5, all that it asks for"
+SURE = "0 to 1: how sure this is"
+
+
 class RetrievalDecision(dspy.Signature):
     """Decide whether facts must be looked up to answer the question. If in doubt, they must."""
 
     question: str = dspy.InputField()
-    retrieve: bool = dspy.OutputField()
-    confidence: float = dspy.OutputField(desc="0 to 1")
+    retrieve: bool = dspy.OutputField(desc="whether facts must be looked up")
+    confidence: float = dspy.OutputField(desc=SURE)
 
 
 QuestionType = Literal["single", "bridge", "comparison"]
@@ -28,14 +35,14 @@ QuestionType = Literal["single", "bridge", "comparison"]
 
 # The planner's gate; it infers the type, since the data set's own label would leak.
 class RetrievalPlan(dspy.Signature):
-    """Decide whether facts must be looked up to answer the question. If in doubt, they must.
-
-    Name the type of the question: bridge if it goes through an entity that it does not name.
-    """
+    """Decide whether facts must be looked up to answer the question. If in doubt, they must."""
 
     question: str = dspy.InputField()
-    retrieve: bool = dspy.OutputField()
-    question_type: QuestionType = dspy.OutputField()
+    retrieve: bool = dspy.OutputField(desc="whether facts must be looked up")
+    question_type: QuestionType = dspy.OutputField(
+        desc="single: one fact answers it; bridge: it goes through an entity that it does not "
+        "name; comparison: of two or more things"
+    )
 
 
 # Self-RAG's long form asks again at each segment, with what has been written so far.
@@ -43,9 +50,9 @@ class ContinueRetrieval(dspy.Signature):
     """Decide whether continuing the draft needs more facts to be looked up."""
 
     question: str = dspy.InputField()
-    draft: str = dspy.InputField()
-    retrieve: bool = dspy.OutputField()
-    confidence: float = dspy.OutputField(desc="0 to 1")
+    draft: str = dspy.InputField(desc="sentences written so far")
+    retrieve: bool = dspy.OutputField(desc="whether more facts must be looked up")
+    confidence: float = dspy.OutputField(desc=SURE)
 
 
 class IsRel(dspy.Signature):
@@ -53,58 +60,61 @@ class IsRel(dspy.Signature):
 
     question: str = dspy.InputField()
     passage: str = dspy.InputField()
-    relevance: Relevance = dspy.OutputField()
-    confidence: float = dspy.OutputField(desc="0 to 1")
+    relevance: Relevance = dspy.OutputField(desc=RELEVANT)
+    confidence: float = dspy.OutputField(desc=SURE)
 
 
 class IsSup(dspy.Signature):
-    """Grade how far the passage backs the answer."""
+    """Grade how far the passage proves the answer."""
 
     question: str = dspy.InputField()
     passage: str = dspy.InputField()
     answer: str = dspy.InputField()
-    support: Support = dspy.OutputField()
-    confidence: float = dspy.OutputField(desc="0 to 1")
+    support: Support = dspy.OutputField(desc=SUPPORTED)
+    confidence: float = dspy.OutputField(desc=SURE)
 
 
 class IsUse(dspy.Signature):
-    """Grade how useful the answer is to the question, from 1 (useless) to 5 (complete)."""
+    """Grade how useful the answer is to the question, whether or not it is right."""
 
     question: str = dspy.InputField()
     answer: str = dspy.InputField()
-    utility: Utility = dspy.OutputField()
+    utility: Utility = dspy.OutputField(desc=USEFUL)
 
 
+# All grades of a passage in one call, in the order in which Self-RAG writes its tokens.
 class CritiquedAnswer(dspy.Signature):
-    """Answer the question from the passage in as few words as possible, then grade the passage."""
+    """Grade the passage, answer the question from it alone, then grade the answer."""
 
     question: str = dspy.InputField()
     passage: str = dspy.InputField()
-    answer: str = dspy.OutputField()
-    relevance: Relevance = dspy.OutputField()
-    support: Support = dspy.OutputField()
+    relevance: Relevance = dspy.OutputField(desc=RELEVANT)
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if not stated")
+    support: Support = dspy.OutputField(desc=SUPPORTED)
+    utility: Utility = dspy.OutputField(desc=USEFUL)
 
 
 class CritiquedSegment(dspy.Signature):
-    """Write the next sentence of the draft from the passage, then grade the passage."""
+    """Grade the passage, write the next sentence of the draft from it, then grade the sentence."""
 
     question: str = dspy.InputField()
     passage: str = dspy.InputField()
-    draft: str = dspy.InputField()
-    segment: str = dspy.OutputField()
-    relevance: Relevance = dspy.OutputField()
-    support: Support = dspy.OutputField()
+    draft: str = dspy.InputField(desc="sentences written so far; may be empty")
+    relevance: Relevance = dspy.OutputField(desc=RELEVANT)
+    segment: str = dspy.OutputField(desc="one sentence; empty if the passage adds nothing")
+    support: Support = dspy.OutputField(desc=SUPPORTED)
+    utility: Utility = dspy.OutputField(desc=USEFUL)
     done: bool = dspy.OutputField(desc="the draft with this sentence answers the question")
 
 
 class RateAnswer(dspy.Signature):
-    """Rate how well the passages and the notes settle the answer."""
+    """Judge how well the passages and the notes prove the answer."""
 
     context: list[str] = dspy.InputField()
     notes: list[str] = dspy.InputField()
     question: str = dspy.InputField()
     answer: str = dspy.InputField()
-    confidence: float = dspy.OutputField(desc="0 to 1")
+    confidence: float = dspy.OutputField(desc="0, not at all, to 1, beyond doubt")
 
 
 class SelectItems(dspy.Signature):
@@ -112,16 +122,7 @@ class SelectItems(dspy.Signature):
 
     question: str = dspy.InputField()
     candidates: list[str] = dspy.InputField()
-    keep: list[int] = dspy.OutputField()
-
-
-class EvaluateCompleteness(dspy.Signature):
-    """Judge whether the facts suffice to answer the question."""
-
-    question: str = dspy.InputField()
-    facts: list[str] = dspy.InputField()
-    score: float = dspy.OutputField(desc="0 to 1")
-    missing: list[str] = dspy.OutputField()
+    keep: list[int] = dspy.OutputField(desc="numbers of the candidates")
 
 
 Verdict = Literal["correct", "incorrect"]
@@ -217,7 +218,7 @@ Mistake = Literal[
 ]
 
 
-# The names are those of kinds of errors; `experiments.explain` says what each is filed under.
+# The names are those of kinds of errors; `score.annotate.causes` says what each is filed under.
 class ExplainMistake(dspy.Signature):
     """Say how the answer to the question differs from the gold answers.
 
@@ -229,3 +230,29 @@ class ExplainMistake(dspy.Signature):
     gold_answers: list[str] = dspy.InputField()
     answer: str = dspy.InputField()
     mistake: Mistake = dspy.OutputField()
+
+
+FailureMode = Literal[
+    "judged_wrongly", "passages_missing", "entity_confused", "search_misdirected",
+    "question_misread", "inference_wrong",
+]  # fmt: skip
+
+
+# After the failure modes of A-RAG's appendix D; `score.annotate.failure_modes` files them.
+class ClassifyFailure(dspy.Signature):
+    """Say why the answer to the question is wrong, from the steps that led to it.
+
+    Choose the first mistake: judged_wrongly if the answer means the same as a gold answer,
+    passages_missing if good searches did not find what was needed, search_misdirected if the
+    searches were for the wrong thing or ended too early.
+    """
+
+    context: list[str] = dspy.InputField(desc="passages retrieved")
+    steps: list[str] = dspy.InputField(desc="what was thought and searched, in order")
+    question: str = dspy.InputField()
+    gold_answers: list[str] = dspy.InputField()
+    answer: str = dspy.InputField()
+    failure: FailureMode = dspy.OutputField(
+        desc="entity_confused: one thing was taken for another; question_misread: another question "
+        "was answered; inference_wrong: the facts were found and a wrong conclusion drawn"
+    )

@@ -9,118 +9,157 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import LookUpNode, PlanAction, PlanNode, SubTask, TreeNode
-
-
-class Decompose(dspy.Signature):
-    """Split the question into the fewest ordered sub-questions that answer it."""
-
-    question: str = dspy.InputField()
-    max_tasks: int = dspy.InputField()
-    goal: str = dspy.OutputField()
-    subtasks: list[SubTask] = dspy.OutputField()
+from ragbench.signatures.types import LookUpNode, PlanAction, PlanNode, SubTask
+from ragbench.signatures.wording import SPAN
 
 
 # REAP's decomposer leaves what is not known yet as a placeholder.
-class DraftPlan(Decompose):
+class DraftPlan(dspy.Signature):
     """Split the question into the fewest ordered sub-questions that answer it.
 
     Where a sub-question needs the answer of an earlier one, write that one's id as {id}.
     """
 
+    question: str = dspy.InputField()
+    max_tasks: int = dspy.InputField(desc="sub-questions at the most")
+    goal: str = dspy.OutputField(desc="what the question asks for")
+    subtasks: list[SubTask] = dspy.OutputField(desc="of one fact each")
+
 
 class NextSubTask(dspy.Signature):
-    """Choose the next fact to look up, or be done if the facts answer the question."""
+    """Choose the facts to look up next, or be done if those found answer the question."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.InputField()
-    history: list[str] = dspy.InputField(desc="queries already tried")
-    done: bool = dspy.OutputField()
-    query: str = dspy.OutputField(desc="a search query; empty if done")
+    facts: list[str] = dspy.InputField(desc="found so far")
+    missing: list[str] = dspy.InputField(desc="what was judged to be missing; may be empty")
+    history: list[str] = dspy.InputField(desc="searches already made")
+    done: bool = dspy.OutputField(desc="whether the facts answer the question")
+    queries: list[str] = dspy.OutputField(
+        desc="searches that can be made now, one for each fact; empty if done"
+    )
 
 
 class UpdatePlan(dspy.Signature):
     """Advance the plan with the new facts and choose the next look-ups."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.InputField()
-    history: list[str] = dspy.InputField(desc="queries already tried")
-    plan: list[SubTask] = dspy.InputField()
-    last_facts: list[str] = dspy.InputField(desc="what the last queries found")
-    next_step: Literal["continue", "synthesize"] = dspy.OutputField()
-    new_plan: list[SubTask] = dspy.OutputField()
-    actions: list[PlanAction] = dspy.OutputField()
+    facts: list[str] = dspy.InputField(desc="found so far")
+    history: list[str] = dspy.InputField(desc="searches already made")
+    plan: list[str] = dspy.InputField(desc="sub-questions by id")
+    last_facts: list[str] = dspy.InputField(desc="what the last searches found")
+    next_step: Literal["continue", "synthesize"] = dspy.OutputField(
+        desc="synthesize once the facts answer the question"
+    )
+    new_plan: list[SubTask] = dspy.OutputField(desc="the whole plan; empty if it stays as it is")
+    actions: list[PlanAction] = dspy.OutputField(
+        desc="searches that can be made now, each for a sub-question's id; empty if synthesize"
+    )
 
 
 class RepairPlan(dspy.Signature):
     """Say why the last look-ups fell short, then repair the plan and choose the next look-ups."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.InputField()
-    history: list[str] = dspy.InputField(desc="queries already tried")
-    plan: list[SubTask] = dspy.InputField()
-    last_facts: list[str] = dspy.InputField(desc="what the last queries found")
-    diagnosis: str = dspy.OutputField()
-    strategy: Literal["accept_partial", "reword", "restructure"] = dspy.OutputField()
-    next_step: Literal["continue", "synthesize"] = dspy.OutputField()
-    new_plan: list[SubTask] = dspy.OutputField()
-    actions: list[PlanAction] = dspy.OutputField()
+    facts: list[str] = dspy.InputField(desc="found so far")
+    history: list[str] = dspy.InputField(desc="searches already made")
+    plan: list[str] = dspy.InputField(desc="sub-questions by id")
+    last_facts: list[str] = dspy.InputField(desc="what the last searches found")
+    diagnosis: str = dspy.OutputField(desc="one sentence")
+    strategy: Literal["accept_partial", "reword", "restructure"] = dspy.OutputField(
+        desc="accept what was found, reword the searches, or change the plan"
+    )
+    next_step: Literal["continue", "synthesize"] = dspy.OutputField(
+        desc="synthesize once the facts answer the question"
+    )
+    new_plan: list[SubTask] = dspy.OutputField(desc="the whole plan; empty if it stays as it is")
+    actions: list[PlanAction] = dspy.OutputField(
+        desc="searches that can be made now, each for a sub-question's id; empty if synthesize"
+    )
+
+
+#: What each action of the planner does; a program offers some of them.
+PLANNER_ACTIONS = {
+    "TRAVERSE": "look the node up and answer it",
+    "ROLLOUT": "split the node, which needs more than one fact",
+    "SELECT": "make the node active",
+    "BACKTRACK": "give the active node up",
+    "STOP": "end the search, since the tree answers the question",
+}
 
 
 class PlannerAction(dspy.Signature):
-    """Choose one action on the tree of sub-questions.
-
-    SELECT a node to work on, TRAVERSE to solve it, ROLLOUT to split it, BACKTRACK to give it up, or
-    STOP when the root can be answered.
-    """
+    """Choose the next action on the tree of sub-questions."""
 
     question: str = dspy.InputField()
-    tree: list[TreeNode] = dspy.InputField()
+    tree: list[str] = dspy.InputField(desc="nodes, with what was found of each")
     active_id: str = dspy.InputField()
-    action: Literal["SELECT", "TRAVERSE", "ROLLOUT", "BACKTRACK", "STOP"] = dspy.OutputField()
-    node_id: str = dspy.OutputField()
+    max_parts: int = dspy.InputField(desc="sub-questions at the most")
+    action: str = dspy.OutputField()
+    node_id: str = dspy.OutputField(desc="of the node to act on")
+    sub_questions: list[str] = dspy.OutputField(
+        desc="for ROLLOUT: questions of one fact each, in order; {1} stands for the answer of the "
+        "first, as in: Who directed Jaws?, Where was {1} born?"
+    )
 
 
 class RecursiveDecompose(dspy.Signature):
-    """Answer the question from the passages if they suffice; otherwise split it.
-
-    A later sub-question may use {1}, {2} for the answers of earlier ones.
-    """
+    """Answer the question from the passages, or split it into simpler questions."""
 
     context: list[str] = dspy.InputField()
     question: str = dspy.InputField()
-    depth: int = dspy.InputField()
+    depth: int = dspy.InputField(desc="splits above this question")
     max_depth: int = dspy.InputField()
     max_parts: int = dspy.InputField(desc="sub-questions at the most")
-    mode: Literal["direct", "decompose"] = dspy.OutputField()
-    answer: str = dspy.OutputField(desc="in as few words as possible; empty if decompose")
-    sub_questions: list[str] = dspy.OutputField(desc="simpler questions; empty if direct")
-    combine: str = dspy.OutputField(desc="how the answers combine; empty if direct")
+    mode: Literal["direct", "decompose", "unknown"] = dspy.OutputField(
+        desc="direct: the passages answer it; decompose: simpler questions would; unknown: neither"
+    )
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty unless direct")
+    sub_questions: list[str] = dspy.OutputField(
+        desc="for decompose: questions of one fact each; a later one may use {1}, {2} for the "
+        "answers of earlier ones; else empty"
+    )
+    combine: str = dspy.OutputField(
+        desc='for decompose: how the answers combine, or "last" if the last one is the answer'
+    )
+
+
+_LOOK_UPS = """one look-up each
+op lookup: a fact about a thing that the query names
+op bridge: the thing that a later look-up is about
+op filter: which of several things meet a condition
+op compare: a comparison of what others find; it searches nothing
+op aggregate: a count or sum of what others find; it searches nothing
+op verify: whether a statement holds
+confidence 0.8 to 1: a passage on it surely exists
+confidence 0.5 to 0.8: it probably exists
+confidence under 0.5: a guess
+cost: from 1"""
 
 
 class DraftPlanGraph(dspy.Signature):
     """Plan every look-up that the question needs, before anything is found.
 
-    Where a query needs what an earlier look-up finds out, name that in `produces` there and write
-    it as {name} in the query.
+    Begin each query with the name of what is looked up. Where a query needs what an earlier look-up
+    finds out, name that in `produces` there and write it as {name} in the query.
     """
 
     question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     nodes: list[PlanNode] = dspy.OutputField(
-        desc="confidence from 0 to 1, cost from 1; for example "
-        '{"id": "n1", "query": "director of Jaws", "depends_on": [], "confidence": 0.9, '
-        '"produces": ["person"]}, {"id": "n2", "query": "birthplace of {person}", '
-        '"depends_on": ["n1"], "confidence": 0.8, "produces": []}'
+        desc=_LOOK_UPS + "\nfor example "
+        '{"id": "n1", "query": "Jaws director", "op": "bridge", "depends_on": [], '
+        '"confidence": 0.9, "cost": 1, "produces": ["person"]}, {"id": "n2", '
+        '"query": "{person} birthplace", "op": "lookup", "depends_on": ["n1"], '
+        '"confidence": 0.8, "cost": 1, "produces": []}'
     )
 
 
 class DraftQueryGraph(dspy.Signature):
     """Plan every look-up that the question needs, before anything is found.
 
-    Each query must make sense by itself.
+    Begin each query with the name of what is looked up. Each must make sense by itself.
     """
 
     question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
-    nodes: list[LookUpNode] = dspy.OutputField(desc="confidence from 0 to 1, cost from 1")
+    nodes: list[LookUpNode] = dspy.OutputField(desc=_LOOK_UPS)

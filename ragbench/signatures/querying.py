@@ -1,16 +1,27 @@
 """Signatures that turn a question into search queries."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import dspy
 
-QueryMode = Literal["paraphrase", "rewrite", "decompose", "disambiguate", "keywords"]
+QueryMode = Literal["diverse", "paraphrase", "rewrite", "decompose", "disambiguate", "keywords"]
+
+#: What each kind of queries is, as the LM is told.
+QUERY_KINDS: Mapping[QueryMode, str] = {
+    "diverse": "each about another person, place, thing or fact that the question depends on",
+    "paraphrase": "the whole question in other words, each time with other words",
+    "rewrite": "the question as a page that answers it would put it",
+    "decompose": "one for each fact that must be known before the question can be answered",
+    "disambiguate": "one for each thing that an unclear name or word of the question may mean",
+    "keywords": "names and rare words alone, no sentences",
+}
 
 
 class ExpandQueries(dspy.Signature):
-    """Write n search queries of the given kind for the question."""
+    """Write search queries for the question."""
 
     question: str = dspy.InputField()
-    mode: QueryMode = dspy.InputField()
-    n: int = dspy.InputField()
-    queries: list[str] = dspy.OutputField()
+    kind: str = dspy.InputField(desc="what the queries are")
+    n: int = dspy.InputField(desc="how many")
+    queries: list[str] = dspy.OutputField(desc="search queries that make sense by themselves")

@@ -8,20 +8,16 @@ from typing import Literal
 from pydantic import BaseModel
 
 
-class ToolCall(BaseModel):
-    """One earlier step of a tool loop."""
-
-    thought: str
-    tool: str
-    argument: str = ""
-    observation: str = ""
-
-
-class Fact(BaseModel):
-    """A statement read off numbered passages, and how far it meets the requirement."""
+class StatedFact(BaseModel):
+    """A statement read off numbered passages."""
 
     statement: str
     evidence: list[int] = []
+
+
+class Fact(StatedFact):
+    """A statement read off numbered passages, and how far it meets the requirement."""
+
     fulfillment: Literal["direct", "partial", "failed"] = "direct"
 
 
@@ -68,7 +64,7 @@ class LookUpNode(BaseModel):
     query: str
     op: Literal["lookup", "bridge", "filter", "compare", "aggregate", "verify"] = "lookup"
     depends_on: list[str] = []
-    confidence: float = 0.5
+    confidence: float | None = None
     cost: int = 1
 
 

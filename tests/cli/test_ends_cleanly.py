@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.records import RECORDS, read_records
+from ragbench.experiments.records.jsonl import RECORDS, read_records
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer
 
@@ -44,7 +44,7 @@ class Process:
         ]  # fmt: skip
         return subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, preexec_fn=before,
+            text=True, preexec_fn=lambda: prepare(before),
         )  # fmt: skip
 
     def finish(self) -> None:
@@ -65,6 +65,13 @@ class Process:
 def make(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     with FakeServer(latency_s=0.2) as server:
         yield lambda out=tmp_path / "run": Process(tmp_path, server, out)
+
+
+def prepare(before: Callable[[], Any] | None) -> None:
+    """Take Ctrl-C in the child also where these tests ignore it, as in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if before:
+        before()
 
 
 def one_line(err: str) -> str:
@@ -90,7 +97,7 @@ def test_ctrl_c(make: Callable[..., Process]) -> None:
     assert said in out
     assert 0 < len(loaded.finished) < N
     assert loaded.corrupt == []
-    assert all(record["failure"] is None for record in loaded.records.values())
+    assert all(record.failure is None for record in loaded.records.values())
     assert '"event": "interrupted"' in (run.out / "log.jsonl").read_text()
     run.finish()
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ragbench.cli.eval import eval_command
 from ragbench.cli.main import COMMANDS
+from ragbench.experiments.config import FLAT
 from ragbench.programs import PROGRAMS
 from tests.cli.test_mistakes import run
 
@@ -84,3 +86,25 @@ def test_help_imports_neither_dspy_nor_numpy() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_options_are_grouped_and_say_type_choices_default_and_examples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = run(capsys, "eval", "--help")
+    titles = [
+        line.rstrip(":") for line in out.splitlines() if line.endswith(":") and line[0] != " "
+    ]
+    assert titles[:3] == ["Program", "Data", "Retrieval"]
+    assert titles[-1] == "Examples"
+    text = " ".join(out.split())
+    assert "--lm, --model SPEC" in text
+    assert "--workers, --num-threads INTEGER Questions answered at once. [default: 4]" in text
+    assert "--split [train|validation|test|all]" in text
+    assert "Sampling temperature. [default: 0]" in text
+    assert "--reply-tokens INTEGER Most tokens in one reply. [default: 512]" in text
+
+
+def test_every_field_of_a_run_is_an_option_of_eval() -> None:
+    flags = {param.name for param in eval_command.params}
+    assert set(FLAT) <= flags

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import ConfigError
-from tests.experiments.towns import World
+from ragbench.data import load_dataset
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.runs import context
+from tests.experiments.towns import World, helped_by_demos, town
+from tests.fakes import Asked, Reply
 
 
 @pytest.fixture
@@ -28,11 +32,12 @@ def test_from_verdict_to_transfer(world: World) -> None:
     out = world.folder / "verdict"
     common = ("--program", "vanilla", "--k", 1, "--dataset", "jsonl", *data, "--out", out)
     said = ragbench("verdict", *common, "--equal-cost", "--margin", 0.05, "--show", 1)
-    assert "f1: compil" in said
+    assert "f1: this compiled program" in said
+    assert "for one on the optimizer give --seeds 3" in said
     assert "votes (" in said
     read = ragbench("verdict", "--read", out, "--show", 1)
     assert read.splitlines()[-1] == said.splitlines()[-1] == f"verdict: {out}"
-    assert "bootstrap light, seed 0" in ragbench("programs", out)
+    assert "bootstrap light, seed 0" in ragbench("compiled", out)
     moved = ragbench(
         "transfer", out / "program-0", "--lm", "a", "--dataset", f"jsonl={world.data}",
         *data[2:], "--out", world.folder / "transfer",
@@ -68,3 +73,85 @@ def test_form_and_votes_are_arms_of_eval_alone(world: World) -> None:
             ["tune", *map(str, given), "--set", "k=2", "--space", "k=1:3"],
             catch_exceptions=False,
         )
+
+
+def test_the_ranges_of_space_are_what_is_written(world: World) -> None:
+    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", world.data)
+    shown = ragbench(
+        "tune", *given, "--adapter", "chat", "--trials", 1, "--space", "k=2:10", "--only", "k",
+        "--objective", "f1,tokens", "--limit", 2, "--out", world.folder / "tuned",
+    )  # fmt: skip
+    assert "k: 2 to 10" in shown
+
+
+def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(world: World) -> None:
+    given = ("--dataset", "jsonl", "--data-file", world.data, "--adapter", "chat")
+    out = world.folder / "compiled"
+    ragbench("compile", "--program", "vanilla", "--optimizer", "labeled", *given, "--out", out)
+    with pytest.raises(RunError, match="is a compiled vanilla, not ircot; leave --program out"):
+        CliRunner().invoke(
+            cli, ["eval", "--compiled", str(out), "--program", "ircot"], catch_exceptions=False
+        )
+
+
+def test_spend_and_reply_limits_have_names_of_their_own(world: World) -> None:
+    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", str(world.data))
+    out = world.folder / "run"
+    result = CliRunner().invoke(cli, ["eval", *given, "--max-tokens", "99", "--out", str(out)])
+    assert "--max-total-tokens limits what a whole command uses" in result.stderr
+    card = json.loads((out / "config.json").read_text())
+    assert card["config"]["lm"]["reply_tokens"] == 99
+
+
+def test_a_table_shows_the_questions_asked_for(world: World) -> None:
+    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", world.data)
+    given = (*given, "--adapter", "chat", "--out", world.folder / "run")
+    ragbench("eval", *given, "--limit", 12)
+    asked = len(world.lm.asked)
+    shown = ragbench("eval", *given, "--limit", 6)
+    (row,) = (line for line in shown.splitlines() if line.startswith("| vanilla"))
+    assert row.split("|")[2].strip() == "6"
+    assert len(world.lm.asked) == asked
+    whole = ragbench("summarize", world.folder / "run")
+    assert "|  12 |" in whole or "| 12 |" in whole
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "warns", "code"), [(1, False, 0), (2, True, 0), (6, True, 3)]
+)
+def test_replies_that_cannot_be_read_are_no_success(
+    unreadable: int, warns: bool, code: int, world: World
+) -> None:
+    def script(asked: Asked) -> Reply:
+        return "no field here" if town(asked) in numbers else helped_by_demos(asked)
+
+    data = load_dataset(world.config().data_spec())
+    numbers = {town_of(e.question) for e in data.questions[:6][:unreadable]}
+    world.use(script)
+    given = ["--program", "direct", "--dataset", "jsonl", "--data-file", str(world.data)]
+    out = str(world.folder / "run")
+    result = CliRunner().invoke(
+        cli, ["eval", *given, "--adapter", "json", "--limit", "6", "--out", out]
+    )
+    assert result.exit_code == code, result.output
+    assert ("no reply of the model could be read" in result.output) == warns
+    assert f"parse_fallback {unreadable}" in result.output
+
+
+def town_of(question: str) -> int:
+    return int(question.rpartition(" ")[2].rstrip("?"))
+
+
+def test_verdict_and_transfer_load_data_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[object] = []
+    real = context.load_dataset
+    monkeypatch.setattr(context, "load_dataset", lambda spec: loaded.append(spec) or real(spec))
+    given = ("--data-file", world.data, "--adapter", "chat", "--limit", 0)
+    common = ("--program", "vanilla", "--k", 1, "--dataset", "jsonl", *given)
+    ragbench("verdict", *common, "--seeds", 2, "--equal-cost", "--out", world.folder / "verdict")
+    assert len(loaded) == 1
+    ragbench(
+        "transfer", world.folder / "verdict" / "program-0", "--lm", "a", "--lm", "b",
+        "--dataset", f"jsonl={world.data}", *given[2:], "--out", world.folder / "transfer",
+    )  # fmt: skip
+    assert len(loaded) == 2

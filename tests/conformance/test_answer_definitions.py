@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ragbench.metrics.answer import best, exact_match, musique_token_f1, squad_token_f1, token_f1
 from ragbench.metrics.base import get_metric

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ragbench.metrics.grounding import is_grounded
+from ragbench.metrics.grounding import grounded
+from ragbench.record import ShownPassage
 
 DATA: dict[str, Any] = json.loads(
     (Path(__file__).parent / "grounding_cases.json").read_text(encoding="utf-8")
@@ -24,8 +25,8 @@ def agreement(*, held_out: bool) -> tuple[float, float]:
     pairs = []
     for case in DATA["cases"]:
         if case.get("held_out", False) == held_out:
-            passages = [{"title": t, "text": text} for t, text in DATA["worlds"][case["world"]]]
-            pairs.append((is_grounded(case["claim"], passages), case["supported"]))
+            passages = [ShownPassage(t, t, text) for t, text in DATA["worlds"][case["world"]]]
+            pairs.append((grounded([case["claim"]], passages)[0], case["supported"]))
     n = len(pairs)
     agree = sum(rule == label for rule, label in pairs) / n
     rules, labels = (sum(column) / n for column in zip(*pairs, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,49 @@ def test_a_broken_hub_row_is_named(parquet, hotpot):
         load_dataset(DataSpec("hotpotqa", hub=True))
 
 
-def test_graphrag_bench_from_the_hub_needs_its_corpus(parquet, write):
-    row = {"id": "M-1", "source": "Medical", "question": "What is a cell?", "answer": "A thing."}
-    parquet(train=[{**row, "question_type": "Fact Retrieval"}])
-    corpus = write([{"corpus_name": "Medical", "context": "A cell is a thing."}])
-    data = load_dataset(DataSpec("graphrag_bench", hub=True, corpus_file=corpus))
-    assert by_id(data)["M-1"]["qtype"] == "Fact Retrieval"
-    with pytest.raises(DataError, match="--corpus-file"):
-        load_dataset(DataSpec("graphrag_bench", hub=True))
+def test_graphrag_bench_comes_whole_from_the_hub(parquet, write, monkeypatch):
+    """Ids repeat from novel to novel: the source tells them apart."""
+    row = {"question": "What is a cell?", "answer": "A thing.", "question_type": "Fact Retrieval"}
+    rows = [{**row, "id": "N-1", "source": name} for name in ("Novel-1", "Novel-2")]
+    rows[1]["question"] = "What is a ship?"
+    parquet(train=[*rows, {**row, "id": "N-2", "source": "Novel-2", "question": "Who?"}])
+    corpus = write([{"corpus_name": "Novel-1", "context": "A cell is a thing."}])
+    asked = []
+    monkeypatch.setattr(hub, "fetch_file", lambda *where: asked.append(where) or corpus)
+    data = load_dataset(DataSpec("graphrag_bench", hub=True, hub_config="novel"))
+    assert by_id(data).keys() == {"Novel-1::N-1", "Novel-2::N-1", "N-2"}
+    assert asked == [("GraphRAG-Bench/GraphRAG-Bench", "Datasets/Corpus/novel.json")]
+
+
+def test_any_repository_of_the_hub_with_its_fields_named(parquet, write):
+    rows = [{"nr": i, "text": f"Question {i}?", "gold": {"value": i}} for i in range(9)]
+    parquet(train=rows[:4], validation=rows[4:6], test=rows[6:])
+    fields = (("id", "nr"), ("question", "text"), ("answer", "gold.value"))
+    corpus = write([{"title": "T", "text": "X."}], "corpus.json")
+    spec = DataSpec("jsonl", hub=True, hub_repo="me/mine", fields=fields, corpus_file=corpus)
+    data = load_dataset(spec)
+    assert {name: len(part) for name, part in data.splits.items()} == {
+        "train": 4,
+        "validation": 2,
+        "test": 3,
+    }
+    assert by_id(data)["7"]["answers"] == ["7"]
+    with pytest.raises(DataError, match="has no field 'query'; it has gold, nr, text"):
+        load_dataset(replace(spec, fields=(("question", "query"),)))
+
+
+def test_another_repository_of_a_known_layout(monkeypatch, write):
+    asked = []
+
+    def fetch(repo: str, name: str) -> Path:
+        asked.append(f"{repo}/{name}")
+        content = [{"id": "1", "question": "Who?", "answer": "x"}]
+        return write(["0:x did it."] if "chunks" in name else content, Path(name).name)
+
+    monkeypatch.setattr(hub, "fetch_file", fetch)
+    spec = DataSpec("arag", hub=True, hub_repo="Ayanami0730/rag_test", hub_config="novel")
+    load_dataset(spec)
+    assert asked[0] == "Ayanami0730/rag_test/novel/chunks.json"
 
 
 def test_files_of_the_arag_repository(monkeypatch, write):

@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ragbench.data.base import make_example, question_key
 from ragbench.data.chunks import align_chunks, cut_chunks, make_chunk
@@ -16,7 +15,7 @@ from ragbench.data.passages import content_pid, from_sentences, from_text
 from ragbench.data.sentences import split_sentences
 from ragbench.data.splits import split_examples
 from ragbench.errors import DataError
-from ragbench.programs.trace import estimate_tokens
+from ragbench.tokens import estimate_tokens
 
 THIRDS = (0.5, 0.25, 0.25)
 
@@ -34,7 +33,9 @@ def asked(*questions: str):
 def test_splits_share_neither_id_nor_question(questions, seed, held):
     examples = asked(*(f"{q}w" for q in questions))
     held_out = {f"q{i}" for i in held}
-    splits, dropped = split_examples(examples, seed=seed, fractions=THIRDS, held_out=held_out)
+    assigned = dict.fromkeys(held_out, "test")
+    made = split_examples(examples, seed=seed, fractions=THIRDS, assigned=assigned)
+    splits, dropped = made.examples, made.duplicates
     parts = [[e.qid for e in splits[name]] for name in ("train", "validation", "test")]
     flat = [qid for part in parts for qid in part]
     keys = [question_key(e.question) for part in splits.values() for e in part]
@@ -48,16 +49,15 @@ def test_splits_share_neither_id_nor_question(questions, seed, held):
 
 def test_split_sizes_and_order():
     examples = asked(*(f"question {i}" for i in range(20)))
-    splits, dropped = split_examples(examples, seed=7, fractions=THIRDS)
-    assert dropped == 0
+    made = split_examples(examples, seed=7, fractions=THIRDS)
+    splits = made.examples
+    assert (made.duplicates, made.overlapping, made.disjoint) == (0, 0, "passages")
     assert [len(splits[name]) for name in ("train", "validation", "test")] == [10, 5, 5]
-    again, _ = split_examples(examples, seed=7, fractions=THIRDS)
-    assert splits == again
-    other, _ = split_examples(examples, seed=8, fractions=THIRDS)
-    assert splits != other
+    assert split_examples(examples, seed=7, fractions=THIRDS) == made
+    assert split_examples(examples, seed=8, fractions=THIRDS).examples != splits
     assert [e.qid for e in splits["train"]] != sorted(e.qid for e in splits["train"])
-    everything, _ = split_examples(examples, seed=7, fractions=(0.0, 0.0, 1.0))
-    assert len(everything["test"]) == 20
+    everything = split_examples(examples, seed=7, fractions=(0.0, 0.0, 1.0))
+    assert len(everything.examples["test"]) == 20
 
 
 def test_two_examples_with_one_id_are_refused():

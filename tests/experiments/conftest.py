@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ragbench.experiments.sweep_spec import Sweep, load_sweep
+from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
 

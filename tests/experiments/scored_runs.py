@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.records import RECORDS, encode
+from ragbench.experiments.records.jsonl import RECORDS, encode
+from ragbench.record import Record
 from tests.metrics.records import call, failure, record
 
 CARD: dict[str, Any] = {
@@ -19,23 +21,23 @@ CARD: dict[str, Any] = {
 }
 
 
-def answered(qid: str, answer: str, **fields: Any) -> dict[str, Any]:
+def answered(qid: str, answer: str, **fields: Any) -> Record:
     """A record of a question answered with `answer`; the gold answer is Norway."""
     ledger = {"calls": [call(model="scripted/answerer")], "path": {"calls": 1, "latency_s": 0.5}}
     return record(answer, **{"qid": qid, "ledger": ledger, **fields})
 
 
-def four() -> list[dict[str, Any]]:
+def four() -> list[Record]:
     """A right answer, the right one in more words, a wrong one, and a failed question."""
     return [
         answered("q1", "Norway"),
         answered("q2", "The country of Norway, in Europe, where she was born"),
         answered("q3", "Sweden"),
-        {**failure(), "qid": "q4"},
+        replace(failure(), qid="q4"),
     ]
 
 
-def make_run(folder: Path, records: Iterable[dict[str, Any]], **card: Any) -> Path:
+def make_run(folder: Path, records: Iterable[Record], **card: Any) -> Path:
     """A run folder of `records`; `card` replaces parts of its card."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CARD, **card}))

@@ -11,20 +11,18 @@ import pytest
 
 from ragbench.data.base import make_example
 from ragbench.errors import DataError, RunError
-from ragbench.experiments.artefact import (
+from ragbench.experiments.artifacts.artifact import (
     FORMAT,
     Sidecar,
-    assert_held_out,
     cards_of,
-    data_card,
     load_artefact,
     read_sidecar,
     save_program,
-    shared_questions,
     versions,
     write_sidecar,
 )
-from ragbench.programs.base import RAGProgram
+from ragbench.experiments.artifacts.held_out import assert_held_out, data_card, shared_questions
+from ragbench.programs.core.program import RAGProgram
 from tests.optimizers.world import TRAIN, VAL, program
 
 
@@ -183,32 +181,32 @@ def question(qid: str, text: str) -> dspy.Example:
 def test_held_out_refusal_by_id(tmp_path: Path) -> None:
     sidecar = read_sidecar(artefact(tmp_path))
     with pytest.raises(DataError, match=r"1 of 2 questions were used to compile.*q3"):
-        assert_held_out(sidecar, [question("q3", "Another?"), question("z", "New?")])
+        assert_held_out(sidecar.data, [question("q3", "Another?"), question("z", "New?")])
 
 
 def test_held_out_refusal_by_normalised_text(tmp_path: Path) -> None:
     sidecar = read_sidecar(artefact(tmp_path))
     with pytest.raises(DataError, match="test split"):
-        assert_held_out(sidecar, [question("new", "  who is the MAYOR of town 12 ")])
+        assert_held_out(sidecar.data, [question("new", "  who is the MAYOR of town 12 ")])
 
 
 def test_validation_questions_are_not_held_out_either(tmp_path: Path) -> None:
     sidecar = read_sidecar(artefact(tmp_path))
-    assert shared_questions(sidecar, VAL).shared == tuple(e.qid for e in VAL)
+    assert shared_questions(sidecar.data, VAL).shared == tuple(e.qid for e in VAL)
 
 
 def test_ids_of_another_data_set_mean_other_questions(tmp_path: Path) -> None:
     sidecar = read_sidecar(artefact(tmp_path))
     other = [question("q3", "Another?")]
-    assert_held_out(sidecar, other, dataset="cities")
+    assert_held_out(sidecar.data, other, dataset="cities")
     with pytest.raises(DataError):
-        assert_held_out(sidecar, other, dataset="towns")
+        assert_held_out(sidecar.data, other, dataset="towns")
     with pytest.raises(DataError):
-        assert_held_out(sidecar, TRAIN, dataset="cities")
+        assert_held_out(sidecar.data, TRAIN, dataset="cities")
 
 
 def test_new_questions_pass(tmp_path: Path) -> None:
-    assert_held_out(read_sidecar(artefact(tmp_path)), [question("new", "Something else?")])
+    assert_held_out(read_sidecar(artefact(tmp_path)).data, [question("new", "Something else?")])
 
 
 def test_splits_that_overlap_are_refused() -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, RunError
-from ragbench.experiments.batches import TRIES, read_batches
-from ragbench.experiments.journal_shape import wrong_with_reply
-from ragbench.experiments.passes import JOURNAL, Asking, Pace, read_journal
-from ragbench.experiments.records import read_lines
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.records.jsonl import read_lines
+from ragbench.experiments.records.line_shapes import wrong_with_reply
+from ragbench.experiments.score.annotate import JOURNAL, Asking, Pace, read_journal
+from ragbench.experiments.score.annotate.batched import TRIES, read_batches
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.lms import RagbenchLM, make_lm
-from ragbench.lms.batch import batched
-from ragbench.lms.limits import Limits, spending
+from ragbench.lms.batch.batch_lm import batched
+from ragbench.lms.calls.spend_limits import Limits, spending
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fake_batches import Ask, BatchServer, Spoilt
@@ -168,7 +168,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
     folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(4)])
     with BatchServer(fair) as server:
         with monkeypatch.context() as patch:
-            from ragbench.experiments.batches import BatchRunner
+            from ragbench.experiments.score.annotate.batched import BatchRunner
 
             note = BatchRunner._note
 
@@ -194,7 +194,7 @@ def test_batch_of_somebody_else_that_looks_the_same_is_not_taken(tmp_path: Path)
     with BatchServer(fair, lose=[1]) as server:
         judged(other, batched(lm_at(server, "anthropic/judge")))
         server.lose, row = (), {"batch": "planned", "name": "ragbench-x", "qid": ""}
-        from ragbench.experiments.records import encode
+        from ragbench.experiments.records.jsonl import encode
 
         gone = {**row, "keys": ["a", "b", "c"], "tasks": ["t"], "since_s": time.time() - 9}
         (folder / JOURNAL).write_bytes(encode(gone))

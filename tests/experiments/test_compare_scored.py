@@ -1,4 +1,4 @@
-"""Comparing runs by what they were scored by: verdicts, retrieval, and by kind of question."""
+"""Comparing runs by what they were scored by: verdicts, retrieval, and results by group."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare import compare, with_scores
-from ragbench.experiments.evaluate import reopen
-from ragbench.experiments.groups import groupings
-from ragbench.experiments.passes import Asking
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.compare.paired import compare, with_scores
+from ragbench.experiments.runs.breakdown import groupings
+from ragbench.experiments.runs.evaluation import reopen
+from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.test_judge import fair
@@ -27,7 +27,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
         answered(f"q{n}", f"Chad {n}", qtype="bridge" if n % 2 else "comparison") for n in range(N)
     ]
     b = [
-        answered(f"q{n}", "the land of Norway", qtype=row["qtype"],
+        answered(f"q{n}", "the land of Norway", qtype=row.qtype,
                  pids=("p1", "p2") if n % 2 else ("p1", "p3"))
         for n, row in enumerate(a)
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_only_what_one_judge_said_of_both_is_compared(tmp_path: Path) -> None:
     with pytest.raises(CompareError, match="ragbench score"):
         compared(a, b, "judge")
     judge(b, name="another")
-    with pytest.raises(CompareError, match="scripted/judge, of B by scripted/another"):
+    with pytest.raises(CompareError, match="by scripted/another and by scripted/judge"):
         compared(a, b, "judge")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,19 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.errors import ConfigError, DataError, RunError, UnknownNameError
-from ragbench.experiments import compile as compiling
-from ragbench.experiments import setup
-from ragbench.experiments.artefact import load_artefact, read_sidecar
-from ragbench.experiments.compile import CompileConfig, compile_program, estimate, plan
-from ragbench.experiments.config import RunConfig
-from ragbench.experiments.evaluate import evaluate
-from ragbench.experiments.journal import CallJournal
-from ragbench.experiments.rehearsal import rehearse
-from ragbench.ledger import Call, file_call
+from ragbench.experiments.artifacts.artifact import load_artefact, read_sidecar
+from ragbench.experiments.compile import compiler as compiling
+from ragbench.experiments.compile.budget import estimate_compile
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.compile.planning import make_plan
+from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.estimates.rehearsal import rehearse
+from ragbench.experiments.records.compile_log import CallJournal
+from ragbench.experiments.runs import context as setup
+from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.ledger import file_call
 from ragbench.optimizers.outage import LIMIT
+from ragbench.record import Call
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions
 from tests.optimizers.world import EXAMPLES, counted_runs, program
@@ -58,7 +62,7 @@ def how(folder: Path, **fields: Any) -> CompileConfig:
 def test_leaves_an_artefact_that_loads(config: RunConfig, tmp_path: Path) -> None:
     said: list[str] = []
     folder = compile_program(config, how(tmp_path), say=said.append)
-    fresh = plan(config, how(tmp_path)).bench.program
+    fresh = make_plan(config, how(tmp_path)).bench.program
     sidecar = load_artefact(folder, fresh)
     assert len(fresh.predictors()[0].demos) == 4
     assert sidecar.scores["n"] == len(sidecar.data.validation.ids) == 8
@@ -68,10 +72,24 @@ def test_leaves_an_artefact_that_loads(config: RunConfig, tmp_path: Path) -> Non
     assert any("zero-shot on validation" in line for line in said)
 
 
+def test_candidates_are_told_with_the_best_so_far_and_the_time_left(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    compile_program(config, how(tmp_path, optimizer="random_search"), say=said.append)
+    told = [line for line in said if line.startswith("  candidate ")]
+    assert len(told) >= 3
+    pattern = r"  candidate \d+: f1 ([\d.]+) on 8 questions; best ([\d.]+); \d+ of .* runs, at most"
+    found = [re.match(pattern, line) for line in told]
+    scores = [(float(match[1]), float(match[2])) for match in found if match]
+    assert len(scores) == len(told)
+    assert all(best == max(s for s, _ in scores[: i + 1]) for i, (_, best) in enumerate(scores))
+
+
 def test_the_scores_are_those_of_a_run_by_hand(config: RunConfig, tmp_path: Path) -> None:
     folder = compile_program(config, how(tmp_path), say=lambda line: None)
-    made = plan(config, how(tmp_path))
-    zero, loaded = made.bench.program, plan(config, how(tmp_path)).bench.program
+    made = make_plan(config, how(tmp_path))
+    zero, loaded = made.bench.program, make_plan(config, how(tmp_path)).bench.program
     load_artefact(folder, loaded)
     scores = read_sidecar(folder).scores
     with made.bench.active():
@@ -87,17 +105,19 @@ def test_the_scores_are_those_of_a_run_by_hand(config: RunConfig, tmp_path: Path
 def test_the_estimate_holds_what_is_spent(
     config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = plan(config, how(tmp_path, optimizer="random_search"))
+    made = make_plan(config, how(tmp_path, optimizer="random_search"))
     with counted_runs(type(made.bench.program)) as runs:
-        lines = estimate(made)
+        found = estimate_compile(made)
         assert not server.hits, "an estimate asked the LM"
         runs.clear()
-        monkeypatch.setattr(compiling, "estimate", lambda made: [])  # it rehearses the program
+        monkeypatch.setattr(compiling, "_expected", lambda plan: [])  # it rehearses the program
         compile_program(config, how(tmp_path, optimizer="random_search"), say=lambda line: None)
-    text = next(line for line in lines if "program runs" in line)
-    low, high = (int(word) for word in text.split() if word.isdigit())
-    assert low <= runs["all"] <= high
+    low, high = re.findall(r"program runs: (\d+) to (\d+)", "".join(found.notes))[0]
+    assert int(low) <= runs["all"] <= int(high)
     cost = read_sidecar(tmp_path / "out").cost
+    took = cost["as_if"]["all"]
+    tokens = took["prompt_tokens"] + took["completion_tokens"]
+    assert found.holds(calls=took["calls"], tokens=tokens, cost=None)
     assert cost["as_if"]["all"]["calls"] == runs["all"]
     assert cost["billed"]["all"]["calls"] == len(server.hits)
     assert cost["billed"]["all"]["cost_usd"] is None, "an unknown price was shown as a number"
@@ -118,7 +138,7 @@ def test_a_teacher_and_a_prompt_model_are_counted_apart(
 ) -> None:
     real = setup.make_lm
     monkeypatch.setattr(
-        setup, "make_lm", lambda spec, **kw: real(spec, **{**kw, "api_base": config.api_base})
+        setup, "make_lm", lambda spec, **kw: real(spec, **{**kw, "api_base": config.lm.api_base})
     )
     fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
     small = {"candidates": 4, "trials": 2}
@@ -143,10 +163,8 @@ def test_the_test_split_cannot_be_given(
     config: RunConfig, server: FakeServer, tmp_path: Path
 ) -> None:
     assert "split" not in CompileConfig.model_fields
-    folder = compile_program(
-        config.model_copy(update={"split": "test"}), how(tmp_path), say=lambda line: None
-    )
-    made = plan(config, how(tmp_path))
+    folder = compile_program(config.but(split="test"), how(tmp_path), say=lambda line: None)
+    made = make_plan(config, how(tmp_path))
     test_ids = {example.qid for example in made.bench.dataset.splits["test"]}
     data = read_sidecar(folder).data
     assert test_ids
@@ -195,7 +213,7 @@ def test_another_compile_in_the_folder_is_refused(
 
 def test_default_folders_differ_by_what_decides_the_result(config: RunConfig) -> None:
     names = [
-        plan(config, CompileConfig(**fields)).folder
+        make_plan(config, CompileConfig(**fields)).folder
         for fields in ({}, {"optimizer_seed": 1}, {"optimizer": "labeled"}, {"val_limit": 3})
     ]
     assert len(set(names)) == 4
@@ -236,9 +254,9 @@ def test_after_an_outage_the_same_command_finishes(
 
 def test_compiling_a_compiled_program_is_refused(config: RunConfig, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="leave --compiled out"):
-        plan(config.model_copy(update={"compiled": tmp_path}), how(tmp_path))
+        make_plan(config.but(compiled=tmp_path), how(tmp_path))
     with pytest.raises(UnknownNameError, match="bootstrap"):
-        plan(config, how(tmp_path, optimizer="bootstrp"))
+        make_plan(config, how(tmp_path, optimizer="bootstrp"))
 
 
 def test_nothing_half_written_is_called_finished(
@@ -269,16 +287,14 @@ def test_eval_runs_it_on_held_out_questions_alone(
     folder = compile_program(
         config, how(tmp_path, optimizer=optimizer, opt_set=small), say=lambda line: None
     )
-    held_out = config.model_copy(
-        update={"compiled": folder, "split": "test", "limit": 5, "out": tmp_path / "run"}
-    )
+    held_out = config.but(compiled=folder, split="test", limit=5, out=tmp_path / "run")
     before = len(server.hits)
     assert len(evaluate(held_out).records) == 5
     shown = [hit.prompt.count("Which town number") for hit in server.hits[before:]]
     assert len(shown) == 5
     assert min(shown) > 1, "no demonstration was shown"
     for split in ("train", "validation"):
-        seen = held_out.model_copy(update={"split": split, "out": tmp_path / split})
+        seen = held_out.but(split=split, out=tmp_path / split)
         with pytest.raises(DataError, match="used to compile"):
             evaluate(seen)
 
@@ -323,7 +339,7 @@ def test_an_attempt_without_a_call_counts(tmp_path: Path) -> None:
     [
         ("vanilla", {}, (1, 1)),
         ("ircot", {"max_steps": 3}, (1, 4)),
-        ("self_rag", {"candidates": 2}, (2, 5)),
+        ("self_rag", {"candidates": 2}, (2, 4)),
     ],
 )
 def test_a_rehearsal_knows_the_calls_of_a_question(

@@ -1,4 +1,4 @@
-"""Configs: layering, identity, and one clear line for each mistake."""
+"""Configs: layering, both forms of a key, and one clear line for each mistake."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("inherits: a.yaml\nset: {max_steps: 6}\n")
     config = make_config({"seed": 1}, base=load_config(tmp_path / "b.yaml"))
     assert config.set == {"max_steps": 6, "k": 2}
-    assert (config.limit, config.seed, config.program) == (7, 1, "ircot")
+    assert (config.data.limit, config.seed, config.program) == (7, 1, "ircot")
 
 
 def test_circle_of_inherits_is_refused(tmp_path: Path) -> None:
@@ -61,14 +61,60 @@ def test_missing_file_lists_the_shipped_names() -> None:
         load_config("nowhere")
 
 
-def test_folder_depends_on_what_decides_the_records_only() -> None:
-    plain = make_config({})
-    assert plain.folder() == make_config({"limit": 3, "workers": 1, "cache": False}).folder()
-    assert plain.folder() != make_config({"seed": 7}).folder()
-    assert plain.folder() != make_config({"set": {"max_steps": 2}}).folder()
+def test_flat_and_nested_keys_are_the_same() -> None:
+    flat = {"lm": "openai/x", "lm_for": {"plan": "local"}, "split": "train", "retriever": "dense"}
+    nested = {
+        "lm": {"model": "openai/x", "roles": {"plan": "local"}},
+        "data": {"split": "train"},
+        "retriever": {"name": "dense"},
+    }
+    assert make_config(flat) == make_config(nested)
+    assert make_config({}, base=make_config(flat).model_dump()) == make_config(nested)
+    assert make_config(make_config(nested).flat()) == make_config(nested)
+
+
+def test_a_key_given_in_both_forms_is_refused_where_they_differ() -> None:
+    with pytest.raises(ConfigError, match=r"set.k is given twice, as 3 and as 4"):
+        make_config({"k": 3, "set": {"k": 4}})
+    assert make_config({"k": 3, "set": {"k": "3"}}).set == {"k": "3"}
+    with pytest.raises(KnobError, match=r"did you mean data.split"):
+        make_config({"data": {"splt": "test"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("set: &a {k: 3}\nlm: *a\n", "aliases are not allowed"),
+        ("seed: 1\nseed: 2\n", "key 'seed' comes twice"),
+        ("set: {k: 1, k: 2}\n", "key 'k' comes twice"),
+        ("set: " + "[" * 30 + "]" * 30, "nested more than 20 levels deep"),
+        ("lm: " + "x" * 1_000_001, "larger than 1,000,000 bytes"),
+    ],
+)
+def test_hostile_yaml_is_refused_in_one_line(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_config(tmp_path / "a.yaml")
+    assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_yaml_guesses_no_base_60_octal_or_boolean_words(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "set: {a: 2:10, b: 010, c: on, d: 1e3, e: true, f: 2020-01-01}"
+    )
+    found = load_config(tmp_path / "a.yaml")["set"]
+    assert found == {"a": "2:10", "b": 10, "c": "on", "d": 1000.0, "e": True, "f": "2020-01-01"}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", float("nan"), float("inf")])
+@pytest.mark.parametrize("field", ["temperature", "timeout", "rpm", "patience"])
+def test_numbers_are_finite(field: str, value: object) -> None:
+    with pytest.raises(KnobError, match=field):
+        make_config({field: value})
 
 
 def test_folder_name_cannot_leave_runs() -> None:
-    folder = make_config({"lm": "local:/models/../../x.gguf", "set": {"variant": "../up"}}).folder()
+    folder = make_config({"lm": "local:/models/../../x.gguf"}).folder()
     assert folder.parent == Path("runs")
     assert ".." not in folder.parts

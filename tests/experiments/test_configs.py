@@ -22,14 +22,14 @@ def load(name: str) -> RunConfig:
 @pytest.mark.parametrize("name", shipped_configs())
 def test_every_name_and_setting_exists(name: str) -> None:
     config = load(name)
-    program = PROGRAMS.get(config.program)
-    program.resolve_knobs(config.knobs())
-    resolve(RETRIEVERS.get(config.retriever).Settings, config.retriever, config.retriever_set)
-    assert config.dataset in DATASETS.names()
+    program, retriever = PROGRAMS.get(config.program), config.retriever
+    program.resolve_knobs(config.set)
+    resolve(RETRIEVERS.get(retriever.name).Settings, retriever.name, retriever.settings)
+    assert config.data.dataset in DATASETS.names()
     if name.removesuffix("_full") != "base":
         assert config.program == name.removesuffix("_full")
         corpus = Corpus([Passage("1", "t", "x")])
-        program(make_retriever("bm25", corpus), **config.knobs())
+        program(make_retriever("bm25", corpus), **config.set)
 
 
 def test_every_program_has_a_config_and_a_full_one() -> None:
@@ -45,7 +45,7 @@ def test_base_is_the_specification() -> None:
     wanted = {
         "dataset": "hotpotqa",
         "setting": "distractor",
-        "split": "validation",
+        "split": "test",
         "limit": 500,
         "lm": "openai/gpt-4o-mini",
         "temperature": 0.0,
@@ -56,32 +56,33 @@ def test_base_is_the_specification() -> None:
         "seed": 42,
         "cache": True,
     }
-    assert {key: getattr(config, key) for key in wanted} == wanted
-    assert config.retriever_set["dense_weight"] == 0.5
-    assert "openai/text-embedding-3-small" in config.retriever_set["dense"]
+    flat = {**config.flat(), "k": config.set["k"]}
+    assert {key: flat[key] for key in wanted} == wanted
+    assert config.retriever.settings["dense_weight"] == 0.5
+    assert "openai/text-embedding-3-small" in config.retriever.settings["dense"]
 
 
 @pytest.mark.parametrize("name", [n for n in shipped_configs() if n.endswith("_full")])
 def test_full_differs_in_the_limit_alone(name: str) -> None:
     whole, part = load(name), load(name.removesuffix("_full"))
-    assert whole.limit is None
-    assert whole.model_copy(update={"limit": part.limit}) == part
+    assert whole.data.limit is None
+    assert whole.but(limit=part.data.limit) == part
 
 
 def test_override_takes_the_place_of_a_copy() -> None:
     base = load_config("ircot")
     config = make_config({"retriever": "bm25", "k": 7}, base=base)
-    assert (config.retriever, config.knobs()["k"], config.limit) == ("bm25", 7, 500)
-    assert config.retriever_set == {}
-    assert make_config({"limit": 3}, base=base).retriever_set["fusion"] == "rrf"
+    assert (config.retriever.name, config.set["k"], config.data.limit) == ("bm25", 7, 500)
+    assert config.retriever.settings == {}
+    assert make_config({"limit": 3}, base=base).retriever.settings["fusion"] == "rrf"
 
 
 def test_data_of_ones_own_take_the_place_of_the_hub() -> None:
     base = load_config("ircot")
-    assert make_config({"limit": 3}, base=base).hub
-    assert not make_config({"data_file": "mine.json"}, base=base).hub
-    assert not make_config({"dataset": "synthetic"}, base=base).hub
-    assert make_config({"dataset": "musique", "hub": True}, base=base).hub
+    assert make_config({"limit": 3}, base=base).data.hub
+    assert not make_config({"data_file": "mine.json"}, base=base).data.hub
+    assert not make_config({"dataset": "synthetic"}, base=base).data.hub
+    assert make_config({"dataset": "musique", "hub": True}, base=base).data.hub
 
 
 @pytest.mark.parametrize(
@@ -98,4 +99,4 @@ def test_misspelt_knob_is_refused_with_the_near_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("inherits: ircot\nset: {max_step: 6}\n")
     config = make_config({}, base=load_config(tmp_path / "mine.yaml"))
     with pytest.raises(KnobError, match="did you mean max_steps"):
-        PROGRAMS.get(config.program).resolve_knobs(config.knobs())
+        PROGRAMS.get(config.program).resolve_knobs(config.set)

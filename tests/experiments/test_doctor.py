@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from ragbench.cli.main import main
-from ragbench.experiments.compile import CompileConfig, compile_program
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.doctor import examine, folders_under, repair
-from ragbench.experiments.evaluate import evaluate
-from ragbench.experiments.records import RECORDS, encode, read_records
-from ragbench.experiments.rundir import RunDir
-from ragbench.experiments.score import ScoreRequest, score_run
+from ragbench.experiments.records.folder import locked
+from ragbench.experiments.records.jsonl import RECORDS, encode, read_records
+from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from tests.experiments.towns import World
 
 Damage = Callable[[Path], None]
@@ -72,7 +73,7 @@ DAMAGES: dict[str, tuple[Damage, str, bool]] = {
     "summary cut": (write("summary.json", b'{"n": '), "is not what the records say", True),
     "no summary": (lambda f: (f / "summary.json").unlink(), "did not come to its end", True),
     "config": (write("config.json", b"{]"), "config.json:", False),
-    "config field": (write("config.json", b'{"identity": {}}'), "program is missing", False),
+    "config field": (write("config.json", b'{"identity": {}}'), "identity is missing", False),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: is missing", False),
     "left over": (write(".summary.json.x1y2", b"half"), "a write that was cut off", True),
     "stray file": (write("notes.txt", b"mine"), "notes.txt: does not belong here", False),
@@ -120,7 +121,7 @@ def test_other_data_are_told(run: Path, tmp_path: Path) -> None:
 
 
 def test_folder_in_use_is_left_alone(run: Path) -> None:
-    with RunDir(run).locked():
+    with locked(run):
         found = examine(run)
     assert len(found) == 1
     assert "in use by another process" in found[0].line()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import random
 import zlib
 from pathlib import Path
 
 import pytest
 
-from ragbench.experiments.budget import ESTIMATE, Estimate
 from ragbench.experiments.config import RunConfig, make_config
-from ragbench.experiments.estimate import estimate_run, estimate_scoring
-from ragbench.experiments.evaluate import evaluate, ready
-from ragbench.experiments.passes import Asking
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
-from ragbench.experiments.setup import Bench
-from ragbench.optimizers.base import Range
+from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate
+from ragbench.experiments.estimates.run_estimate import estimate_run
+from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.evaluation import evaluate, ready
+from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.estimate import estimate_scoring
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.optimizers.task import Range
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import four, make_run
 from tests.fake_server import FakeServer, Hit, plausible
@@ -85,7 +85,7 @@ def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: Bench) -
         config = config_of(server, tmp_path / "run", "vanilla", {})
         dense = {"embedder": "openai/small", "api_base": server.url}
         given = {"retriever": "dense", "retriever_set": dense, "form": True}
-        found = estimate_run(ready(config.model_copy(update=given), like=like))
+        found = estimate_run(ready(config.but(**given), like=like))
         assert server.hits == []
     assert found.calls == Range(4, 8)
     assert any("searches also ask a server, at most" in line for line in found.lines())
@@ -96,7 +96,7 @@ def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: Bench) -> N
         config = config_of(server, tmp_path / "run", "vanilla", {})
         bench = ready(config, like=like)
         whole = estimate_run(bench)
-        evaluate(config.model_copy(update={"limit": 3}), like=bench)
+        evaluate(config.but(limit=3), like=bench)
         assert (whole.calls.low, estimate_run(bench).calls.low) == (4, 1)
         evaluate(config, like=bench)
         assert estimate_run(bench).calls == Range(0, 0)
@@ -115,7 +115,7 @@ def test_command_keeps_the_estimate_and_the_table_compares(
         assert code == 0
         assert "calls   4 to 8" in text
         assert server.hits == []
-        kept = Estimate.from_dict(json.loads((out / ESTIMATE).read_text()))
+        kept = Estimate.model_validate_json((out / ESTIMATE).read_text())
         assert kept.calls == Range(4, 8)
         code, text, _ = command(capsys, *given)
     assert code == 0
@@ -124,7 +124,7 @@ def test_command_keeps_the_estimate_and_the_table_compares(
 
 
 def test_an_estimate_that_does_not_hold_says_so() -> None:
-    found = Estimate("x", Range(1, 2), Range(10, 20), (0.1, 0.2))
+    found = Estimate(title="x", calls=Range(1, 2), tokens=Range(10, 20), cost=(0.1, 0.2))
     assert found.holds(calls=2, tokens=20, cost=0.2)
     assert not found.holds(calls=3, tokens=20, cost=0.2)
     assert not found.holds(calls=2, tokens=20, cost=0.3)
@@ -144,3 +144,5 @@ def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: 
     tokens = took["prompt_tokens"] + took["completion_tokens"]
     assert found.holds(calls=took["calls"], tokens=tokens, cost=took["cost_usd"])
     assert estimate_scoring(folder, request).calls == Range(0, 0)
+    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding", labelled=8))
+    assert estimate_scoring(folder, claims).calls == Range(7, 14)  # 3 answers, 4 pairs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import pytest
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import CompareError
-from ragbench.experiments.compare import _paired, with_scores
-from ragbench.experiments.evaluate import reopen
-from ragbench.experiments.evidence import MOST_TRIPLES
-from ragbench.experiments.passes import JOURNAL, read_journal
-from ragbench.experiments.records import make_record, read_lines
+from ragbench.experiments.compare.arms import columns
+from ragbench.experiments.compare.paired import with_scores
+from ragbench.experiments.records.jsonl import read_lines
+from ragbench.experiments.runs.evaluation import reopen
+from ragbench.experiments.runs.question import make_record
 from ragbench.experiments.score import scored_records
-from ragbench.ledger import Ledger
+from ragbench.experiments.score.annotate import JOURNAL, read_journal
+from ragbench.experiments.score.annotate.evidence import MOST_TRIPLES
+from ragbench.ledger import OpenLedger
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
@@ -86,7 +89,7 @@ def summary(folder: Path) -> dict[str, Any]:
 def test_triples_give_evidence_and_the_joint_score_of_the_three(
     tmp_path: Path, score: Callable[..., tuple[str, int]]
 ) -> None:
-    folder = make_run(tmp_path / "run", [told("q1"), {**failure(), "qid": "q2"}], **DATA)
+    folder = make_run(tmp_path / "run", [told("q1"), replace(failure(), qid="q2")], **DATA)
     out, hits = score(folder, lambda hit: triples(SAID))
     row = read_lines(folder / "scores.jsonl")[0][0]
     assert row["attributed_triples"] == SAID
@@ -217,8 +220,8 @@ def test_triples_of_two_models_are_not_compared(
         score(folder, lambda hit: triples(GOLD), lm=f"reader-{name}")
     a, b = (with_scores(reopen(tmp_path / name)) for name in ("a", "b"))
     for metric in ("evidence_f1", "2wiki_joint_f1"):
-        with pytest.raises(CompareError, match=r"by openai/reader-a@.*, of B by openai/reader-b@"):
-            _paired(a, b, metric, ["q1"])
+        with pytest.raises(CompareError, match=r"by openai/reader-a@.* and by openai/reader-b@"):
+            columns([a], [b], metric, ["q1"])
 
 
 def test_question_asked_again_loses_its_triples(
@@ -226,9 +229,9 @@ def test_question_asked_again_loses_its_triples(
 ) -> None:
     folder = make_run(tmp_path / "run", [told("q1")], **DATA)
     score(folder, lambda hit: triples(GOLD))
-    assert scored_records(folder)[0]["attributed_triples"] == GOLD
+    assert [*map(list, scored_records(folder)[0].attributed_triples)] == GOLD
     make_run(folder, [told("q1", "Sweden")], **DATA)
-    assert "attributed_triples" not in scored_records(folder)[0]
+    assert scored_records(folder)[0].attributed_triples is None
 
 
 def test_gold_triples_of_real_questions_score_themselves(shared_data: Path) -> None:
@@ -240,7 +243,7 @@ def test_gold_triples_of_real_questions_score_themselves(shared_data: Path) -> N
         )
     )  # fmt: skip
     for example in dataset.splits["test"][:50]:
-        bare = make_record(example, None, Ledger(), latency_s=0.0)
-        named = {**bare, "answer": "x", "attributed_triples": bare["extra"]["evidences"]}
+        bare = make_record(example, None, OpenLedger(), latency_s=0.0)
+        named = replace(bare, answer="x", attributed_triples=bare.extra["evidences"])
         assert get_metric("evidence_em").score(named) == 1.0
-        assert get_metric("evidence_em").score({**bare, "answer": "x"}) is None
+        assert get_metric("evidence_em").score(replace(bare, answer="x")) is None

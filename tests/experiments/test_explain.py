@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.errors_report import errors_of
-from ragbench.experiments.passes import Asking
+from ragbench.experiments.report.errors import errors_of
+from ragbench.experiments.score.annotate import Asking
 from ragbench.metrics.errors import UNDECIDED, Cause
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
@@ -24,7 +25,7 @@ def records() -> list[dict[str, Any]]:
         answered("q3", "Sweden"),
         answered("q4", "Chad", pids=("p1",)),  # a gold passage is missing: a rule knows
         answered("q5", "in Norway"),  # right in other words: a rule knows
-        {**failure(), "qid": "q6"},
+        replace(failure(), qid="q6"),
     ]
 
 
@@ -34,7 +35,7 @@ def explaining(asked: Asked) -> Reply:
 
 
 def causes(found: Any) -> dict[str, tuple[str, str]]:
-    return {record["qid"]: (cause.name, cause.by) for record, cause in found.found}
+    return {record.qid: (cause.name, cause.by) for record, cause in found.found}
 
 
 def test_model_decides_only_what_rules_cannot(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_unreadable_reply_leaves_the_cause_undecided(tmp_path: Path, reply: Repl
     assert causes(found)["q3"] == ("reading/undecided", "model")
     assert len(lm.asked) == 2
     assert found.asked is not None
-    assert found.asked["undecided"] == 1
+    assert found.asked["unscored"] == 1
 
 
 def test_model_does_not_explain_its_own_answers_unless_told(tmp_path: Path) -> None:
@@ -92,3 +93,29 @@ def test_command_marks_causes_and_breaks_them_down(
     assert [cell.strip() for cell in row.split("|")[2:6]] == ["solved", "1", "1 (100%)", "0"]
     code, _, err = command(capsys, "errors", str(folder), "--batch")
     assert (code, "--judge" in err) == (2, True)
+
+
+def test_failure_modes_of_a_rag_by_rules_and_by_two_readings(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", records())
+    by_rule = causes(errors_of(folder, taxonomy="arag"))
+    assert by_rule["q5"] == ("judge/judge_error", "rule")
+    assert by_rule["q6"][0].startswith("system/")
+    open_ones = {qid for qid, (name, _) in by_rule.items() if name == "reasoning_chain/undecided"}
+    assert open_ones == {"q2", "q3", "q4"}
+    lm = ScriptedLM(lambda asked: {"failure": "entity_confused"}, name="judge")
+    found = errors_of(folder, asking=Asking(lm), taxonomy="arag")
+    assert len(lm.asked) == 2 * len(open_ones)
+    assert causes(found)["q3"] == ("reasoning_chain/entity_confusion", "model")
+    assert causes(found)["q5"] == by_rule["q5"]
+    assert found.asked is not None
+    assert found.asked["second_reading"]["same"] == found.asked["second_reading"]["n"] == 3
+    assert errors_of(folder, asking=Asking(lm), taxonomy="arag") == found
+    assert len(lm.asked) == 2 * len(open_ones)
+
+
+def test_command_shows_failure_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_run(tmp_path / "run", records())
+    code, out, _ = command(capsys, "errors", str(folder), "--taxonomy", "arag")
+    assert code == 0
+    assert "| reasoning_chain " in out
+    assert "3 of them see only that strings differ" in out

@@ -12,12 +12,12 @@ from dspy.primitives.code_interpreter import CodeInterpreterError
 from dspy.utils.exceptions import AdapterParseError, LMServerError
 
 from ragbench.errors import DataError, LMSetupError, crossing
-from ragbench.experiments.failures import classify, redact
-from ragbench.experiments.runner import ask
-from ragbench.lms.governor import CallRefusedError
+from ragbench.experiments.records.failures import classify, redact
+from ragbench.experiments.runs.runner import ask
+from ragbench.lms.calls import CallRefusedError
 from ragbench.lms.specs import load_dotenv
 from ragbench.programs import PROGRAMS
-from ragbench.programs.tools import CorpusTools
+from ragbench.programs.react.tools import CorpusTools
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import ScriptedLM, plausible
@@ -75,7 +75,7 @@ def record_of(program: str, monkeypatch: pytest.MonkeyPatch, broken: type, name:
     made = PROGRAMS.get(program)(retriever)
     example = dspy.Example(qid="q", question="Where is Oslo?", answers=["Norway"])
     with dspy.context(lm=ScriptedLM(plausible), adapter=dspy.JSONAdapter()):
-        return str(ask(made, example)["failure"]["boundary"])
+        return str(ask(made, example).failure.boundary)
 
 
 def test_question_that_a_search_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +126,12 @@ def test_keys_set_changed_and_removed_later_are_seen(monkeypatch: pytest.MonkeyP
 def test_a_key_of_a_dotenv_file_is_taken_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DOTENV_SECRET", "")  # put back as it was
-    monkeypatch.delenv("DOTENV_SECRET")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")  # put back as it was
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
     assert redact("orange-canyon-south") == "orange-canyon-south"
-    (tmp_path / ".env").write_text("DOTENV_SECRET=orange-canyon-south\n")
+    (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=orange-canyon-south\n")
     load_dotenv(tmp_path / ".env")
-    assert redact("orange-canyon-south") == "[DOTENV_SECRET]"
+    assert redact("orange-canyon-south") == "[ANTHROPIC_API_KEY]"
 
 
 def test_ordinary_text_is_left_alone(tmp_path: Path) -> None:

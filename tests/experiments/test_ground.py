@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.ground import MOST_CLAIMS, Group, label_claims, summarize_labels
-from ragbench.experiments.passes import Asking, read_journal
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.score.annotate import Asking, read_journal
+from ragbench.experiments.score.annotate.grounding import (
+    MOST_CLAIMS,
+    Group,
+    count_labels,
+    label_claims,
+)
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
@@ -40,7 +46,7 @@ def records() -> list[dict[str, Any]]:
         answered("q2", "Chad"),
         answered("q3", "yes"),
         answered("q4", "Oslo", pids=()),
-        {**failure(), "qid": "q5"},
+        replace(failure(), qid="q5"),
     ]
 
 
@@ -48,7 +54,7 @@ def test_both_metrics_are_filled_marked_and_kept(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", records())
     lm = ScriptedLM(labelling, name="judge")
     scored = score_run(folder, grounding(lm))
-    rows = {r["qid"]: r["scores"] for r in scored.records}
+    rows = {r.qid: r.scores for r in scored.records}
     assert rows["q1"] == {"chain_fidelity_judged": 0.5, "hallucination_rate_judged": 0.0}
     assert rows["q2"] == {"chain_fidelity_judged": None, "hallucination_rate_judged": 1.0}
     assert rows["q3"] == {"chain_fidelity_judged": None, "hallucination_rate_judged": None}
@@ -76,7 +82,7 @@ def test_reply_that_does_not_fit_leaves_the_question_unscored(tmp_path: Path, re
     folder = make_run(tmp_path / "run", [answered("q1", "yes", steps=thoughts(SAID))])
     lm = ScriptedLM(lambda asked: reply, name="judge", schema=False)
     scored = score_run(folder, grounding(lm))
-    assert scored.records[0]["scores"]["chain_fidelity_judged"] is None
+    assert scored.records[0].scores["chain_fidelity_judged"] is None
     assert "chain_fidelity_judged" not in scored.summary["scores"]
     assert scored.summary["judges"]["grounding"]["unscored"] == 2
     assert len(lm.asked) == 2  # asked for once more
@@ -87,10 +93,10 @@ def test_many_claims_are_asked_about_in_parts_and_come_back_in_order(tmp_path: P
     claims = [f"Claim {n} is about {'a boat' if n % 3 else 'Oslo'}." for n in range(20)]
     group = Group("q1", claims, claims, [passage(pid) for pid, _, _ in PASSAGES])
     lm = ScriptedLM(labelling, name="judge")
-    labels, result = label_claims(tmp_path / "run", [group], Asking(lm))
+    labels, _ = label_claims(tmp_path / "run", [group], Asking(lm))
     assert labels == [[n % 3 == 0 for n in range(20)]]
     assert len(lm.asked) == -(-20 // MOST_CLAIMS)
-    assert summarize_labels([group], labels, result)["unscored"] == 0
+    assert count_labels([group], labels)["unscored"] == 0
     assert {row["pass"] for row in read_journal(tmp_path / "run")} == {"grounding"}
 
 
@@ -107,5 +113,6 @@ def test_command_shows_what_was_judged(tmp_path: Path, capsys: pytest.CaptureFix
     score_run(folder, grounding(ScriptedLM(labelling, name="judge")))
     code, out, _ = command(capsys, "score", str(folder))
     assert code == 0
-    assert "5 claims judged by scripted/judge: 2 supported, 3 not, 0 unscored" in out
+    assert "5 claims judged by scripted/judge: 2 supported, 3 not; " in out
+    assert "0 unscored, 0 not asked, 0 cut; took 3 calls" in out
     assert "| chain_fidelity_judged " in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def folder(path: Path) -> Path:
         path,
         [
             answered("q1", "Norway"),
-            {**failing("q2"), "hops": 3},
+            replace(failing("q2"), hops=3),
             dear("q3", "yes", answers=["yes"], qtype="comparison"),
         ],
         **FULL_CARD,
@@ -54,12 +55,14 @@ def test_every_column_of_the_table_is_broken_down(
     before = json.loads((run / "config.json").read_text())
     code, out, _ = command(capsys, "summarize", str(run), "--by-group")
     assert code == 0
-    rows = {(row["by"], row["group"]): row for row in table_after(out, "by kind of question")}
+    rows = {
+        (row["by"], row["group"]): row for row in table_after(out, "results by group of questions")
+    }
     assert [name for name, _ in rows] == ["question type"] * 2 + ["hops"] * 2 + [
         "kind of answer"
     ] * 2
     bridge, comparison = rows["question type", "bridge"], rows["question type", "comparison"]
-    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500")
+    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500 ±0.500")
     assert (comparison["n"], comparison["EM"], comparison["calls"]) == ("1", "1.000", "3.0")
     assert (comparison["path"], comparison["p50 s"]) == ("3.0", "6.0")
     assert rows["hops", "3"]["EM"] == "0.000"  # the failed one has the worst
@@ -74,7 +77,7 @@ def test_rows_of_several_runs_and_of_a_run_without_retrieval(
     direct = make_run(tmp_path / "direct", [answered("q1", "Norway"), answered("q3", "Chad")])
     code, out, _ = command(capsys, "summarize", str(a), str(b), "--closed-book", str(direct))
     assert code == 0
-    rows = table_after(out, "by kind of question")
+    rows = table_after(out, "results by group of questions")
     solved = [row for row in rows if row["by"] == "solved without retrieval"]
     assert [(row["run"], row["group"], row["n"]) for row in solved] == [
         ("a", "not solved", "1"), ("a", "solved", "1"),
@@ -97,5 +100,5 @@ def test_eval_prints_them_and_asks_nothing_where_the_other_run_is_missing(
     assert server.hits == []
     code, out, _ = command(capsys, "eval", *options, "--by-group")
     assert code == 0
-    rows = table_after(out, "by kind of question")
+    rows = table_after(out, "results by group of questions")
     assert sum(int(row["n"]) for row in rows if row["by"] == "kind of answer") == 2

@@ -10,14 +10,15 @@ import pytest
 
 from ragbench.errors import RunError
 from ragbench.experiments.doctor import examine, repair
-from ragbench.experiments.ground import Group, label_claims
-from ragbench.experiments.journal import CallJournal, read_calls
-from ragbench.experiments.journal_shape import wrong_with_reply, wrong_with_scores
-from ragbench.experiments.limited import billed_under
-from ragbench.experiments.passes import JOURNAL, Asking, read_journal
-from ragbench.experiments.records import RECORDS, decode, encode, read_lines
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
-from ragbench.ledger import Call, file_call
+from ragbench.experiments.records.compile_log import CallJournal, read_calls
+from ragbench.experiments.records.jsonl import RECORDS, decode, encode, read_lines
+from ragbench.experiments.records.line_shapes import wrong_with_reply, wrong_with_scores
+from ragbench.experiments.runs.spend import billed_under
+from ragbench.experiments.score.annotate import JOURNAL, Asking, read_journal
+from ragbench.experiments.score.annotate.grounding import Group, label_claims
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.ledger import file_call
+from ragbench.record import Call
 from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.test_judge import fair
 from tests.fakes import ScriptedLM

@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.artefact import read_sidecar
-from ragbench.experiments.compile import CompileConfig, compile_program
-from ragbench.experiments.evaluate import evaluate
-from ragbench.retrievers import tree
+from ragbench.experiments.artifacts.artifact import read_sidecar
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.config import CompileConfig
+from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.retrievers.tree import index as tree
 from tests.experiments.towns import World
 from tests.retrievers.conftest import WordEmbedder
 

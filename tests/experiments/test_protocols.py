@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments import score as scoring
-from ragbench.experiments.passes import Asking
-from ragbench.experiments.protocol_shelf import PROTOCOLS
-from ragbench.experiments.protocols import apply, get_protocol
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.records import RunCard
+from ragbench.experiments.score import scoring
+from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.protocols.catalog import PROTOCOLS, get_protocol
+from ragbench.experiments.score.protocols.protocol import apply
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.metrics import get_metric
 from ragbench.metrics.graphrag_bench import answer_correctness, rouge_l, statement_f1
 from tests.cli.test_mistakes import run as command
@@ -26,7 +27,7 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     protocol = get_protocol(name)
     for measure in protocol.measures:
         get_metric(measure.metric)
-    found = apply(protocol, CARD, four(), {})
+    found = apply(protocol, card(data=CARD["data"]), four(), {})
     assert len(found.scores) + len(found.missing) == len(protocol.measures)
     assert any(name in line for line in protocol.lines())
 
@@ -34,19 +35,21 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
 def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "show", "protocol", "arag")
     assert code == 0
-    assert "LLM-Acc (judge_arag)  answered" in out
+    assert "LLM-Acc (judge_arag)  not_blank" in out
     assert "source: A-RAG" in out
     assert command(capsys, "list", "protocols")[1].startswith("2wiki ")
     with pytest.raises(UnknownNameError, match="did you mean arag"):
         get_protocol("arg")
 
 
-def test_arag_divides_by_the_answered_and_linearrag_by_all() -> None:
-    assert apply(get_protocol("arag"), CARD, four(), {}).scores["Cont-Acc"] == {
-        "mean": pytest.approx(2 / 3), "n": 3, "over": "answered",
-    }  # fmt: skip
-    assert apply(get_protocol("linearrag"), CARD, four(), {}).scores["Contain-Acc"] == {
-        "mean": 0.5, "n": 4, "over": "all",
+def test_arag_divides_by_what_is_not_blank_and_linearrag_by_all() -> None:
+    blank = [answered("q5", "noanswer"), answered("q6", " ")]  # dropped; the failed one is wrong
+    found = apply(get_protocol("arag"), card(data=CARD["data"]), [*four(), *blank], {}).scores
+    assert found["Cont-Acc"] == {"mean": 0.5, "n": 4, "over": "not_blank"}
+    assert (found["retrieved_tokens"]["n"], found["retrieved_tokens"]["over"]) == (6, "all")
+    linear = apply(get_protocol("linearrag"), card(data=CARD["data"]), [*four(), *blank], {})
+    assert linear.scores["Contain-Acc"] == {
+        "mean": pytest.approx(2 / 6), "n": 6, "over": "all",
     }  # fmt: skip
 
 
@@ -55,24 +58,24 @@ def test_hotpotqa_counts_answers_without_support_as_zero_and_takes_one_gold() ->
         answered("q1", "Norway", citations=[["Ann Lee", 1], ["Oslo", 0]]),
         answered("q2", "Norge", answers=["Norway", "Norge"]),
     ]
-    found = apply(get_protocol("hotpotqa"), CARD, records, {})
+    found = apply(get_protocol("hotpotqa"), card(data=CARD["data"]), records, {})
     assert found.scores["em"]["mean"] == 0.5
     assert found.scores["sp_em"] == {"mean": 0.5, "n": 2, "over": "all", "without_score": 1}
     assert any("1 answers name none" in text for text in found.deviations)
 
 
 def test_failures_alone_make_no_score() -> None:
-    failures = [record for record in four() if record["failure"]]
-    assert apply(get_protocol("linearrag"), CARD, failures, {}).scores == {}
+    failures = [record for record in four() if record.failure]
+    assert apply(get_protocol("linearrag"), card(data=CARD["data"]), failures, {}).scores == {}
 
 
-def card(**changes: Any) -> dict[str, Any]:
+def card(**changes: Any) -> RunCard:
     data = {"name": "arag", "setting": "pooled"}
-    return {**CARD, "data": data, **changes}
+    return RunCard.model_validate({**CARD, "data": data, **changes})
 
 
 def test_deviations_are_said_and_only_those() -> None:
-    judge = {"model": "scripted/answerer", "unscored": 0, "not_asked": 0}
+    judge = {"model": "openai/gpt-5-mini@http://x", "unscored": 0, "not_asked": 0}
     protocol = get_protocol("arag")
     matching = apply(protocol, card(), four(), {"judge_arag": judge}).deviations
     assert [text for text in matching if text not in protocol.always] == [
@@ -88,9 +91,12 @@ def test_deviations_are_said_and_only_those() -> None:
     for text in (
         "data: hotpotqa, not arag", "corpus view: paragraph, not chunk", "k: 3, not 5",
         "setting: distractor, not pooled", "temperature: 0.7, not 0.0", "prompts: compiled",
-        "not the answering model", "2 replies were neither", "1 answers were not judged",
+        "judge: scripted/judge, not gpt-5-mini", "2 replies were neither",
+        "1 answers were not judged",
     ):  # fmt: skip
         assert text in found
+    linear = apply(get_protocol("linearrag"), card(), four(), {"judge_arag": judge}).deviations
+    assert any("not the answering model" in text for text in linear)
     none = apply(protocol, card(), four(), {}).deviations
     assert any("--judge LM --judge-rule arag" in text for text in none)
 

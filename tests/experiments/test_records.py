@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ragbench.errors import RunError
-from ragbench.experiments.records import RECORDS, RecordWriter, decode, encode, read_records
+from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, decode, encode, read_records
+from ragbench.record import Record
 from tests.metrics.records import record as whole
 
 
-def record(qid: str, *, failed: bool = False, answer: str = "Oslo") -> dict[str, object]:
+def record(qid: str, *, failed: bool = False, answer: str = "Oslo") -> Record:
     failure = {"boundary": "provider", "error": "LMServerError", "message": "500"}
     return whole(answer, qid=qid, failure=failure if failed else None)
 
@@ -104,7 +104,7 @@ def test_folder_that_cannot_be_written_is_a_run_error(tmp_path: Path) -> None:
 def test_line_with_a_good_checksum_that_is_no_record_is_reported(
     tmp_path: Path, change: dict[str, object]
 ) -> None:
-    lines = [encode(record("a")), encode({**record("b"), **change}), encode(record("c"))]
+    lines = [encode(record("a")), encode({**record("b").to_dict(), **change}), encode(record("c"))]
     (tmp_path / RECORDS).write_bytes(b"".join(lines))
     loaded = read_records(tmp_path)
     assert set(loaded.records) == {"a", "c"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RunError
 from ragbench.experiments.config import make_config
-from ragbench.experiments.evaluate import reopen
-from ragbench.experiments.records import RECORDS, read_records
-from ragbench.experiments.runner import run
-from ragbench.experiments.setup import Bench
-from ragbench.experiments.summary import summarize
-from ragbench.lms.adapters import make_adapter
+from ragbench.experiments.records.jsonl import RECORDS, read_records
+from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.evaluation import reopen
+from ragbench.experiments.runs.runner import run
+from ragbench.experiments.runs.summary import summarize
+from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs import PROGRAMS
+from ragbench.record import Record
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 
@@ -44,8 +46,8 @@ def bench(tmp_path: Path, world: object) -> MakeBench:
         )
         lm = lm or ScriptedLM(reply)
         retriever = make_retriever("bm25", world.corpus, setting=world.setting)  # type: ignore[attr-defined]
-        program = PROGRAMS.get(config.program)(retriever, **config.knobs())
-        examples = world.splits["test"][: config.limit]  # type: ignore[attr-defined]
+        program = PROGRAMS.get(config.program)(retriever, **config.set)
+        examples = world.splits["test"][: config.data.limit]  # type: ignore[attr-defined]
         return Bench(config, world, examples, retriever, program, lm, {}, make_adapter("auto", lm))  # type: ignore[arg-type]
 
     return make
@@ -58,7 +60,7 @@ def test_every_question_leaves_one_record_and_a_second_run_asks_nothing(bench: M
     again = bench()
     run(again)
     assert again.lm.asked == []  # type: ignore[attr-defined]
-    assert len((result.folder.path / RECORDS).read_bytes().splitlines()) == 6
+    assert len((result.folder / RECORDS).read_bytes().splitlines()) == 6
 
 
 def test_larger_limit_continues_the_same_run(bench: MakeBench) -> None:
@@ -78,14 +80,14 @@ def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> No
         return RuntimeError("boom") if broken else script(asked)
 
     result = run(bench(flaky))
-    failed = [r for r in result.loaded.records.values() if r["failure"]]
+    failed = [r for r in result.loaded.records.values() if r.failure]
     assert len(failed) == 1
-    assert failed[0]["answer"] is None
-    assert failed[0]["scores"] == {"em": 0.0, "f1": 0.0}
-    assert failed[0]["failure"]["boundary"] == "provider"
+    assert failed[0].answer is None
+    assert failed[0].scores == {"em": 0.0, "f1": 0.0}
+    assert failed[0].failure.boundary == "provider"
     assert summarize(result.loaded.records.values())["failures"] == {"provider": 1}
     retry = bench()
-    assert all(r["failure"] is None for r in run(retry).loaded.records.values())
+    assert all(r.failure is None for r in run(retry).loaded.records.values())
     assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
 
 
@@ -97,8 +99,8 @@ def test_error_of_ours_is_data_too(bench: MakeBench, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(type(made.program), "solve", broken)
     records = run(made).loaded.records
-    assert {r["failure"]["error"] for r in records.values()} == {"ZeroDivisionError"}
-    assert {r["failure"]["boundary"] for r in records.values()} == {"program"}
+    assert {r.failure.error for r in records.values()} == {"ZeroDivisionError"}
+    assert {r.failure.boundary for r in records.values()} == {"program"}
 
 
 def test_more_failures_than_dspy_tolerates_lose_nothing(bench: MakeBench) -> None:
@@ -148,15 +150,15 @@ def test_second_process_on_one_folder_is_refused(bench: MakeBench) -> None:
 def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
     result = run(bench())
     before = summarize(result.loaded.records.values())
-    rebuilt = reopen(result.folder.path).summary
+    rebuilt = reopen(result.folder).summary
     assert rebuilt.pop("progress")["not_asked"] == 0
     assert rebuilt == before
-    kept = result.folder.summary()
+    kept = json.loads((result.folder / "summary.json").read_text())
     assert {**kept, "progress": None} == {**before, "progress": None}
 
 
 def test_corrupt_line_is_reported_and_its_question_asked_again(bench: MakeBench) -> None:
-    path = run(bench()).folder.path / RECORDS
+    path = run(bench()).folder / RECORDS
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0].replace(b"Oslo", b"Rome"), *lines[1:]]))
     again = bench()
@@ -175,7 +177,7 @@ def test_full_disk_stops_the_run_and_keeps_what_was_written(
 
     def full(fd: int) -> None:
         synced.append(fd)
-        if len(synced) > 4:
+        if len(synced) > 6:
             raise OSError(28, "No space left on device")
 
     made = bench(workers=1)
@@ -184,15 +186,18 @@ def test_full_disk_stops_the_run_and_keeps_what_was_written(
         run(made)
     monkeypatch.undo()
     kept = read_records(made.config.folder())
-    assert len(kept.records) == 2  # the first two syncs were of the config
+    assert len(kept.records) == 2  # before them the card was written twice, each with its folder
     assert kept.corrupt == []
     assert len(made.lm.asked) == 3  # type: ignore[attr-defined] - nothing more is asked
 
 
 def test_records_do_not_depend_on_the_number_of_workers(bench: MakeBench, tmp_path: Path) -> None:
-    def stripped(records: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    def stripped(records: dict[str, Record]) -> dict[str, dict[str, object]]:
         timed = {"latency_s", "ledger", "searches"}
-        return {q: {k: v for k, v in r.items() if k not in timed} for q, r in records.items()}
+        rows = {qid: record.to_dict() for qid, record in records.items()}
+        for row in rows.values():  # which calls: places in the ledger, which is in order of time
+            row["steps"] = [{**step, "calls": len(step.get("calls", ()))} for step in row["steps"]]
+        return {q: {k: v for k, v in row.items() if k not in timed} for q, row in rows.items()}
 
     one = run(bench(workers=1, program="self_rag")).loaded.records
     many = run(bench(workers=8, program="self_rag", out=str(tmp_path / "many"))).loaded.records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -10,13 +11,13 @@ import pytest
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RunError, UnknownNameError
-from ragbench.experiments.attribute import numbered
-from ragbench.experiments.passes import Asking
-from ragbench.experiments.records import RECORDS, read_lines
-from ragbench.experiments.runner import ask
-from ragbench.experiments.score import ScoreRequest, score_run
-from ragbench.experiments.score_tables import budget_table, gold_table
-from ragbench.lms.adapters import make_adapter
+from ragbench.experiments.records.jsonl import RECORDS, read_lines
+from ragbench.experiments.report.score_tables import budget_table, gold_table
+from ragbench.experiments.runs.runner import ask
+from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.annotate.attribution import sentences_of
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.metrics import get_metric
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.factory import make_retriever
@@ -118,12 +119,12 @@ def test_attribution_leaves_programs_that_cite_alone(tmp_path: Path) -> None:
 
 
 def test_sentences_of_a_chunk_are_the_facts_that_it_holds() -> None:
-    chunk = {**passage("p1"), "title": "", "holds": [["Ann Lee", 0], ["Ann Lee", 1]]}
-    rows, cut = numbered(answered("q1", "Norway", passages=[chunk]))
+    chunk = replace(passage("p1"), title="", holds=(("Ann Lee", 0), ("Ann Lee", 1)))
+    rows, cut = sentences_of(answered("q1", "Norway", passages=[chunk]))
     assert [fact for fact, _ in rows] == [("Ann Lee", 0), ("Ann Lee", 1)]
     assert not cut
-    unknown = {**chunk, "holds": [["Ann Lee", 0]]}
-    assert numbered(answered("q1", "Norway", passages=[unknown]))[0] == []
+    unknown = replace(chunk, holds=(("Ann Lee", 0),))
+    assert sentences_of(answered("q1", "Norway", passages=[unknown]))[0] == []
 
 
 def test_commands_print_tables_and_examples_safely(
@@ -157,15 +158,15 @@ def test_run_over_chunks_knows_which_sentences_it_found() -> None:
     lm = ScriptedLM()
     with dspy.context(lm=lm, adapter=make_adapter("auto", lm)):
         record = ask(program, example)
-    held = {tuple(fact) for passage in record["passages"] for fact in passage["holds"]}
-    wanted = {tuple(fact) for fact in record["support"]}
+    held = {tuple(fact) for passage in record.passages for fact in passage.holds}
+    wanted = {tuple(fact) for fact in record.support}
     assert held
     recall = get_metric("sentence_recall").score(record)
     assert recall == len(held & wanted) / len(wanted)
     whole = {fact for chunk in world.corpus.alignment.values() for fact in chunk}
     assert wanted <= whole
-    everything = [{**record["passages"][0], "holds": [list(fact) for fact in sorted(whole)]}]
-    assert get_metric("sentence_recall").score({**record, "passages": everything}) == 1.0
+    everything = [replace(record.passages[0], holds=tuple(sorted(whole)))]
+    assert get_metric("sentence_recall").score(replace(record, passages=everything)) == 1.0
 
 
 def test_sentences_of_paragraphs_found_are_recalled() -> None:
@@ -190,7 +191,7 @@ def test_search_that_first_found_each_gold_passage_is_told(tmp_path: Path) -> No
 
 def test_budgets_of_several_runs_end_at_the_dearest_question_of_all(tmp_path: Path) -> None:
     dear = answered("q1", "Norway")
-    dear["ledger"]["calls"] *= 4
+    dear.ledger.calls *= 4
     a = score_run(make_run(tmp_path / "a", [answered("q1", "Norway")]), ScoreRequest())
     b = score_run(make_run(tmp_path / "b", [dear]), ScoreRequest())
     cells = [[str(cell) for cell in column.cells] for column in budget_table([a, b]).columns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragbench.experiments.config import make_config
-from ragbench.experiments.setup import build
+from ragbench.experiments.runs.context import build
 from ragbench.lms import make_lm
 
 

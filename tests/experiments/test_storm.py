@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.lms import transport
+from ragbench.lms.calls import transport
 from tests.storm import FAULTS, each_fault_in_turn, in_this_process, weather
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.errors import RagbenchError
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.sweep_spec import Sweep, load_sweep
+from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from tests.fake_server import FakeServer
 
 
@@ -31,7 +31,10 @@ def test_the_cells_are_the_product_and_what_is_included_without_what_is_excluded
         "a_rag, bm25, max_steps=2",
         "a_rag, bm25, max_steps=4",
     ]
-    assert [c.config.set for c in sweep.cells[-2:]] == [{"max_steps": 2}, {"max_steps": 4}]
+    assert [c.config.set for c in sweep.cells[-2:]] == [
+        {"k": 1, "max_steps": 2},
+        {"k": 1, "max_steps": 4},
+    ]
     assert len({cell.folder for cell in sweep.cells}) == 5
 
 
@@ -43,14 +46,14 @@ def test_a_value_may_set_several_fields(load: Any) -> None:
             "lm": ["openai/fake", {"lm": "openai/b", "price": "in=1,out=2"}],
         }
     )
-    found = [(c.config.retriever, c.config.lm, c.config.price) for c in sweep.cells]
+    found = [(c.config.retriever.name, c.config.lm.model, c.config.lm.price) for c in sweep.cells]
     assert found == [
         ("bm25", "openai/fake", None),
         ("bm25", "openai/b", "in=1,out=2"),
         ("hybrid", "openai/fake", None),
         ("hybrid", "openai/b", "in=1,out=2"),
     ]
-    assert sweep.cells[2].config.retriever_set == {"rrf_k": 30}
+    assert sweep.cells[2].config.retriever.settings == {"rrf_k": 30}
 
 
 def test_a_sweep_inherits_a_config_or_another_sweep(load: Any, tmp_path: Path) -> None:
@@ -75,7 +78,7 @@ def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "which.yaml").write_text(found[1])
     sweep = load_sweep(tmp_path / "which.yaml")
     assert len(sweep.cells) == 2 * 3 * 2 - 2 + 6
-    assert all(not cell.config.hub for cell in sweep.cells)
+    assert all(not cell.config.data.hub for cell in sweep.cells)
     assert set(sweep.pairs.values()) == {"vanilla, bm25"}
 
 
@@ -134,8 +137,8 @@ def test_knobs_of_test_time_scaling_are_choices(load: Any) -> None:
 
 
 def test_a_choice_of_k_goes_before_the_k_that_all_share(load: Any) -> None:
-    sweep = load(set={"k": 4}, matrix={"k": [2, 3]}, baseline={"k": 2})
-    assert [cell.config.knobs() for cell in sweep.cells] == [{"k": 2}, {"k": 3}]
+    sweep = load(k=4, matrix={"k": [2, 3]}, baseline={"k": 2})
+    assert [cell.config.set for cell in sweep.cells] == [{"k": 2}, {"k": 3}]
     assert sweep.pairs == {"vanilla, k=3": "vanilla, k=2"}
 
 

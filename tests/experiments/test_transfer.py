@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from ragbench.errors import DataError, RunError
-from ragbench.experiments import setup
-from ragbench.experiments.compile import CompileConfig, compile_program
-from ragbench.experiments.library import find_programs, print_programs
-from ragbench.experiments.transfer import Cell, print_matrix, transfer
+from ragbench.experiments.compare.transfers import Cell, transfer
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.config import CompileConfig
+from ragbench.experiments.report.compiled import find_programs, print_programs
+from ragbench.experiments.report.transfer import print_matrix
+from ragbench.experiments.runs import context as setup
 from tests.experiments.towns import N, World, helped_by_demos
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 

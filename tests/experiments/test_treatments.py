@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragbench.experiments.compare import compare
-from ragbench.experiments.compare_report import print_comparison
-from ragbench.experiments.evaluate import Evaluation, reopen
-from ragbench.experiments.records import RECORDS, encode
-from ragbench.experiments.report import print_runs
+from ragbench.experiments.compare.paired import compare
+from ragbench.experiments.records.jsonl import RECORDS, encode
+from ragbench.experiments.report.comparison import print_comparison
+from ragbench.experiments.report.tables import print_runs
+from ragbench.experiments.runs.evaluation import Evaluation, reopen
+from ragbench.record import CriticalPath, Ledger, Record
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.metrics.records import call, failure
 
@@ -21,16 +23,16 @@ FULL_CARD: dict[str, Any] = {
 }
 
 
-def failing(qid: str, error: str = "LMServerError", boundary: str = "provider") -> dict[str, Any]:
-    ledger = {"calls": [call(), call(error=error)], "path": {"calls": 2, "latency_s": 0.5}}
-    return {**failure(error, boundary), "qid": qid, "ledger": ledger}
+def failing(qid: str, error: str = "LMServerError", boundary: str = "provider") -> Record:
+    ledger = Ledger([call(), call(error=error)], CriticalPath(2, 0.5))
+    return replace(failure(error, boundary), qid=qid, ledger=ledger)
 
 
-def run(folder: Path, records: list[dict[str, Any]]) -> Evaluation:
+def run(folder: Path, records: list[Record]) -> Evaluation:
     return reopen(make_run(folder, records, **FULL_CARD))
 
 
-def five() -> list[dict[str, Any]]:
+def five() -> list[Record]:
     """q1 right at once; q2 wrong at once; q3 and q4 fail, q3 is right when asked again."""
     return [
         answered("q1", "Norway"),
@@ -111,7 +113,7 @@ def test_escape_sequences_of_a_message_do_not_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = failing("q\x1b[2Jx", "Lm\x1b[31mError")
-    bad["failure"]["message"] = "\x1b]0;title\x07 [bold]"
+    bad = replace(bad, failure=replace(bad.failure, message="\x1b]0;title\x07 [bold]"))
     print_runs([run(tmp_path / "run", [bad])])
     out = capsys.readouterr().out
     assert "\x1b" not in out

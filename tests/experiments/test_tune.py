@@ -11,17 +11,16 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ragbench.errors import ConfigError, DataError, KnobError, RunError, UnknownNameError
-from ragbench.experiments.artefact import read_sidecar
-from ragbench.experiments.evaluate import compiled_fields, evaluate
-from ragbench.experiments.space import make_space
-from ragbench.experiments.tune import Tuned, tune
-from ragbench.experiments.tune_report import print_tuned
-from ragbench.experiments.tune_search import TuneConfig
+from ragbench.experiments.artifacts.artifact import read_sidecar
+from ragbench.experiments.config import TuneConfig
+from ragbench.experiments.report.tune import print_tuned
+from ragbench.experiments.runs.evaluation import compiled_fields, evaluate
+from ragbench.experiments.tune.search_space import make_space
+from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.programs import PROGRAMS
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import Killed, Script, World, helped_by_demos, killed_at, town
-from tests.fake_server import FakeServer, Fault
-from tests.fake_server import plausible as plausible_text
+from tests.fake_server import FakeServer, Fault, plausible as plausible_text
 from tests.fakes import Asked, Reply, overflowing, plausible
 
 
@@ -42,8 +41,18 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def search(world: World, **how: Any) -> Tuned:
     run = {"k": None, "split": "validation", "setting": "pooled", **how.pop("run", {})}
     config = world.config(**{"out": world.folder / "tuned", **run})
+    say = how.pop("say", lambda line: None)
     given = {"only": ("k",), "trials": 8, "objectives": ("f1", "tokens"), **how}
-    return tune(config, TuneConfig(**given), say=lambda line: None)
+    return tune(config, TuneConfig(**given), say=say)
+
+
+def test_trials_are_told_with_the_best_so_far_and_the_time_left(world: World) -> None:
+    said: list[str] = []
+    search(world, trials=3, say=said.append)
+    told = [line for line in said if line.startswith("trial ")]
+    assert [line.partition(":")[0] for line in told] == [f"trial {n} of 3" for n in (1, 2, 3)]
+    assert all("; best f1 0." in line or "; best f1 1" in line for line in told)
+    assert told[-1].endswith("about 0 s left")
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.budget import Estimate
-from ragbench.experiments.config import RunConfig
-from ragbench.experiments.limited import billed_under
-from ragbench.experiments.tune import tune
-from ragbench.experiments.tune_estimate import estimate_tune
-from ragbench.experiments.tune_search import TuneConfig
-from ragbench.ledger import Totals, total
+from ragbench.experiments.config import RunConfig, TuneConfig
+from ragbench.experiments.estimates.estimate import Estimate
+from ragbench.experiments.runs.spend import billed_under
+from ragbench.experiments.tune.estimate import estimate_tune
+from ragbench.experiments.tune.study import tune
+from ragbench.record import Totals, total
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
@@ -72,7 +71,7 @@ def test_only_what_is_left_is_estimated(world: World) -> None:
     assert estimate_tune(config, how)[1].calls.high == 0
     more = how.model_copy(update={"trials": 9})
     found = estimate_tune(config, more)[1]
-    assert "3 done before" in found.what
+    assert "3 done before" in found.title
     tune(config, more, say=lambda line: None)
     assert spent(world).calls > before.calls
     assert holds(found, spent(world), before), (found, spent(world), before)
@@ -107,4 +106,4 @@ def test_the_command_asks_nothing(
         assert asked_before == 8
         code, _, err = command(capsys, *given, "--dry-run", "--objective", "f1")
         assert (code, len(server.hits)) == (2, asked_before)
-        assert "holds a search with another how; give another --out" in err
+        assert "holds a search with another how (objectives=" in err

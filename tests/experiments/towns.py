@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments import setup
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.runs import context as setup
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 
 N = 40  # 16 for training, 8 for validation, 16 held out

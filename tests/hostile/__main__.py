@@ -113,7 +113,7 @@ def _runs(rng: random.Random) -> Iterator[dict[str, Any]]:
     for _ in range(20):
         yield {"kind": "run", "of": "config.json", **_change(rng, FULL_CARD)}
     for _ in range(30):
-        change = _change(rng, four()[0])
+        change = _change(rng, four()[0].to_dict())
         yield {"kind": "run", "of": "records.jsonl", "signed": True, **change}
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,16 +22,17 @@ import pytest
 import yaml
 
 from ragbench.cli.main import main
-from ragbench.experiments.artefact import SIDECAR
-from ragbench.experiments.compile import CompileConfig, compile_program
+from ragbench.experiments.artifacts.artifact import SIDECAR
+from ragbench.experiments.compile.compiler import compile_program
+from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.doctor import examine, repair
-from ragbench.experiments.errors_report import errors_of
-from ragbench.experiments.passes import Asking
-from ragbench.experiments.records import decode, encode
-from ragbench.experiments.runner import ask
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.records.jsonl import decode, encode
+from ragbench.experiments.report.errors import errors_of
+from ragbench.experiments.runs import ask, reopen
+from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.lms import make_lm
-from ragbench.lms.adapters import make_adapter
+from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
@@ -165,6 +167,7 @@ def test_configs(world: World, command: Callable[..., int], tmp_path: Path) -> N
 def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) -> None:
     good = make_run(tmp_path / "good", four(), **FULL_CARD)
     score_run(good, ScoreRequest())
+    (good / "summary.json").write_bytes(as_json(reopen(good).summary))
     (good / "judged.jsonl").write_bytes(encode({"qid": "q1", "key": "k", "calls": []}))
     commands = ("summarize", "score", "errors", "compare")
     for number, case in enumerate(of_kind("run")):
@@ -173,7 +176,7 @@ def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) 
         path = folder / case["of"]
         before = path.read_bytes()
         if case.get("signed"):
-            content = damaged(case, four()[0], encode) + b"".join(map(encode, four()[1:]))
+            content = damaged(case, four()[0].to_dict(), encode) + b"".join(map(encode, four()[1:]))
         else:
             content = (
                 damaged(case, json.loads(before), as_json)
@@ -206,7 +209,7 @@ def graded(hit: Hit) -> str:
 
 def test_lines_of_passes(tmp_path: Path) -> None:
     told = [
-        {**record, "extra": {"evidences": [["Oslo", "country", "Norway"]]}} for record in four()
+        replace(record, extra={"evidences": [["Oslo", "country", "Norway"]]}) for record in four()
     ]
     good = make_run(tmp_path / "good", told, **FULL_CARD)
     with FakeServer(graded) as server:
@@ -285,9 +288,9 @@ def test_replies() -> None:
             _Raw.body = damaged(case, COMPLETION, as_json)
             with in_time(case), dspy.context(lm=lm, adapter=make_adapter("chat", lm)):
                 record = ask(program, example)
-            if record["failure"]:
-                assert record["failure"]["boundary"] in ("provider", "parse"), (case, record)
-                assert "\n" not in record["failure"]["error"]
+            if record.failure:
+                assert record.failure.boundary in ("provider", "parse"), (case, record)
+                assert "\n" not in record.failure.error
             line = encode(record)
             assert json.loads(line)["qid"] == "q"
     finally:

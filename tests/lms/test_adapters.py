@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Literal
 
 import dspy
 import pytest
 
+from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
-from ragbench.ledger import COUNTS_KEY, open_ledger
+from ragbench.ledger import open_ledger
 from ragbench.lms import make_adapter, make_lm
 from ragbench.lms.factory import MAX_ITEMS
 from ragbench.signatures.types import SubTask
@@ -43,7 +45,7 @@ ALMOST = {
 
 def graded(lm: dspy.LM, adapter: str) -> tuple[dspy.Prediction, Counter[str]]:
     counts: Counter[str] = Counter()
-    with dspy.context(lm=lm, adapter=make_adapter(adapter), **{COUNTS_KEY: counts}):
+    with use(replace(current(), counts=counts), lm=lm, adapter=make_adapter(adapter)):
         return GRADE(passage="p"), counts
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from dspy import lm15
-from dspy.lm15 import Message, Request, Response, Usage
 
 from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
-from ragbench.experiments.records import RECORDS, read_lines, read_records
-from ragbench.lms import breaker as breakers
-from ragbench.lms.breaker import IN_A_ROW, Breaker
-from ragbench.lms.governor import Attempt
-from ragbench.lms.limits import LimitReachedError, Limits, spending, stopped_by
+from ragbench.experiments.records.jsonl import RECORDS, read_lines, read_records
+from ragbench.lms.calls import circuit_breaker as breakers
+from ragbench.lms.calls.circuit_breaker import IN_A_ROW, Breaker
+from ragbench.lms.calls.middleware import Attempt, Reply
+from ragbench.lms.calls.refusal import LimitReachedError
+from ragbench.lms.calls.scope import Scope
+from ragbench.lms.calls.spend_limits import Limits, spending, stopped_by
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 
@@ -32,15 +33,12 @@ class Clock:
 
 
 def attempt(prompt: str = "") -> Attempt:
-    return Attempt("fake", Request("fake", (Message.user(prompt or "x"),)), 1)
+    return Attempt("fake", 1, hash(prompt), 10, 10, Scope.current())
 
 
 def answered(prompt: str = "") -> Attempt:
     made = attempt(prompt)
-    made.response = Response(
-        id=None, model="fake", message=Message.assistant("yes"), finish_reason="stop",
-        usage=Usage(1, 1, 2),
-    )  # fmt: skip
+    made.reply = Reply("yes", tokens=2, cost_usd=None)
     return made
 
 

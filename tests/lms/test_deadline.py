@@ -2,81 +2,92 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
 import pytest
 
+from ragbench.context import current, use
 from ragbench.experiments.config import make_config
-from ragbench.experiments.evaluate import evaluate
+from ragbench.experiments.runs.evaluation import evaluate
 from ragbench.ledger import open_ledger
-from ragbench.lms import deadline, make_lm
-from ragbench.lms.deadline import QUESTION_TIME_KEY, QuestionTimeoutError, question_time
+from ragbench.lms import make_lm
+from ragbench.lms.calls.refusal import QuestionTimeoutError
+from ragbench.lms.calls.scope import question_time
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 
-class Clock:
-    """A clock on which every request takes a second."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def answer(self, hit: Hit) -> str | Fault:
-        self.now += 1.0
-        return plausible(hit)
+@contextmanager
+def question(seconds: float) -> Iterator[None]:
+    with use(replace(current(), question_time_s=seconds)), question_time():
+        yield
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(deadline, "monotonic", made)
-    return made
-
-
-def test_the_next_call_is_refused_and_one_under_way_is_not(clock: Clock) -> None:
-    with FakeServer(clock.answer) as server:
+def test_the_next_call_is_refused_until_the_next_question() -> None:
+    with FakeServer() as server:
         lm = make_lm("openai/fake", api_base=server.url, cache=False)
-        with dspy.context(**{QUESTION_TIME_KEY: 0.5}):
-            with question_time():
-                lm("first")
-                with pytest.raises(QuestionTimeoutError, match=r"longer than 0\.5 s"):
-                    lm("second")
-            with question_time():
-                lm("of the next question")
+        with question(0.3):
+            lm("first")
+            time.sleep(0.35)
+            with pytest.raises(QuestionTimeoutError, match=r"longer than 0\.3 s"):
+                lm("second")
+        with question(5.0):
+            lm("of the next question")
     assert len(server.hits) == 2
 
 
-def test_retries_end_with_the_questions_time_and_what_was_sent_is_filed(clock: Clock) -> None:
-    def sleep(seconds: float) -> None:
-        clock.now += 1.0
+@pytest.mark.parametrize("fault", ["hang", "drip"])
+def test_a_call_under_way_is_broken_off(fault: str) -> None:
+    with FakeServer(lambda hit: Fault(fault)) as server, open_ledger() as ledger:
+        lm = make_lm("openai/fake", api_base=server.url, cache=False)
+        start = time.monotonic()
+        with question(0.3), pytest.raises(QuestionTimeoutError):
+            lm("first")
+        assert time.monotonic() - start < 10  # the server would take 30 s
+        assert len(server.hits) == 1
+    assert [call.attempts for call in ledger.calls] == [1]
 
+
+def test_retries_end_with_the_questions_time_and_what_was_sent_is_filed() -> None:
     with FakeServer(lambda hit: Fault("500")) as server, open_ledger() as ledger:
         lm = make_lm("openai/fake", api_base=server.url, cache=False)
-        lm.metered._sleep = sleep
-        with (
-            dspy.context(**{QUESTION_TIME_KEY: 1.5}),
-            question_time(),
-            pytest.raises(QuestionTimeoutError),
-        ):
+        lm.metered.caller.retries = replace(lm.metered.caller.retries, base_s=60.0)
+        start = time.monotonic()
+        with question(0.3), pytest.raises(QuestionTimeoutError):
             lm("first")
-    assert len(server.hits) == 2
-    assert [call.attempts for call in ledger.calls] == [2]
+        assert time.monotonic() - start < 10
+    assert [call.attempts for call in ledger.calls] == [len(server.hits)] == [1]
+
+
+def test_it_tells_nothing_of_the_server() -> None:
+    with FakeServer(lambda hit: Fault("hang") if hit.number <= 12 else plausible(hit)) as server:
+        lm = make_lm("openai/fake", api_base=server.url, cache=False, patience=0.0)
+        for number in range(12):
+            with question(0.05), pytest.raises(dspy.LMError):
+                lm(f"question {number}")
+        lm("the server is not taken to be down")
+    assert len(server.hits) == 13
 
 
 def test_its_record_is_a_failure_of_the_boundary_limit(
-    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    with FakeServer(clock.answer) as server:
+
+    def slow(hit: Hit) -> str | Fault:
+        return plausible(hit) if hit.number == 1 else Fault("hang")
+
+    with FakeServer(slow) as server:
         config = make_config({
             "program": "ircot", "lm": "openai/fake", "api_base": server.url, "limit": 1,
-            "size": 100, "cache": False, "question_timeout": 0.5, "out": tmp_path / "run",
+            "size": 100, "cache": False, "question_timeout": 2.0, "out": tmp_path / "run",
         })  # fmt: skip
         result = evaluate(config)
     (record,) = result.records.values()
-    failure = record["failure"]
-    assert (failure["boundary"], failure["error"]) == ("limit", "QuestionTimeoutError")
-    assert len(server.hits) == len(record["ledger"]["calls"]) == 1
+    failure = record.failure
+    assert (failure.boundary, failure.error) == ("limit", "QuestionTimeoutError")
+    assert len(server.hits) == len(record.ledger.calls) == 2

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ import dspy
 import pytest
 
 from ragbench.errors import LMSetupError
-from ragbench.ledger import Ledger, calling, fan_out, open_ledger
-from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm, tempo
-from ragbench.lms.governor import Attempt, CallRefusedError
-from ragbench.lms.pace import REJECTIONS
-from ragbench.lms.tries import Retries
+from ragbench.ledger import calling, fan_out, open_ledger
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms.calls import rate_limit
+from ragbench.lms.calls.middleware import Attempt
+from ragbench.lms.calls.rate_limit import REJECTIONS
+from ragbench.lms.calls.refusal import CallRefusedError
+from ragbench.lms.calls.retry import Retries
+from ragbench.lms.calls.scope import Scope
+from ragbench.record import Ledger
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
 # Made once: a signature of a string is parsed as code, which 3.11 cannot do in many threads.
@@ -34,12 +39,13 @@ def ask(lm: dspy.LM, question: str = "Where?") -> str:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempo, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(rate_limit, "LONGEST_PAUSE_S", 0.01)
 
 
 def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
     lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
-    lm.metered._sleep = lambda seconds: None
+    caller = lm.metered.caller
+    caller.retries = replace(caller.retries, base_s=0.0)
     return lm
 
 
@@ -111,14 +117,17 @@ def test_a_hung_server_costs_one_time_limit_twice_at_most() -> None:
     assert 0.5 < ledger.calls[0].latency_s < 10
 
 
-def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter() -> None:
+def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(Scope, "sleep", lambda scope, seconds: slept.append(seconds))
+
     def waits(script: Script, seed: int = 0) -> list[float]:
-        slept: list[float] = []
+        slept.clear()
         with FakeServer(script) as server:
-            lm = lm_at(server, seed=seed)
-            lm.metered._sleep = slept.append
-            ask(lm)
-        return slept
+            ask(make_lm("openai/fake", api_base=server.url, cache=False, seed=seed))
+        return slept.copy()
 
     told = waits(fails_first("503", retry_after=7))
     assert 7 <= told[0] < 7.3
@@ -286,7 +295,7 @@ def test_async_calls_are_filed_too() -> None:
 
 
 class Recorder:
-    """A governor that lets `allowed` calls pass."""
+    """Middleware that lets `allowed` calls pass."""
 
     def __init__(self, allowed: int = 10**9) -> None:
         self.allowed, self.before, self.after = allowed, 0, []  # type: ignore[var-annotated]
@@ -303,24 +312,24 @@ class Recorder:
             self.after.append(attempt)
 
 
-def test_governors_see_every_attempt_and_what_came_of_it() -> None:
+def test_middleware_sees_every_attempt_and_what_came_of_it() -> None:
     with FakeServer(fails_first("429", retry_after=1)) as server:
         lm = lm_at(server, price="in=1,out=2")
-        governor = Recorder()
-        lm.governors.append(governor)
+        watching = Recorder()
+        lm.middleware.append(watching)
         ask(lm)
-    failed, passed = governor.after
-    assert (failed.number, failed.error.retry_after, failed.response) == (1, 1.0, None)
+    failed, passed = watching.after
+    assert (failed.number, failed.error.retry_after, failed.reply) == (1, 1.0, None)
     assert (passed.number, passed.error) == (2, None)
-    assert passed.cost_usd > 0
+    assert passed.reply.cost_usd > 0
     assert passed.latency_s > 0
 
 
-def test_a_refused_call_is_not_sent_nor_filed_and_earlier_governors_are_told() -> None:
+def test_a_refused_call_is_not_sent_nor_filed_and_earlier_middleware_is_told() -> None:
     with FakeServer() as server, open_ledger() as ledger:
         lm = lm_at(server)
         first, second = Recorder(), Recorder(allowed=0)
-        lm.governors.extend([first, second])
+        lm.middleware.extend([first, second])
         with pytest.raises(CallRefusedError, match="budget"):
             ask(lm)
     assert (server.hits, ledger.calls) == ([], [])
@@ -359,7 +368,7 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(
         pytest.raises(dspy.LMAuthError) as caught,
     ):
         ask(lm_at(server))
-    shown = [str(caught.value), repr(lm), repr(vars(lm)), repr(vars(lm.metered.wire))]
+    shown = [str(caught.value), repr(lm), repr(vars(lm)), repr(vars(lm.metered.client))]
     shown += [repr(ledger), repr(failed), *capsys.readouterr()]
     assert not any("very-secret" in text for text in shown)
 

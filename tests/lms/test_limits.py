@@ -11,18 +11,19 @@ import pytest
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
-from ragbench.ledger import Call, fan_out, open_ledger
-from ragbench.lms.engine import prompt_tokens
-from ragbench.lms.limits import (
+from ragbench.ledger import fan_out, open_ledger
+from ragbench.lms.calls.engine import prompt_tokens
+from ragbench.lms.calls.refusal import LimitReachedError
+from ragbench.lms.calls.scope import reserved
+from ragbench.lms.calls.spend_limits import (
     Amount,
-    LimitReachedError,
     Limits,
     check_price,
-    reserved,
     spending,
     stop,
     stopped_by,
 )
+from ragbench.record import Call
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
 
 
@@ -191,7 +192,7 @@ def test_a_server_that_counts_more_tokens_than_estimated_is_learned() -> None:
         return Response(None, request.model, message, "stop", Usage(sent, 1, sent + 1))
 
     lm = ScriptedLM(reply, max_tokens=10)
-    lm.wire.complete = dense  # type: ignore[method-assign]
+    lm.client.complete = dense  # type: ignore[method-assign]
     with spending(Limits(tokens=10_000)) as spent:
         with suppress(LimitReachedError):
             for number in range(100):

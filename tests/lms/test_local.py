@@ -19,9 +19,9 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
-from ragbench.lms.server import LocalServer, ServerSettings
-from ragbench.lms.store import ensure
-from ragbench.lms.wire import LocalWire
+from ragbench.lms.calls.client import LocalClient
+from ragbench.lms.local.server import LocalServer, ServerSettings
+from ragbench.lms.local.store import ensure
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,9 +36,9 @@ class Judge(dspy.Signature):
 
 
 def server_of(lm: RagbenchLM) -> LocalServer:
-    wire = lm.metered.wire
-    assert isinstance(wire, LocalWire)
-    return wire.server
+    client = lm.metered.client
+    assert isinstance(client, LocalClient)
+    return client.server
 
 
 def gone(pid: int, within_s: float = 10.0) -> bool:
@@ -154,7 +154,7 @@ def test_a_gguf_of_ones_own_is_told_apart_by_its_bytes(tmp_path: Path) -> None:
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from ragbench.lms.server import LocalServer, ServerSettings, shared_server
+from ragbench.lms.local.server import LocalServer, ServerSettings, shared_server
 server = shared_server(ServerSettings(Path(sys.argv[1]), "m", slots=1, context=512))
 url = server.url()
 if sys.argv[2] == "fork":

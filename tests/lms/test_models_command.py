@@ -28,13 +28,13 @@ def test_list_says_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "qwen2.5-coder-1.5b",
         "minilm-int8",
     ]
-    assert all("not here" in line for line in lines[:3])
+    assert all("not installed" in line for line in lines[:3])
     assert str(tmp_path) in lines[3]
 
 
 def test_pull_and_path() -> None:
     run("pull", "qwen2.5-coder-0.5b")
-    assert "was here already" in run("pull")
+    assert "already installed" in run("pull")
     assert Path(run("path", "qwen2.5-coder-0.5b").strip()).is_file()
 
 

@@ -3,10 +3,9 @@
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from ragbench.lms.repair import UnreadableError, read_value
+from ragbench.lms.adapters.repair import UnreadableError, read_value
 
 Support = Literal["full", "partial", "none"]
 Relevance = Literal["relevant", "irrelevant"]

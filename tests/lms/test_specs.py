@@ -116,21 +116,41 @@ def test_prices_are_known_unknown_given_or_nothing() -> None:
     unknown = Response(None, "no-such-model", answer.message, "stop", answer.usage)
     assert MapPrice("openai", "no-such-model").cost(None, unknown) is None
     assert parse_price("in=0.15,out=0.60").cost(None, answer) == pytest.approx(0.15 + 0.30)
+    cached = Response(
+        None, "x", answer.message, "stop",
+        Usage(1_000_000, 500_000, 1_500_000, cache_read_tokens=400_000, reasoning_tokens=100_000),
+    )  # fmt: skip
+    assert parse_price("in=1,out=2").cost(None, cached) == pytest.approx(2.0)
+    assert parse_price("in=1,out=2,cached=0.5").cost(None, cached) == pytest.approx(1.8)
+    apart = parse_price("in=1,out=2,cached=0.5", provider="anthropic")
+    assert apart.cost(None, cached) == pytest.approx(2.2)
+    assert parse_price("in=1,out=2", provider="xai").cost(None, cached) == pytest.approx(2.2)
     assert make_lm("local").pricing.cost(None, answer) == 0.0
     assert make_lm("openai/gpt-4.1-mini", api_base="http://a:1/v1").pricing.known is False
     assert make_lm("openai/gpt-4.1-mini").pricing.known is True
 
 
+#: What a file in the folder of somebody else must not decide.
+HARMFUL = (
+    "LD_PRELOAD", "PYTHONPATH", "OPENAI_BASE_URL", "OPENAI_API_BASE", "HTTPS_PROXY",
+    "RAGBENCH_EVAL_API_BASE", "RAGBENCH_CACHE", "SSL_CERT_FILE",
+)  # fmt: skip
+
+
 def test_a_dotenv_file_fills_in_what_the_environment_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RB_TEST_SET", "kept")
-    monkeypatch.setenv("RB_TEST_NEW", "")
-    monkeypatch.delenv("RB_TEST_NEW")
+    monkeypatch.setenv("OPENAI_API_KEY", "kept")
+    for name in ("GROQ_API_KEY", *HARMFUL):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     path = tmp_path / ".env"
-    path.write_text("# a comment\nRB_TEST_SET=lost\nexport RB_TEST_NEW='new value'\nnot a line\n")
+    harmful = "\n".join(f"{name}=/somewhere" for name in HARMFUL)
+    lines = "# a comment\nOPENAI_API_KEY=lost\nexport GROQ_API_KEY='new value'\nnot a line\n"
+    path.write_text(lines + harmful)
     load_dotenv(path)
-    assert (os.environ["RB_TEST_SET"], os.environ["RB_TEST_NEW"]) == ("kept", "new value")
+    assert (os.environ["OPENAI_API_KEY"], os.environ["GROQ_API_KEY"]) == ("kept", "new value")
+    assert not set(HARMFUL) & set(os.environ)
     load_dotenv(tmp_path / "none")
 
 

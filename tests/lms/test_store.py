@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ragbench.errors import ModelError, UnknownNameError
-from ragbench.lms import fetch, store
-from ragbench.lms.catalogue import CATALOGUE, Model, ModelFile, Part
+from ragbench.lms.local import fetch, store
+from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part
 
 PIECES = [b"one" * 1000, b"two" * 1000, b"three" * 1000]
 WHOLE = b"".join(PIECES)

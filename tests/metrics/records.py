@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from ragbench.record import Call, Record, Search, ShownPassage
+
+_RECORD = TypeAdapter(Record)
+
 PASSAGES = (
     ("p1", "Ann Lee", ("Ann Lee wrote Red Sky.", "She was born in Oslo.")),
     ("p2", "Oslo", ("Oslo is the capital of Norway.", "It has 700,000 people.")),
@@ -13,47 +19,37 @@ PASSAGES = (
 )
 
 
-def passage(pid: str) -> dict[str, Any]:
+def passage(pid: str) -> ShownPassage:
     """The passage of PASSAGES called `pid`."""
     _, title, sentences = next(p for p in PASSAGES if p[0] == pid)
-    return {
-        "pid": pid,
-        "title": title,
-        "text": " ".join(sentences),
-        "sentences": list(sentences),
-    }
+    return ShownPassage(pid, title, " ".join(sentences), sentences)
 
 
-def search(query: str, pids: Sequence[str], k: int = 5) -> dict[str, Any]:
+def search(query: str, pids: Sequence[str], k: int = 5) -> Search:
     """A search that found `pids` in this order."""
-    hits = [[pid, 10.0 - rank] for rank, pid in enumerate(pids)]
-    return {"query": query, "k": k, "hits": hits, "latency_s": 0.01, "cached": False}
+    hits = tuple((pid, 10.0 - rank) for rank, pid in enumerate(pids))
+    return Search(query, k, hits, 0.01)
 
 
-def call(**fields: Any) -> dict[str, Any]:
+def call(**fields: Any) -> Call:
     """One call as the ledger stores it."""
-    return {
+    usual: dict[str, Any] = {
         "model": "m",
         "signature": "AnswerFromContext",
         "role": "answering",
-        "kind": "lm",
         "prompt_tokens": 100,
         "completion_tokens": 10,
         "cost_usd": 0.001,
         "latency_s": 0.5,
-        "attempts": 1,
-        "cached": False,
-        "fallback": False,
-        "error": None,
-        **fields,
     }
+    return Call(**usual | fields)
 
 
 def record(
     answer: str | None = "Norway", *, pids: Sequence[str] = ("p1", "p2"), **fields: Any
-) -> dict[str, Any]:
+) -> Record:
     """A record of a two-hop question with the gold answer Norway and gold passages p1 and p2."""
-    return {
+    stored = {
         "qid": "q1",
         "question": "In which country was the author of Red Sky born?",
         "answers": ["Norway"],
@@ -76,9 +72,10 @@ def record(
         "scores": {},
         **fields,
     }
+    return _RECORD.validate_python(stored)
 
 
-def failure(error: str = "LMTimeoutError", boundary: str = "lm") -> dict[str, Any]:
+def failure(error: str = "LMTimeoutError", boundary: str = "lm") -> Record:
     """A record that an error ended."""
     return record(
         None,

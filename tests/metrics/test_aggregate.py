@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ RECORDS = [
     record("Norway", qid="1"),
     record("Sweden", qid="2", qtype="comparison", hops=None),
     record("yes", qid="3", answers=["yes"], qtype="comparison", hops=3),
-    {**failure(), "qid": "4"},
+    replace(failure(), qid="4"),
 ]
 
 
@@ -62,7 +63,7 @@ def test_breakdowns() -> None:
 
 def test_another_grouping_can_be_given() -> None:
     closed_book = {"1": 1.0, "2": 0.0}
-    groupings = {**GROUPINGS, "closed_book": lambda r: closed_book.get(r["qid"])}
+    groupings = {**GROUPINGS, "closed_book": lambda r: closed_book.get(r.qid)}
     groups = summarize(RECORDS, groupings=groupings).breakdowns["closed_book"]
     assert {key: row["em"] for key, row in groups.items()} == {"0.0": 0.0, "1.0": 1.0}
 

@@ -6,8 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
-from statsmodels.stats.inter_rater import fleiss_kappa
+from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa, fleiss_kappa
 
 from ragbench.metrics.agreement import cohens_kappa, krippendorff_alpha
 

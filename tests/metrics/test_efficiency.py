@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,6 @@ from ragbench.metrics.efficiency import (
     budget_curve,
     efficiency,
     quantiles,
-    score_at,
     spend,
     spend_summary,
 )
@@ -56,7 +56,7 @@ def test_efficiency_is_a_ratio_of_totals() -> None:
 
 
 def test_a_failed_question_spends_and_scores_nothing() -> None:
-    assert efficiency([costing(1), {**failure(), "latency_s": 1.0}]).per_second == 0.5
+    assert efficiency([costing(1), replace(failure(), latency_s=1.0)]).per_second == 0.5
     assert get_metric("calls").score(failure()) == 1.0
 
 
@@ -65,7 +65,6 @@ def test_budget_curve_by_hand() -> None:
     curve = budget_curve(records, "calls")
     assert curve is not None
     assert curve.points == ((1.0, 0.25), (2.0, 0.5), (4.0, 0.75))
-    assert [score_at(curve, b) for b in (0.5, 1, 3, 9)] == [0.0, 0.25, 0.5, 0.75]
     assert curve.area == pytest.approx((1 * 0.25 + 2 * 0.5) / 4)
     longer = budget_curve(records, "calls", limit=8)
     assert longer is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,10 +67,33 @@ def test_right_answer_in_the_wrong_form(answer: str, gold: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("Yes, but they lived apart, so the answer is no", "yes"),
+        ("Yes? No, they are not", "yes"),
+        ("No. However, both were French, so yes", "no"),
+        ("No, but one of them was", "no"),
+    ],
+)
+def test_a_yes_or_no_that_is_taken_back_is_no_right_answer(answer: str, gold: str) -> None:
+    assert name(record(answer, answers=[gold])) != "reading/wrong_form"
+    assert name(record(f"{gold}, it is not a film", answers=[gold])) == "reading/wrong_form"
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         ("Norway or Sweden", "reading/partial"),  # hedged
         ("not Norway", "reading/partial"),
+        ("It was never Norway", "reading/partial"),
+        ("It wasn't Norway", "reading/partial"),
+        ("Norway is wrong", "reading/partial"),
+        ("Sweden rather than Norway", "reading/partial"),
+        ("Norway was denied, it is Sweden instead", "reading/partial"),
+        ("everywhere except Norway", "reading/partial"),
+        ("It is no part of Norway", "reading/partial"),
+        ("without Norway", "reading/partial"),
+        ("Norway, but only until 1905", "reading/partial"),
         ("Norway " + "and more words " * 5, "reading/partial"),  # buried
         ("North", "reading/same_type"),
         ("Sweden", "reading/same_type"),
@@ -140,8 +164,9 @@ def test_without_titles_the_answer_before_names_the_next_hop() -> None:
     sample = record("Sweden", support=[], decomposition=parts, pids=("p1",))
     assert name(sample) == "retrieval/not_retrieved"
     parts[0]["answer"] = "Trondheim"
+    sample = replace(sample, decomposition=parts)
     assert name(sample) == "retrieval/never_in_reach"
-    assert name({**sample, "decomposition": []}) == "retrieval/not_retrieved"
+    assert name(replace(sample, decomposition=[])) == "retrieval/not_retrieved"
 
 
 def test_a_bracket_in_a_title_need_not_be_named() -> None:
@@ -150,12 +175,12 @@ def test_a_bracket_in_a_title_need_not_be_named() -> None:
 
 
 def test_repeated_searches_without_the_gold_are_a_loop() -> None:
-    again = {**search("x", ["p1"]), "cached": True}
+    again = replace(search("x", ["p1"]), cached=True)
     sample = record("Sweden", pids=("p1",), searches=[search("x", ["p1"]), again, again])
     cause = cause_of(sample)
     assert cause is not None
     assert (cause.name, cause.hop) == ("control/loop", 2)
-    assert name({**sample, "searches": sample["searches"][:2]}) == "retrieval/not_retrieved"
+    assert name(replace(sample, searches=sample.searches[:2])) == "retrieval/not_retrieved"
     assert name(record("Sweden", pids=("p1",), stop_reason="no_progress")) == "control/loop"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import ir_measures
 import pytest
@@ -11,6 +12,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.metrics import get_metric
 from ragbench.metrics.retrieval import all_recall, first_found, ndcg, recall, reciprocal_rank, union
 from ragbench.metrics.text import approx_tokens
+from ragbench.record import Step
 from tests.metrics.records import failure, passage, record, search
 
 
@@ -84,8 +86,8 @@ def test_first_search_that_found_each_gold_passage() -> None:
 
 
 def test_a_repeat_answered_from_memory_is_not_another_search() -> None:
-    repeat = {**search("red sky", ["p3", "p1"]), "cached": True}
-    sample = {**TWO_SEARCHES, "searches": [*TWO_SEARCHES["searches"], repeat]}
+    repeat = replace(search("red sky", ["p3", "p1"]), cached=True)
+    sample = replace(TWO_SEARCHES, searches=[*TWO_SEARCHES.searches, repeat])
     assert score("search_recall", sample) == score("search_recall", TWO_SEARCHES)
     assert score("redundancy", TWO_SEARCHES) == 0.25
     assert score("redundancy", sample) == 0.5
@@ -93,7 +95,7 @@ def test_a_repeat_answered_from_memory_is_not_another_search() -> None:
 
 def test_without_gold_or_searches() -> None:
     assert score("recall@5", record(gold_pids=[])) is None
-    assert score("recall@5", {**failure(), "gold_pids": []}) is None
+    assert score("recall@5", replace(failure(), gold_pids=[])) is None
     assert score("recall@5", failure()) == 0.0
     assert score("recall@5", record(pids=())) == 0.0  # nothing was searched, nothing was found
     assert score("search_recall@5", record(pids=())) is None
@@ -109,14 +111,14 @@ def test_cut_offs_are_parsed_once_for_all_names() -> None:
 
 
 def test_shown_again_counts_again_in_retrieved_tokens() -> None:
-    sizes = {pid: approx_tokens(passage(pid)["text"]) for pid in ("p1", "p2", "p3")}
+    sizes = {pid: approx_tokens(passage(pid).text) for pid in ("p1", "p2", "p3")}
     expected = sizes["p3"] + 2 * sizes["p1"] + sizes["p2"]
     assert score("retrieved_tokens", TWO_SEARCHES) == expected > 0
 
 
 def test_steps_that_show_parts_count_only_those() -> None:
-    step = {"action": "read", "notes": {"retrieved": ["Oslo is the capital.", "It is old."]}}
-    sample = {**TWO_SEARCHES, "steps": [step, {"action": "think", "notes": {}}]}
+    step = Step("read", notes={"retrieved": ["Oslo is the capital.", "It is old."]})
+    sample = replace(TWO_SEARCHES, steps=[step, Step("think")])
     assert score("retrieved_tokens", sample) == approx_tokens("Oslo is the capital.\nIt is old.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_nothing_named_is_not_scored_and_a_failure_is_the_worst() -> None:
     assert score("joint_f1", record()) is None
     assert score("sp_f1", failure()) == score("joint_f1", failure()) == 0.0
     assert score("sp_f1", record(citations=GOLD, support=[])) is None
-    assert score("sp_f1", {**failure(), "support": []}) is None
+    assert score("sp_f1", replace(failure(), support=[])) is None
     assert score("sp_f1", record(attribution=[])) == 0.0
 
 
@@ -103,7 +104,7 @@ def test_evidence_by_hand() -> None:
     assert score("2wiki_joint_f1", sample) == 0.5
     assert score("2wiki_joint_em", sample) == 0.0
     assert score("evidence_f1", record(extra={"evidences": gold})) is None
-    assert score("evidence_f1", {**failure(), "extra": {"evidences": gold}}) == 0.0
+    assert score("evidence_f1", replace(failure(), extra={"evidences": gold})) == 0.0
     assert score("evidence_f1", record(facts=said)) is None
 
 

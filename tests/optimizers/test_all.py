@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
 
 from ragbench.ledger import open_ledger
 from ragbench.optimizers import OPTIMIZERS
-from ragbench.optimizers.base import PRESETS, Size, measure
-from ragbench.programs.base import predictors_of
+from ragbench.optimizers.base import PRESETS, measure
+from ragbench.optimizers.task import Size
+from ragbench.programs.core.program import predictors_of
 from tests.optimizers.world import SMALL, TRAIN, VAL, counted_runs, program, scripted, task
 
 SHAPES = ["vanilla", "ircot", "self_rag", "react", "a_rag"]
@@ -70,19 +72,39 @@ def test_same_seed_same_program(name: str, tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "labeled", "random_search", "mipro", "knn"])
-def test_seeds_differ_and_0_is_a_seed(name: str, tmp_path: Path) -> None:
-    if name not in OPTIMIZERS.names():
-        pytest.skip(f"{name} is not there")
-    knobs = {**SMALL[name], **({"labeled": 3} if name == "labeled" else {})}
-    made = set()
-    for seed in (0, 1, 9):
-        found = OPTIMIZERS.get(name)(**knobs).compile(
-            program(), task(tmp_path / str(seed), seed=seed)
-        )
-        tried = [candidate.program.dump_state() for candidate in found.candidates]
-        made.add(json.dumps([found.program.dump_state(), tried, found.files], sort_keys=True))
-    assert len(made) == 3
+#: Settings under which every random number of an optimizer comes to a call.
+SAMPLING = {
+    "bootstrap": {"rounds": 3, "bootstrapped": 64},
+    "knn": {"rounds": 2},
+    "labeled": {"labeled": 3},
+}
+
+
+def stream(name: str, seed: int, folder: Path) -> list[Any]:
+    """All that the LMs of one compile are asked, with temperature and sampling seed, in order."""
+    lm = scripted(seed=0)
+    knobs = {**SMALL[name], **SAMPLING.get(name, {})}
+    job = task(folder, lm, seed=seed, workers=1)
+    found = OPTIMIZERS.get(name)(**knobs).compile(program(), job)
+    asked = [(a.prompt, a.request.config.temperature, a.request.config.seed) for a in lm.asked]
+    return asked or [found.program.dump_state()]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_two_seeds_give_two_streams_and_0_is_a_seed(name: str, tmp_path: Path) -> None:
+    seeds = (0, 1, 9)  # MIPROv2 takes 0 for none, and 9 then
+    streams = {str(stream(name, seed, tmp_path / f"{seed}")) for seed in seeds}
+    assert len(streams) == len(seeds)
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "knn", "simba", "copro", "infer_rules"])
+def test_no_sample_of_one_seed_is_one_of_another(name: str, tmp_path: Path) -> None:
+    drawn = []
+    for seed in (0, 1):
+        asked = stream(name, seed, tmp_path / f"{seed}")
+        drawn.append({(prompt, sampled) for prompt, heat, sampled in asked if heat})
+    assert all(drawn)
+    assert drawn[0].isdisjoint(drawn[1])
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())

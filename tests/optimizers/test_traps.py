@@ -6,6 +6,7 @@ import copy
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ import dspy
 import dspy.evaluate.evaluate as dspy_evaluate
 import pytest
 
+from ragbench.context import current, use
 from ragbench.data.base import for_optimizer
 from ragbench.errors import ConfigError, KnobError, RunError, UnknownNameError
 from ragbench.ledger import open_ledger
-from ragbench.lms.governor import Attempt, CallRefusedError
+from ragbench.lms.calls.middleware import Attempt
+from ragbench.lms.calls.refusal import CallRefusedError
 from ragbench.optimizers import OPTIMIZERS
-from ragbench.optimizers.base import NEVER, SIDE_KEY, measure
+from ragbench.optimizers.base import measure
 from ragbench.optimizers.demos import fit_demos
+from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.outage import LIMIT
 from ragbench.optimizers.scoring import (
     feedback,
@@ -28,11 +32,11 @@ from ragbench.optimizers.scoring import (
     make_scorer,
     search_metric,
 )
-from ragbench.optimizers.taming import tamed
-from ragbench.programs.base import NO_ANSWER
-from ragbench.programs.trace import ROLE_LMS_KEY, estimate_tokens
+from ragbench.optimizers.task import NEVER
+from ragbench.programs.core.program import NO_ANSWER
 from ragbench.retrievers.base import Passage
 from ragbench.signatures.answering import AnswerFromContext
+from ragbench.tokens import estimate_tokens
 from tests.fakes import Asked, ScriptedLM, plausible
 from tests.optimizers.world import (
     EXAMPLES,
@@ -166,7 +170,7 @@ def test_a_spent_budget_stops_the_compile_at_once(name: str, tmp_path: Path) -> 
             pass
 
     lm = scripted()
-    lm.governors.append(Cap())
+    lm.middleware.append(Cap())
     with pytest.raises(RunError, match="budget of"):
         OPTIMIZERS.get(name)().compile(program(), task(tmp_path, lm))
     assert len(lm.asked) == 3
@@ -409,7 +413,7 @@ def test_workers_are_passed(tmp_path: Path) -> None:
 
 def test_stragglers_are_not_asked_twice(tmp_path: Path) -> None:
     original = dspy_evaluate.ParallelExecutor
-    with tamed(tmp_path / "log"):
+    with logged_to(tmp_path / "log"):
         assert dspy_evaluate.ParallelExecutor(num_threads=2).timeout == 0
         assert dspy.predict.parallel.ParallelExecutor(timeout=7).timeout == 0
     assert dspy_evaluate.ParallelExecutor is original
@@ -418,7 +422,7 @@ def test_stragglers_are_not_asked_twice(tmp_path: Path) -> None:
 def test_the_teacher_answers_training_questions_for_every_role(tmp_path: Path) -> None:
     teacher, student = scripted(name="teacher"), scripted(name="student")
     role = scripted(name="role")
-    with dspy.context(**{ROLE_LMS_KEY: {"answer": role}}), open_ledger() as ledger:
+    with use(replace(current(), role_lms={"answer": role})), open_ledger() as ledger:
         OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path, student, teacher=teacher))
     assert {call.model for call in ledger.calls} == {teacher.model}
     assert not role.asked
@@ -440,7 +444,7 @@ def test_settings_of_the_caller_are_restored(tmp_path: Path) -> None:
     before = dict(dspy.settings.config)
     OPTIMIZERS.get("bootstrap")().compile(program(), task(tmp_path))
     assert dict(dspy.settings.config) == before
-    assert dspy.settings.get(SIDE_KEY) is None
+    assert current().side is None
     assert NEVER > 10**8
 
 

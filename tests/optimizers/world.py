@@ -12,10 +12,10 @@ from typing import Any
 import dspy
 
 from ragbench.data.base import make_example
-from ragbench.optimizers.base import Task
 from ragbench.optimizers.scoring import make_scorer
+from ragbench.optimizers.task import Task
 from ragbench.programs import PROGRAMS
-from ragbench.programs.base import RAGProgram
+from ragbench.programs.core.program import RAGProgram
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.bm25 import BM25
 from tests.fakes import Asked, ScriptedLM, plausible

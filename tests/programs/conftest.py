@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragbench.retrievers import dense, tree
+from ragbench.retrievers import dense
+from ragbench.retrievers.tree import index as tree
 from tests.retrievers.conftest import WordEmbedder
 
 

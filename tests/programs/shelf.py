@@ -9,8 +9,9 @@ from typing import Any
 
 import dspy
 
-from ragbench.ledger import Ledger, open_ledger
-from ragbench.lms.adapters import make_adapter
+from ragbench.ledger import open_ledger
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.record import Ledger
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, Script, ScriptedLM

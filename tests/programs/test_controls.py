@@ -7,17 +7,21 @@ from pathlib import Path
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.compile import CompileConfig, plan
-from ragbench.experiments.config import RunConfig
+from ragbench.experiments.compile import make_plan
+from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.ledger import open_ledger
 from ragbench.metrics.text import normalise_answer
 from ragbench.programs import PROGRAMS
-from ragbench.programs.form import FORM_INSTRUCTION, bare_answer, repair_form
-from ragbench.programs.votes import TEMPERATURE, Voting
+from ragbench.programs.wrappers.form import FORM_INSTRUCTION, bare_answer, repair_form
+from ragbench.programs.wrappers.votes import (
+    TEMPERATURE,
+    Voting,
+    vote_counts,
+    with_more_votes,
+)
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
@@ -154,7 +158,7 @@ def test_votes_have_seeds_and_cache_entries_of_their_own() -> None:
 def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
     for over in ({"form": True}, {"votes": 3}):
         with pytest.raises(ConfigError, match="as it is"):
-            plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
+            make_plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
 
 
 def test_a_control_that_is_off_leaves_the_identity_as_it_was() -> None:
@@ -162,3 +166,27 @@ def test_a_control_that_is_off_leaves_the_identity_as_it_was() -> None:
     assert not {"form", "votes"} & set(plain.identity())
     folders = {plain.folder(), *(RunConfig(**c).folder() for c in ({"form": True}, {"votes": 3}))}
     assert len(folders) == 3
+
+
+def test_votes_between_whole_numbers_are_spread_over_the_questions() -> None:
+    assert vote_counts(1) == (1, 3, 0.0)
+    assert vote_counts(2) == (1, 3, 0.5)
+    assert vote_counts(3) == (3, 4, 0.0)
+    assert vote_counts(4.25) == pytest.approx((4, 5, 0.25))
+    asked = [f"q{i}" for i in range(40)]
+    for votes in (1.3, 2.5, 3.7, 5.0):
+        few, many, _ = vote_counts(votes)
+        more = with_more_votes(asked, votes)
+        given = [many if q in more else few for q in asked]
+        assert sum(given) / 40 == pytest.approx(votes, abs=0.06)
+        assert with_more_votes(asked[:17], votes) == more & set(asked[:17])
+
+
+def test_only_chosen_questions_get_more_votes() -> None:
+    lm = ScriptedLM(lambda asked: {"answer": "Ann"}, name="chosen")
+    with dspy.context(lm=lm):
+        voting = Voting(program("vanilla"), 2, more={QUESTION})
+        voting(question=QUESTION)
+        assert len(lm.asked) == 3
+        voting(question="Another one?")
+        assert len(lm.asked) == 4

@@ -7,11 +7,16 @@ from typing import Any
 import dspy
 import pytest
 from dspy.primitives.repl_types import REPLHistory
+from pydantic import BaseModel
 
-from ragbench.programs.fitting import shortened
-from ragbench.programs.references import pid_of, split_shown
+from ragbench.programs.core.prompts import shortened
+from ragbench.programs.core.references import pid_of, split_shown
 from ragbench.retrievers.base import Passage
-from ragbench.signatures.types import ToolCall
+
+
+class Note(BaseModel):
+    title: str
+    text: str
 
 
 def cut(**inputs: Any) -> dict[str, Any]:
@@ -36,7 +41,7 @@ def test_question_tools_and_settings_stay() -> None:
 
 
 def test_what_grows_loses_its_oldest_part_and_what_is_ranked_its_last() -> None:
-    steps = [ToolCall(thought=f"t{n}", tool="search", observation="o " * 50) for n in range(6)]
+    steps = [Note(title=f"title {n}", text="o " * 60) for n in range(6)]
     assert cut(trajectory=steps)["trajectory"] == steps[-3:]
     assert cut(trajectory="old " * 200 + "new " * 200)["trajectory"].endswith("new new ")
     context = [f"{n}" * 100 for n in range(6)]
@@ -44,19 +49,17 @@ def test_what_grows_loses_its_oldest_part_and_what_is_ranked_its_last() -> None:
 
 
 def test_one_step_too_long_keeps_the_head_of_its_longest_text() -> None:
-    step = ToolCall(thought="short", tool="search", observation="o " * 500)
+    step = Note(title="short", text="o " * 500)
     (left,) = cut(trajectory=[step])["trajectory"]
-    assert left.thought == "short"
-    assert len(left.observation) < 510
-    assert left.observation.endswith(" ...")
+    assert left.title == "short"
+    assert len(left.text) < 510
+    assert left.text.endswith(" ...")
 
 
-def test_a_conversation_keeps_the_question_that_only_its_first_message_had() -> None:
+def test_a_conversation_keeps_its_newest_turns() -> None:
     messages = [{"n": n, "text": "word " * 40} for n in range(6)]
-    messages[0]["question"] = "Who?"
     kept = cut(history=dspy.History(messages=messages))["history"].messages
     assert [message["n"] for message in kept] == [3, 4, 5]
-    assert kept[0]["question"] == "Who?"
 
 
 def test_a_repl_keeps_its_newest_turns() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from ragbench.programs.drivers import first_sentence
+from ragbench.programs.core.texts import first_sentence
 from ragbench.programs.ircot import IRCoT
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
@@ -92,21 +93,65 @@ def test_done_without_an_answer_ends_in_a_forced_one() -> None:
     assert queries_of(prediction) == [QUESTION]  # nothing was searched before
 
 
-def test_the_answer_phrase_ends_the_chain_as_done_does() -> None:
+def test_the_typed_step_decides_and_the_phrase_counts_without_it() -> None:
     prediction, _, _ = converse(
-        IRCoT(shelf()), QUESTION, CoTStep=[think("So the answer is: Harwick.")]
+        IRCoT(shelf()),
+        QUESTION,
+        CoTStep=[
+            think("The answer is not stated in the passages about Salt Road."),
+            think("The answer is the birthplace of Orla Venn."),
+            {"thought": "So the answer is: Harwick.", "answer": ""},
+        ],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert len(prediction.searches) == 3
+    assert prediction.counts["partial_reply"] == 1
+
+
+def test_a_refusal_is_no_answer() -> None:
+    prediction, _, _ = converse(
+        IRCoT(shelf()),
+        QUESTION,
+        CoTStep=[think("It is unclear.", "Not stated in the passages", done=True)],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
 
 
-def test_a_repeated_sentence_is_no_progress() -> None:
+def test_a_search_step_without_an_answer_goes_on() -> None:
     prediction, _, _ = converse(
         IRCoT(shelf()),
         QUESTION,
-        CoTStep=[think("Salt Road is a novel."), think("Salt Road is a novel.")],
+        CoTStep=[
+            {"thought": "Salt Road is by Orla Venn.", "next_step": "search"},
+            think("Orla Venn was born in Harwick.", "Harwick"),
+        ],
+    )
+    assert (prediction.answer, prediction.counts["partial_reply"]) == ("Harwick", 1)
+
+
+def test_a_repeated_sentence_is_asked_for_again_once_then_no_progress() -> None:
+    again = think("Salt Road is a novel!")
+    prediction, lm, _ = converse(
+        IRCoT(shelf()),
+        QUESTION,
+        CoTStep=[think("Salt Road is a novel."), again, again],
         AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert prediction.stop_reason == "no_progress"
+    assert prediction.counts["resampled"] == 1
+    assert "1. Salt Road is a novel." in lm.asked[1].inputs["thoughts"]
+    assert "write something else: Salt Road is a novel!" in lm.asked[2].inputs["thoughts"]
+    assert [asked.request.config.temperature for asked in lm.asked[:3]] == [0.0, 0.0, 0.7]
+
+
+def test_the_question_itself_is_no_thought() -> None:
+    prediction, _, _ = converse(
+        IRCoT(shelf()),
+        QUESTION,
+        CoTStep=[think(QUESTION), think("Salt Road is by Orla Venn.", "Orla Venn")],
+    )
+    assert (prediction.answer, prediction.counts["resampled"]) == ("Orla Venn", 1)
 
 
 def test_an_unreadable_first_sentence_searches_the_question() -> None:
@@ -129,7 +174,7 @@ def test_paper_skips_inferences_and_question_words_in_queries() -> None:
             think("Therefore it must be a town."),
             think("Salt Road is by Orla Venn."),
             think("Thus she was born where she grew up."),
-            think("Then 3 + 4 makes 7."),
+            think("Then 3 + 4 = 7 of them."),
             think("Orla Venn was born in Harwick.", "Harwick"),
         ],
         AnswerFromContext=[{"answer": "Harwick"}],
@@ -190,13 +235,12 @@ def test_paper_limits_passages_by_words_number_and_likeness() -> None:
     assert lm.asked[-1].inputs["context"].count("word") == 349
 
 
-def test_flash_keeps_whole_thoughts_and_ranks_by_best_score() -> None:
-    prediction, _, _ = converse(
+def test_flash_ranks_by_best_score_and_shows_the_best_last() -> None:
+    prediction, lm, _ = converse(
         IRCoT(shelf(), variant="flash"),
         "Salt Road",
-        CoTStep=[think("Tam Quill. Tam Quill is from Eastmere."), think("Done.", "Eastmere")],
+        CoTStep=[think("Tam Quill is from Eastmere."), think("Done.", "Eastmere")],
     )
-    assert prediction.steps[0].thought == "Tam Quill. Tam Quill is from Eastmere."
     best: dict[str, float] = {}
     for search in prediction.searches:
         for pid, score in search.hits:
@@ -204,3 +248,5 @@ def test_flash_keeps_whole_thoughts_and_ranks_by_best_score() -> None:
     ranked = [passage.pid for passage in prediction.passages]
     assert ranked == sorted(ranked, key=lambda pid: -best[pid])
     assert ranked[0] == "Tam Quill"
+    shown = json.loads(lm.asked[1].inputs["context"])
+    assert [line.split("] ")[1].split(" | ")[0] for line in shown] == ranked[::-1]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.drivers import fuse
+from ragbench.programs.core.fusion import fuse
 from ragbench.programs.multi_query import MultiQueryRAG
 from ragbench.retrievers.base import Passage
+from ragbench.signatures import QUERY_KINDS
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
@@ -92,3 +93,14 @@ def test_max_score_takes_the_best_score_and_equals_stand_as_first_seen() -> None
 def test_negative_scores_are_compared_as_they_are() -> None:
     fused = fuse([listed(("a", -2)), listed(("a", -1), ("b", -3))], fusion="max_score")
     assert [(p.pid, p.score) for p in fused] == [("a", -1), ("b", -3)]
+
+
+def test_each_kind_of_queries_is_described_and_diverse_is_the_default() -> None:
+    for knobs, kind in (({}, "diverse"), ({"mode": "paraphrase"}, "paraphrase")):
+        _, lm, _ = converse(
+            MultiQueryRAG(shelf(), **knobs),
+            "Who?",
+            ExpandQueries=[{"queries": ["Salt Road"]}],
+            AnswerFromContext=[{"answer": "Orla Venn"}],
+        )
+        assert lm.asked[0].inputs["kind"] == QUERY_KINDS[kind]

@@ -6,11 +6,12 @@ from typing import Any, get_args
 
 import pytest
 
-from ragbench.programs.drivers import REPEATED
-from ragbench.programs.react import ReActRAG
-from ragbench.programs.react_dspy import argument_text
-from ragbench.programs.tools import CorpusTools, PageTools
-from ragbench.programs.trace import Budget, Trace
+from ragbench.programs.core import argument_text
+from ragbench.programs.core.budget import Budget
+from ragbench.programs.core.tool_loop import REPEATED
+from ragbench.programs.core.trace import Trace
+from ragbench.programs.react.program import ReActRAG
+from ragbench.programs.react.tools import CorpusTools, PageTools
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply
@@ -81,11 +82,12 @@ def test_at_the_limit_the_answer_is_forced_from_all_passages_seen() -> None:
         ReActRAG(shelf(), max_steps=2),
         QUESTION,
         ReActStep=[act("search", "Orla Venn"), act("search", "Tam Quill")],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
     assert len(ledger.calls) == 3
     assert "Tam Quill is a writer" in lm.asked[-1].inputs["context"]
+    assert "I need more." in lm.asked[-1].inputs["notes"]
 
 
 def test_without_force_answer_the_limit_gives_none() -> None:
@@ -102,7 +104,7 @@ def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() 
         ReActRAG(shelf()),
         QUESTION,
         ReActStep=["Harwick, of course.", "I said Harwick."],
-        AnswerFromContext=[{"answer": "Eastmere"}],
+        AnswerWithHints=[{"answer": "Eastmere"}],
     )
     assert [search.query for search in prediction.searches] == [QUESTION]
     assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "parse_fallback")
@@ -115,7 +117,7 @@ def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> No
         ReActRAG(shelf()),
         QUESTION,
         ReActStep=[again, again, again],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert prediction.stop_reason == "no_progress"
     assert [search.cached for search in prediction.searches] == [False, True, True]
@@ -144,7 +146,7 @@ def test_where_nothing_was_found_the_question_is_searched_before_the_forced_answ
         ReActRAG(shelf(), max_steps=1),
         QUESTION,
         ReActStep=[act("search", "zzyzx")],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert [search.query for search in prediction.searches] == ["zzyzx", QUESTION]
     assert "Salt Road" in lm.asked[-1].inputs["context"]
@@ -155,7 +157,7 @@ def test_a_blank_finish_is_answered_from_the_passages() -> None:
         ReActRAG(shelf()),
         QUESTION,
         ReActStep=[act("finish")],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert prediction.answer == "Harwick"
     assert [search.query for search in prediction.searches] == [QUESTION]
@@ -181,6 +183,30 @@ def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
     shown = lm.asked[2].inputs["trajectory"]
     assert "Thought 2." in shown
     assert "Thought 1." not in shown
+
+
+def test_a_passage_shown_before_is_named_and_steps_left_are_told() -> None:
+    _, lm, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[act("search", "Orla Venn"), act("search", "Orla Venn novel"), FINISH],
+    )
+    assert "Orla Venn (shown above)" in lm.asked[2].inputs["trajectory"]
+    assert lm.asked[2].inputs["trajectory"].count("She was born in Harwick") == 1
+    assert [asked.inputs["steps_left"][0] for asked in lm.asked] == ["7", "6", "5"]
+
+
+def test_short_passages_are_shown_whole_and_long_ones_cut() -> None:
+    texts = {"Short": "word " * 100, "Longer": "word " * 145, "Long": "word " * 300}
+    corpus = Corpus([Passage(t, t, text) for t, text in texts.items()])
+    trace = Trace("?", make_retriever("bm25", corpus), Budget(9, 9))
+    tools = CorpusTools(trace, k=3, snippet_words=120)
+    shown = {line.split(" | ")[0]: line for line in tools.search("word").split("\n")}
+    assert {title: line.endswith(" ...") for title, line in shown.items()} == {
+        "Short": False,
+        "Longer": False,
+        "Long": True,
+    }
 
 
 # -- page
@@ -216,6 +242,22 @@ def test_page_search_names_similar_titles_where_none_fits() -> None:
 
 def test_page_search_reaches_a_title_without_its_bracket() -> None:
     assert page_tools().search("Ostrow") == "Ostrow is a town by the sea."
+
+
+def test_page_search_opens_the_page_of_the_exact_title_wherever_it_ranks() -> None:
+    pages = {"It": "A novel by King.", "it girl": "It is a phrase.", "The": "A word."}
+    trace = Trace(
+        "?",
+        make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()])),
+        Budget(9, 9),
+    )
+    tools = PageTools(trace, k=1, snippet_words=60)
+    assert tools.search("it") == "A novel by King."
+    assert tools.search("The") == "A word."
+    assert [(search.query, search.hits[0][0]) for search in trace.searches] == [
+        ("it", "It"),
+        ("The", "The"),
+    ]
 
 
 def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
@@ -305,7 +347,7 @@ def test_dspy_answers_from_the_passages_where_the_extraction_fails() -> None:
         QUESTION,
         ReActStep=[turn("finish")],
         DirectAnswer=["?"],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert prediction.answer == "Harwick"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from ragbench.programs.reap import REAP
-from ragbench.programs.reap_plan import Known, MalformedPlanError, checked, filled, says_again
+from ragbench.programs.reap.facts import Known, says_again
+from ragbench.programs.reap.plan import MalformedPlanError, checked, filled
+from ragbench.programs.reap.program import REAP
 from ragbench.signatures.types import SubTask
 from tests.fakes import Asked, Reply, blank, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf
@@ -41,90 +43,115 @@ def advance(
     }
 
 
-def query(text: str, *, done: bool = False) -> dict[str, Any]:
-    return {"done": done, "query": text}
+def queries(*texts: str, done: bool = False) -> dict[str, Any]:
+    return {"done": done, "queries": list(texts)}
 
 
-def score(value: float, *missing: str) -> dict[str, Any]:
-    return {"score": value, "missing": list(missing)}
+def judged(
+    *statements: str, score: float = 0.1, missing: Sequence[str] = (), evidence: int = 1
+) -> dict[str, Any]:
+    """A round's reply of the `seed` form."""
+    stated = [{"statement": s, "evidence": [evidence]} for s in statements]
+    return {"facts": stated, "score": score, "missing": list(missing)}
 
 
 # -- seed
 
 
-def test_seed_happy_path_takes_one_call_and_three_per_round() -> None:
+def test_two_hops_take_four_calls() -> None:
     answer, lm, ledger = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query("author of Salt Road"), query("county of Harwick")],
-        FactExtract=[facts("Orla Venn wrote it"), facts("Harwick is in Dunmoor")],
-        EvaluateCompleteness=[score(0.4), score(0.8)],
+        NextSubTask=[queries("author of Salt Road")],
+        ReadAndJudge=[
+            judged("Orla Venn wrote it", score=0.4, missing=["county of Harwick"]),
+            judged("Harwick is in Dunmoor", score=0.8),
+        ],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
-    assert len(lm.asked) == ledger.path.calls == 1 + 3 * 2
+    assert len(lm.asked) == ledger.path.calls == 4
     assert "Orla Venn wrote it" in lm.asked[-1].prompt
     assert [s.query for s in answer.searches] == ["author of Salt Road", "county of Harwick"]
     assert [f["statement"] for f in answer.facts] == ["Orla Venn wrote it", "Harwick is in Dunmoor"]
     assert answer.facts[0]["pids"] == [answer.searches[0].hits[0][0]]
 
 
+def test_a_comparison_of_two_chains_takes_four_calls_and_two_rounds() -> None:
+    answer, lm, _ = converse(
+        REAP(shelf()),
+        "Which town is bigger, Orla Venn's birthplace or Tam Quill's?",
+        NextSubTask=[queries("birthplace of Orla Venn", "birthplace of Tam Quill")],
+        ReadAndJudge=[
+            judged(
+                "Orla Venn was born in Harwick",
+                "Tam Quill was born in Eastmere",
+                missing=["inhabitants of Harwick", "inhabitants of Eastmere"],
+            ),
+            judged("Harwick has 900 inhabitants", "Eastmere has 4,000", score=1),
+        ],
+        SynthesizeAnswer=[{"answer": "Eastmere"}],
+    )
+    assert (answer.answer, len(lm.asked), len(answer.searches)) == ("Eastmere", 4, 4)
+    second = lm.asked[2].inputs
+    tasks = '["inhabitants of Harwick", "inhabitants of Eastmere"]'
+    assert second["sub_tasks"].startswith(tasks)
+    assert "Tam Quill was born in Eastmere" in second["known_facts"]
+
+
 def test_seed_stops_when_the_planner_is_done() -> None:
     answer, lm, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query("Salt Road"), query("", done=True)],
-        FactExtract=[facts("x")],
-        EvaluateCompleteness=[score(0.1)],
+        NextSubTask=[queries("Salt Road"), queries(done=True)],
+        ReadAndJudge=[judged("x")],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert answer.stop_reason == "answered"
-    assert len(lm.asked) == 1 + 3 + 1
+    assert len(lm.asked) == 4
 
 
-def test_seed_ends_after_five_rounds_with_sixteen_calls() -> None:
+def test_seed_ends_after_five_rounds() -> None:
     rounds = 5
     answer, lm, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query(f"Salt Road {n}") for n in range(rounds)],
-        FactExtract=[facts(f"fact {n}") for n in range(rounds)],
-        EvaluateCompleteness=[score(0.79)] * rounds,
+        NextSubTask=[queries("Salt Road")],
+        ReadAndJudge=[
+            judged(f"fact {n}", score=0.79, missing=[f"Salt Road {n}"]) for n in range(rounds)
+        ],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert answer.stop_reason == "max_steps"
-    assert len(lm.asked) == 16
+    assert len(lm.asked) == 2 + rounds
 
 
 def test_seed_searches_the_question_when_the_planner_is_done_before_it_starts() -> None:
     answer, _, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query("", done=True)],
-        FactExtract=[facts("x")],
-        EvaluateCompleteness=[score(1)],
+        NextSubTask=[queries(done=True)],
+        ReadAndJudge=[judged("x", score=1)],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert [s.query for s in answer.searches] == [QUESTION]
 
 
-def test_seed_refuses_a_repeated_query_and_takes_what_is_missing_instead() -> None:
-    answer, _, _ = converse(
+def test_what_is_missing_reaches_the_planner_where_it_was_searched_before() -> None:
+    answer, lm, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[
-            query("Salt Road"),
-            query("salt road!"),
-            query("Salt Road"),
-            query("Salt Road"),
-        ],
-        FactExtract=[facts("a"), facts("b"), facts("c")],
-        EvaluateCompleteness=[score(0.2, "the author's birthplace"), score(0), score(0)],
+        NextSubTask=[queries("Salt Road"), queries("salt road!"), queries("Salt Road")],
+        ReadAndJudge=[judged("a", missing=["Salt Road."]), judged("b", missing=["Salt  road"])],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
-    searched = [s.query for s in answer.searches]
-    assert searched == ["Salt Road", "the author's birthplace", QUESTION]
-    assert answer.counts["repeated_query"] == 3
+    planning = [asked for asked in lm.asked if asked.signature == "NextSubTask"]
+    assert [asked.inputs["missing"] for asked in planning[1:]] == [
+        '["Salt Road."]',
+        '["Salt  road"]',
+    ]
+    assert [s.query for s in answer.searches] == ["Salt Road", QUESTION]
+    assert answer.counts["repeated_query"] == 5
     assert answer.stop_reason == "no_progress"
 
 
@@ -132,26 +159,64 @@ def test_seed_reads_a_score_in_percent() -> None:
     answer, _, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query("Salt Road")],
-        FactExtract=[facts("a")],
-        EvaluateCompleteness=[score(85)],
+        NextSubTask=[queries("Salt Road")],
+        ReadAndJudge=[judged("a", score=85)],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert answer.stop_reason == "answered"
 
 
-def test_question_said_again_is_no_fact() -> None:
+def test_question_said_again_is_no_fact_and_nothing_is_not_complete() -> None:
     answer, lm, _ = converse(
         REAP(shelf()),
         QUESTION,
-        NextSubTask=[query("Who wrote Salt Road?"), query("", done=True)],
-        FactExtract=[facts(QUESTION.lower(), "Who wrote Salt Road")],
-        EvaluateCompleteness=[],  # without facts there is nothing to judge
+        NextSubTask=[queries("Who wrote Salt Road?"), queries(done=True)],
+        ReadAndJudge=[judged(QUESTION.lower(), "Who wrote Salt Road", score=1)],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.facts, answer.counts["echoed_question"]) == ([], 2)
     assert answer.counts["no_facts"] == 1  # so the passages are what it answers from
     assert "Salt Road is a novel by Orla Venn" in lm.asked[-1].inputs["notes"]
+
+
+def test_a_fact_that_no_passage_proves_is_dropped() -> None:
+    answer, _, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[queries("Salt Road"), queries(done=True)],
+        ReadAndJudge=[judged("Dunmoor, as everybody knows", score=1, evidence=99)],
+        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.facts, answer.counts["unproven_fact"]) == ([], 1)
+
+
+def test_facts_beside_a_score_that_cannot_be_read_are_kept() -> None:
+    answer, _, _ = converse(
+        REAP(shelf()),
+        QUESTION,
+        NextSubTask=[queries("Salt Road"), queries(done=True)],
+        ReadAndJudge=[{**judged("Orla Venn wrote it"), "score": "quite"}],
+        SynthesizeAnswer=[{"answer": "Orla Venn"}],
+    )
+    assert [f["statement"] for f in answer.facts] == ["Orla Venn wrote it"]
+    assert answer.counts["partial_reply"] == 1
+
+
+@pytest.mark.parametrize("variant", ["seed", "paper"])
+def test_nothing_is_extracted_from_nothing(variant: str) -> None:
+    replies: dict[str, Any] = {
+        "seed": {"NextSubTask": [queries("zzz"), queries(done=True)]},
+        "paper": {
+            "DraftPlan": [plan(task("1", "zzz"))],
+            "UpdatePlan": [advance({"zzz": "1"})],
+            "RepairPlan": [advance()],
+        },
+    }[variant]
+    answer, lm, _ = converse(
+        REAP(shelf(), variant=variant), QUESTION, SynthesizeAnswer=[{"answer": "x"}], **replies
+    )
+    assert [len(search.hits) for search in answer.searches] == [0]
+    assert not {"ReadAndJudge", "FactExtract"} & set(lm.signatures)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +231,7 @@ def test_question_said_again_is_no_fact() -> None:
         ("Orla Venn wrote Salt Road", "Who wrote Salt Road?", False),
         ("Orla Venn wrote Salt Road", "Orla Venn wrote Salt Road", True),
         ("Salt Road is a novel", "Is Salt Road a novel?", False),  # confirms what was asked
+        ("Harwick is bigger", "Which is bigger, Harwick or Eastmere?", False),  # a comparison
     ],
 )
 def test_what_only_says_again(statement: str, asked: str, again: bool) -> None:
@@ -401,7 +467,7 @@ def test_synthesize_before_any_search_is_not_taken() -> None:
 def test_no_more_than_ten_attempts_and_five_rounds() -> None:
     def stubborn(asked: Asked) -> Reply:
         if asked.signature in ("UpdatePlan", "RepairPlan"):
-            return advance({f"query {asked.number}": "1"})
+            return advance({f"Salt Road {asked.number}": "1"})
         return plausible(asked)
 
     answer, lm, _ = ask(REAP(shelf(), variant="paper"), stubborn)

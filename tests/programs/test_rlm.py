@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
 from typing import Any
 
 import dspy
 import pytest
 
+from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.setup import check_roles
-from ragbench.programs.rlm import RLM
-from ragbench.programs.rlm_tree import full_tree
-from ragbench.programs.trace import ROLE_LMS_KEY
+from ragbench.experiments.runs.context import check_roles
+from ragbench.programs.rlm.program import RLM
+from ragbench.programs.rlm.tree import full_tree
 from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible, rate_limited
 from tests.programs.shelf import TEXTS, ask, converse, shelf
 
@@ -22,7 +24,10 @@ def direct(answer: str) -> dict[str, Any]:
     return {"mode": "direct", "answer": answer, "sub_questions": [], "combine": ""}
 
 
-def split(*parts: str, combine: str = "take the last") -> dict[str, Any]:
+UNKNOWN = {"mode": "unknown", "answer": "", "sub_questions": [], "combine": ""}
+
+
+def split(*parts: str, combine: str = "compare them") -> dict[str, Any]:
     return {"mode": "decompose", "answer": "", "sub_questions": list(parts), "combine": combine}
 
 
@@ -53,7 +58,7 @@ def test_children_without_placeholders_run_at_once() -> None:
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.answer, len(lm.asked), ledger.path.calls) == ("Dunmoor", 4, 3)
-    assert "take the last" in lm.asked[-1].prompt
+    assert "compare them" in lm.asked[-1].prompt
     assert [n["id"] for n in answer.tree] == ["0", "0.1", "0.2"]
     assert [len(s.hits) > 0 for s in answer.searches] == [True] * 3
 
@@ -109,6 +114,93 @@ def test_parallel_children_read_a_placeholder_as_the_question_it_points_to() -> 
     )
     assert answer.tree[2]["question"] == "Where was (Who wrote it) born?"
     assert ledger.path.calls == 3
+
+
+def test_two_hops_take_three_calls_where_the_last_answer_is_the_answer() -> None:
+    answer, lm, _ = converse(
+        RLM(shelf()),
+        QUESTION,
+        RecursiveDecompose=[
+            split("Who wrote Salt Road?", "In which county was {1} born?", combine="Last."),
+            direct("Orla Venn"),
+            direct("Dunmoor"),
+        ],
+    )
+    assert (answer.answer, len(lm.asked)) == ("Dunmoor", 3)
+
+
+def test_a_comparison_takes_four_calls() -> None:
+    answer, lm, _ = converse(
+        RLM(shelf()),
+        "Is Harwick bigger than Eastmere?",
+        RecursiveDecompose=[
+            split("How many live in Harwick?", "How many live in Eastmere?"),
+            direct("900"),
+            direct("4,000"),
+        ],
+        SynthesizeAnswer=[{"answer": "no"}],
+    )
+    assert (answer.answer, len(lm.asked)) == ("no", 4)
+
+
+def test_the_passages_are_read_where_no_child_answered() -> None:
+    answer, lm, _ = converse(
+        RLM(shelf()),
+        QUESTION,
+        RecursiveDecompose=[split("Who?", "Where?"), UNKNOWN, direct("Not stated.")],
+        AnswerFromContext=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.answer, answer.counts["no_child_answered"]) == ("Dunmoor", 1)
+    assert "Orla Venn | " in lm.asked[-1].inputs["context"]
+
+
+def test_a_question_that_cannot_be_split_is_read_at_the_root() -> None:
+    answer, lm, _ = converse(
+        RLM(shelf()),
+        QUESTION,
+        RecursiveDecompose=[UNKNOWN],
+        AnswerFromContext=[{"answer": "Dunmoor"}],
+    )
+    assert (answer.answer, len(lm.asked)) == ("Dunmoor", 2)
+
+
+def test_a_refusal_beside_sub_questions_is_no_answer() -> None:
+    first = {**split("Who wrote Salt Road?", "Where was {1} born?", combine="last")}
+    answer, _, _ = converse(
+        RLM(shelf()),
+        QUESTION,
+        RecursiveDecompose=[{**first, "answer": "unknown"}, direct("Orla Venn"), direct("Harwick")],
+    )
+    assert answer.answer == "Harwick"
+
+
+def test_a_split_without_a_combination_is_kept() -> None:
+    first = split("How many live in Harwick?", "How many live in Eastmere?")
+    del first["combine"]
+    answer, _, _ = converse(
+        RLM(shelf()),
+        "Is Harwick bigger than Eastmere?",
+        RecursiveDecompose=[first, direct("900"), direct("4,000")],
+        SynthesizeAnswer=[{"answer": "no"}],
+    )
+    assert (answer.answer, answer.counts["partial_reply"]) == ("no", 1)
+
+
+def test_without_memo_a_question_is_asked_each_time() -> None:
+    answer, _, _ = converse(
+        RLM(shelf(), memo=False),
+        QUESTION,
+        RecursiveDecompose=[
+            split("Who wrote Salt Road?", "After {1}: where?"),
+            direct("Orla Venn"),
+            split("who wrote SALT ROAD", "Where is Harwick?"),
+            direct("Venn"),
+            direct("Dunmoor"),
+        ],
+        SynthesizeAnswer=[{"answer": "Harwick"}, {"answer": "Dunmoor"}],
+    )
+    assert answer.counts["memo_hit"] == 0
+    assert [n["answer"] for n in answer.tree if "SALT" in n["question"]] == ["Venn"]
 
 
 def test_memo_answers_a_question_asked_before() -> None:
@@ -258,6 +350,8 @@ def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
     assert "Stone 30" not in lm.asked[0].prompt  # only the ends of the variable are shown
     assert (answer.searches, answer.passages) == ([], [])
     assert "You have not interacted" not in lm.asked[0].prompt
+    assert f"{len(TEXTS) + 60} passages, all that there are" in lm.asked[0].prompt
+    assert "10,000 characters are shown" in lm.asked[0].prompt
     assert "dspy.Predict" not in lm.asked[0].prompt  # no sub-agents are offered
 
 
@@ -281,7 +375,7 @@ def test_the_models_code_can_have_an_lm_of_its_own() -> None:
     with pytest.raises(UnknownNameError, match="sub"):
         check_roles(RLM(shelf()), ["sub"])
     own = ScriptedLM(lambda asked: "Dunmoor", name="own")
-    with dspy.context(**{ROLE_LMS_KEY: {"sub": own}}):
+    with use(replace(current(), role_lms={"sub": own})):
         turn = code("SUBMIT(llm_query('Which county?'))")
         answer, usual, _ = ask(program, lambda asked: turn, QUESTION)
     assert answer.answer == "Dunmoor"
@@ -383,9 +477,15 @@ def test_provider_error_in_the_sandbox_leaves_the_program() -> None:
         ask(RLM(shelf(), variant="repl_corpus"), script)
 
 
-def test_large_corpus_is_cut_to_what_a_search_finds() -> None:
-    answer, _lm, _ = explore("SUBMIT(len(context))", max_variable=2)
-    assert answer.answer == "2"
+def test_large_corpus_is_cut_to_what_a_search_finds_and_filled_up() -> None:
+    answer, lm, _ = explore(
+        "SUBMIT(str([p.split(' |')[0] for p in context]))", max_variable=8, padding=60
+    )
+    shown = ast.literal_eval(answer.answer)
+    found = [pid for pid, _ in answer.searches[0].hits]
+    assert shown[: len(found)] == found
+    assert len(set(shown)) == 8 > len(found)
+    assert f"8 of {len(TEXTS) + 60} passages, those nearest" in lm.asked[0].prompt
     assert answer.counts["corpus_cut"] == 1
     assert len(answer.searches) == 1
 

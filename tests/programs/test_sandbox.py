@@ -14,7 +14,7 @@ from dspy.primitives.code_interpreter import CodeExecutionError, FinalOutput
 
 from ragbench.errors import KnobError
 from ragbench.knobs import resolve
-from ragbench.programs.sandbox import Limits, Sandbox, SandboxFactory
+from ragbench.programs.rlm.sandbox import Limits, Sandbox, SandboxFactory
 
 SECRET = "canary-7c1f"
 #: One second of running time per block; all the rest is slack for a busy machine.
@@ -38,6 +38,10 @@ def sandbox() -> Iterator[Sandbox]:
     yield box
     box.shutdown()
 
+
+SHARED = "x = []\nfor i in range(40): x = [x, x]\n"
+HASHED = "x = 1\nfor i in range(40): x = (x, x)\n"
+LINKED = "x = 1\nfor i in range(40):\n  a = A()\n  a.one, a.two = x, x\n  x = a\n"
 
 # name, code ({file} is a readable file with the secret), what the refusal must say
 ATTACKS = [
@@ -115,15 +119,31 @@ ATTACKS = [
     ("mutual recursion", "def f(): return g()\ndef g(): return f()\nf()", "recursion"),
     ("nested JSON", "import json\njson.loads('[' * 100_000)", "recursion"),
     # output
-    ("endless output", "while True: print('x' * 1000)", "characters were printed"),
-    ("one long line", "print('x' * 1_000_000)", "characters were printed"),
-    ("caught output", "while True:\n  try: print('x' * 1000)\n  except: pass", "characters were"),
+    ("endless output", "while True: print('x' * 1000)", "time limit"),
+    ("caught output", "while True:\n  try: print('x' * 1000)\n  except: pass", "time limit"),
+    ("output before an error", "print('x' * 1_000_000)\n1/0", "left out"),
     ("long submission", "SUBMIT('x' * 1_000_000)", "SUBMIT takes"),
     ("long error", "raise ValueError('x' * 1_000_000)", r"ValueError: x+ \.\.\."),
     # tools
-    ("endless tool calls", "while True: echo('x')", "suspension limit|time limit"),
+    ("endless tool calls", "while True: echo('x')", "no tool call is left"),
     ("caught tool calls", "while True:\n  try: echo(1, 2, 3)\n  except: pass", "limit"),
+    ("long argument", "echo('x' * 1_000_000)", "too large"),
     ("hoarded tool output", "x = []\nwhile True: x.append(flood())", "memory limit"),
+    # values that take for ever to format or to hash; SHARED is 2^40 lists in 40 objects
+    ("shared list submitted", SHARED + "SUBMIT(x)", "SUBMIT takes"),
+    ("shared list for a tool", SHARED + "echo(x)", "too large"),
+    ("shared list by name", SHARED + "echo(text=x)", "too large"),
+    ("shared list raised", SHARED + "raise ValueError(x)", "Error"),
+    ("shared list printed", SHARED + "print(x)", "limit|killed"),
+    ("shared dict", "x = 0\nfor i in range(40): x = {{1: x, 2: x}}\necho(x)", "too large"),
+    ("shared class", "class A: pass\n" + LINKED + "echo(x)", "too large"),
+    ("hash of shared tuples", HASHED + "{{x: 1}}", "stopped at a limit"),
+    ("hash for a tool", HASHED + "echo({{x: 1}})", "stopped at a limit"),
+    ("hash submitted", HASHED + "SUBMIT({{x}})", "stopped at a limit"),
+    ("endless list", "x = []\nx.append(x)\necho(x)", "must be str"),
+    ("deep list", "x = []\nfor i in range(100_000): x = [x]\necho(x)", "nested|memory"),
+    ("huge number", "echo(10 ** 9000)", "too large"),
+    ("wrong type", "echo(3)", "must be str, not int"),
     ("unknown tool", "print(delete_everything())", "not defined"),
     ("wrong arguments", "echo(path='/etc/passwd')", "argument"),
     ("input()", "input('password: ')", "not defined|not supported"),
@@ -143,6 +163,7 @@ def test_attack_is_stopped(
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)
     monkeypatch.setenv("SECRET", SECRET)
+    monkeypatch.setattr(sandbox, "_calls_left", 500)  # each attack is a question of its own
     before = time.perf_counter()
     with pytest.raises((CodeExecutionError, SyntaxError)) as caught:
         sandbox.execute(code.format(file=secret), {"given": "a variable"})
@@ -150,7 +171,7 @@ def test_attack_is_stopped(
     message = str(caught.value)
     assert re.search(refusal, message), message
     assert SECRET not in message
-    assert len(message) <= 2100
+    assert len(message) <= 2100 + 5_000
     assert [f.name for f in tmp_path.iterdir()] == ["secret.txt"]
     assert sandbox.execute("print(1 + 1)") == "2"  # a worker that was stopped is replaced
 
@@ -171,14 +192,31 @@ def test_reset_is_told_and_loses_variables(sandbox: Sandbox) -> None:
         sandbox.execute("print(kept)")
 
 
-def test_tool_calls_are_counted_anew_after_a_reset() -> None:
-    box = Sandbox(Limits(tool_calls=3), tools={"echo": echo})
+def test_tool_calls_are_counted_over_the_question() -> None:
+    box = Sandbox(Limits(tool_calls=3, memory_mb=32), tools={"echo": echo})
     try:
-        with pytest.raises(CodeExecutionError, match="suspension limit"):
-            box.execute("for i in range(9): echo('x')")
-        assert box.execute("print(echo('again'))") == "again"
+        assert box.execute("print(echo('a'), echo('b'))") == "a b"
+        with pytest.raises(CodeExecutionError, match="all variables were lost"):
+            box.execute("x = []\nwhile True: x.append('a' * 1_000_000)")
+        box.execute("try: echo(1, 2)\nexcept TypeError: pass")  # one that fails counts as well
+        with pytest.raises(CodeExecutionError, match="no tool call is left of 3"):
+            box.execute("echo('c')")
     finally:
         box.shutdown()
+
+
+def test_long_output_is_shown_by_its_two_ends(sandbox: Sandbox) -> None:
+    shown = sandbox.execute("for i in range(9_999): print(i)")
+    assert shown.startswith("0\n1\n")
+    assert shown.endswith("\n9998")
+    assert "characters left out" in shown
+    assert len(shown) <= 5_000
+
+
+def test_values_that_are_not_shown_say_so(sandbox: Sandbox) -> None:
+    assert sandbox.execute("[1, {'a': (2, None)}]") == "[1, {'a': (2, None)}]"
+    assert "too large" in sandbox.execute(SHARED + "x")
+    assert sandbox.execute("print(1 + 1)") == "2"
 
 
 def test_killed_worker_is_replaced(sandbox: Sandbox) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.errors import LMSetupError
-from ragbench.programs.confidence import _from_tokens, ask_probabilities, grader
-from ragbench.programs.self_rag import Candidate, SelfRAG, select
-from ragbench.programs.trace import Budget, Trace
+from ragbench.errors import KnobError, LMSetupError
+from ragbench.programs.core.budget import Budget
+from ragbench.programs.core.confidence import _from_tokens, ask_probabilities, grader
+from ragbench.programs.core.trace import Trace
+from ragbench.programs.self_rag.beam import Draft
+from ragbench.programs.self_rag.grades import Candidate, select
+from ragbench.programs.self_rag.program import SelfRAG
 from ragbench.signatures.judging import IsRel, IsUse, RetrievalDecision
 from tests.fakes import Asked, Reply
 from tests.programs.shelf import ask, shelf
@@ -41,8 +44,10 @@ def run(script: Callable[[Asked], Reply], **knobs: Any) -> tuple[Any, Any, Any]:
     return ask(SelfRAG(shelf(), **knobs), script, QUESTION)
 
 
-def critique(answer: str, relevance: str = "relevant", support: str = "full") -> dict[str, str]:
-    return {"answer": answer, "relevance": relevance, "support": support}
+def critique(
+    answer: str, relevance: str = "relevant", support: str = "full", utility: int = 5
+) -> dict[str, Any]:
+    return {"relevance": relevance, "answer": answer, "support": support, "utility": utility}
 
 
 # -- combined
@@ -51,25 +56,43 @@ def critique(answer: str, relevance: str = "relevant", support: str = "full") ->
 def test_combined_scores_utility_plus_twice_support_plus_half_relevance() -> None:
     def grade(asked: Asked) -> Reply:
         if shown(asked, "Orla Venn"):
-            return critique("Harwick", support="partial")
-        return critique("Eastmere", relevance="irrelevant", support="none")
+            return critique("Harwick", support="partial", utility=4)
+        return critique("Eastmere", relevance="irrelevant", support="none", utility=5)
 
-    script = by_signature(
-        RetrievalDecision=RETRIEVE,
-        CritiquedAnswer=grade,
-        IsUse=lambda asked: {"utility": 4 if "Harwick" in asked.prompt else 5},
-    )
-    prediction, _, ledger = run(script)
+    script = by_signature(RetrievalDecision=RETRIEVE, CritiquedAnswer=grade)
+    prediction, lm, ledger = run(script)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     notes = [step.notes for step in prediction.steps if step.action == "critique"]
     assert sorted(note["score"] for note in notes) == [5.0, 5.0, 5.5]
-    assert (len(ledger.calls), ledger.path.calls) == (7, 3)
+    # All of a passage in one call, in the order of the paper, and no confidence that is not used.
+    assert (len(ledger.calls), ledger.path.calls) == (4, 2)
+    assert list(lm.asked[0].fields) == ["retrieve"]
+    assert list(lm.asked[1].fields) == ["relevance", "answer", "support", "utility"]
+
+
+def test_an_answer_without_enough_support_ranks_below_one_with_it() -> None:
+    def grade(asked: Asked) -> Reply:
+        if shown(asked, "Orla Venn"):
+            return critique("Harwick", support="partial", utility=2)
+        return critique("Eastmere", support="none", utility=5)
+
+    script = by_signature(RetrievalDecision=RETRIEVE, CritiquedAnswer=grade)
+    assert run(script)[0].answer == "Harwick"
+    assert run(script, support_threshold="none")[0].answer == "Eastmere"
+
+
+def test_a_refusal_is_no_answer_however_useful_it_is_called() -> None:
+    def grade(asked: Asked) -> Reply:
+        if shown(asked, "Orla Venn"):
+            return critique("Harwick", relevance="irrelevant", support="none", utility=1)
+        return critique("Not stated in the passage.", utility=5)
+
+    script = by_signature(RetrievalDecision=RETRIEVE, CritiquedAnswer=grade)
+    assert run(script)[0].answer == "Harwick"
 
 
 def test_the_gate_may_answer_from_memory_in_two_calls() -> None:
-    script = by_signature(
-        RetrievalDecision={"retrieve": False, "confidence": 0.3}, DirectAnswer={"answer": "Harwick"}
-    )
+    script = by_signature(RetrievalDecision={"retrieve": False}, DirectAnswer={"answer": "Harwick"})
     prediction, _, ledger = run(script)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "direct")
     assert len(ledger.calls) == 2
@@ -77,21 +100,28 @@ def test_the_gate_may_answer_from_memory_in_two_calls() -> None:
 
 
 def test_an_unclear_gate_retrieves_and_unreadable_grades_take_the_defaults() -> None:
-    script = by_signature(
-        RetrievalDecision="Perhaps?", CritiquedAnswer=critique("Harwick"), IsUse="Very."
-    )
-    prediction, _, _ = run(script)
+    script = scored(RetrievalDecision="Perhaps?", IsSup="Quite.", IsUse="Very.")
+    prediction, _, _ = run(script, variant="per_passage", k=1)
     assert prediction.answer == "Harwick"
-    assert prediction.counts["parse_fallback"] == 4
+    assert prediction.counts["parse_fallback"] == 3
     notes = [step.notes for step in prediction.steps if step.action == "critique"]
-    assert [note["utility"] for note in notes] == [3, 3, 3]
+    expected = {"relevance": "relevant", "support": "partial", "utility": 3, "score": 4.5}
+    assert notes == [expected]
+
+
+def test_an_answer_whose_grades_cannot_be_read_is_kept() -> None:
+    reply = {"answer": "Harwick", "support": "rather", "utility": "very"}
+    prediction, _, _ = run(by_signature(RetrievalDecision=RETRIEVE, CritiquedAnswer=reply))
+    assert (prediction.answer, prediction.counts["partial_reply"]) == ("Harwick", 3)
+    notes = [step.notes for step in prediction.steps if step.action == "critique"]
+    assert notes[0] == {"relevance": "relevant", "support": "partial", "utility": 3, "score": 4.5}
 
 
 def test_the_gate_can_be_decided_by_a_knob() -> None:
     direct = by_signature(DirectAnswer={"answer": "Harwick"})
     assert len(run(direct, gate="never")[2].calls) == 1
-    always = by_signature(CritiquedAnswer=critique("Harwick"), IsUse={"utility": 5})
-    assert len(run(always, gate="always")[2].calls) == 6
+    always = by_signature(CritiquedAnswer=critique("Harwick"))
+    assert len(run(always, gate="always")[2].calls) == 3
 
 
 def test_candidates_without_an_answer_leave_the_models_own() -> None:
@@ -101,7 +131,34 @@ def test_candidates_without_an_answer_leave_the_models_own() -> None:
     prediction, _, ledger = run(script)
     assert prediction.answer == "Harwick"
     assert prediction.counts["no_relevant_passage"] == 1
-    assert len(ledger.calls) == 5  # no usefulness of nothing
+    assert len(ledger.calls) == 5
+
+
+# -- one reader for all relevant passages
+
+
+@pytest.mark.parametrize("variant", ["combined", "per_passage", "scored"])
+def test_a_joint_reader_sees_all_relevant_passages_at_once(variant: str) -> None:
+    script = by_signature(
+        RetrievalDecision=RETRIEVE,
+        IsRel=lambda asked: {
+            "relevance": "relevant" if shown(asked, "Orla Venn", "Salt Road") else "irrelevant",
+            "confidence": 1.0,
+        },
+        AnswerFromContext={"answer": "Harwick"},
+    )
+    prediction, lm, ledger = run(script, variant=variant, reader="joint")
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert len(ledger.calls) == 2 + len(prediction.passages)
+    context = lm.asked[-1].inputs["context"]
+    assert shown(lm.asked[-1], "Orla Venn")
+    assert shown(lm.asked[-1], "Salt Road")
+    assert "Tam Quill |" not in context
+
+
+def test_a_joint_reader_is_refused_for_a_beam() -> None:
+    with pytest.raises(KnobError, match="no meaning for a beam"):
+        SelfRAG(shelf(), variant="beam", reader="joint")
 
 
 # -- per_passage
@@ -112,10 +169,9 @@ def per_passage(relevant: str) -> Callable[[Asked], Reply]:
         RetrievalDecision=RETRIEVE,
         IsRel=lambda asked: {
             "relevance": "relevant" if shown(asked, relevant) else "irrelevant",
-            "confidence": 0.0,  # the bare label counts here, however unsure
         },
         AnswerFromContext={"answer": "Harwick"},
-        IsSup={"support": "full", "confidence": 0.9},
+        IsSup={"support": "full"},
         IsUse={"utility": 5},
         DirectAnswer={"answer": "from memory"},
     )
@@ -134,6 +190,30 @@ def test_per_passage_without_a_relevant_passage_answers_from_memory() -> None:
     prediction, _, _ = run(per_passage("Nobody"), variant="per_passage")
     assert (prediction.answer, prediction.stop_reason) == ("from memory", "direct")
     assert prediction.counts["no_relevant_passage"] == 1
+
+
+def test_a_refusal_is_not_graded() -> None:
+    def answer(asked: Asked) -> Reply:
+        return {"answer": "Harwick" if shown(asked, "Orla Venn") else "Unknown"}
+
+    script = scored(
+        RetrievalDecision={"retrieve": True},
+        IsRel={"relevance": "relevant"},
+        IsSup={"support": "full"},
+        AnswerFromContext=answer,
+    )
+    prediction, lm, _ = run(script, variant="per_passage")
+    assert prediction.answer == "Harwick"
+    assert lm.signatures.count("IsUse") == lm.signatures.count("IsSup") == 1
+
+
+@pytest.mark.parametrize(("threshold", "reason"), [(0.5, "answered"), (0.7, "direct")])
+def test_a_passage_is_read_from_the_relevance_threshold_on(threshold: float, reason: str) -> None:
+    script = scored(IsRel={"relevance": "relevant", "confidence": 0.6})
+    prediction, _, _ = run(
+        script, variant="per_passage", confidence_source="verbal", relevance_threshold=threshold
+    )
+    assert prediction.stop_reason == reason
 
 
 # -- scored
@@ -189,22 +269,26 @@ def test_scored_retrieves_above_a_probability(
     assert prediction.stop_reason == reason
 
 
-def test_scored_jointly_takes_two_calls_a_passage() -> None:
-    script = by_signature(
-        RetrievalDecision=RETRIEVE, CritiquedAnswer=critique("Harwick"), IsUse={"utility": 5}
-    )
+def test_scored_jointly_takes_one_call_a_passage() -> None:
+    script = by_signature(RetrievalDecision=RETRIEVE, CritiquedAnswer=critique("Harwick"))
     prediction, _, ledger = run(script, variant="scored", joint=True)
-    assert len(ledger.calls) == 1 + 2 * len(prediction.passages)
+    assert len(ledger.calls) == 1 + len(prediction.passages)
 
 
 def test_vote_sums_scores_over_equal_answers() -> None:
     found = [
-        Candidate("Harwick", ("a",), 2.0),
-        Candidate("the Eastmere.", ("b",), 1.5),
-        Candidate("Eastmere", ("c",), 1.0),
+        Candidate("Harwick", 2.0),
+        Candidate("the Eastmere.", 1.5),
+        Candidate("Eastmere", 1.0),
     ]
     assert select(found, "best") == "Harwick"
     assert select(found, "vote") == "the Eastmere."
+
+
+def test_equal_scores_are_decided_by_agreement_then_by_rank() -> None:
+    first, *agreed = [Candidate(text, 2.0) for text in ("Harwick", "Eastmere", "Eastmere")]
+    assert select([first, *agreed], "best") == "Eastmere"
+    assert select([first, agreed[0]], "best") == "Harwick"
 
 
 # -- where probabilities come from
@@ -320,9 +404,10 @@ def beam(
         title = next(t for t in ("Orla Venn", "Salt Road", "Tam Quill") if shown(asked, t))
         depth = asked.inputs["draft"].count("says") + 1
         return {
-            "segment": f"{title} says {depth}.",
             "relevance": "relevant" if title == "Orla Venn" else "irrelevant",
+            "segment": f"{title} says {depth}.",
             "support": "none" if title == "Tam Quill" else "full",
+            "utility": 5,
             "done": False,
         }
 
@@ -330,18 +415,17 @@ def beam(
         RetrievalDecision=RETRIEVE,
         ContinueRetrieval={"retrieve": proceed, "confidence": 1.0},
         CritiquedSegment=segment or write,
-        IsUse={"utility": 5},
         AnswerWithHints={"answer": answer},
         DirectAnswer={"answer": "from memory"},
     )
 
 
-def test_beam_keeps_two_drafts_and_multiplies_their_scores() -> None:
+def test_beam_keeps_two_drafts_by_the_geometric_mean_of_their_scores() -> None:
     prediction, lm, ledger = run(beam(), variant="beam", k=3)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     # gate; 3 passages; 2 drafts with a gate and 3 passages each; the short answer
-    assert len(ledger.calls) == 1 + 6 + 2 * (1 + 6) + 1
-    assert ledger.path.calls == 1 + 2 + 3 + 1
+    assert len(ledger.calls) == 1 + 3 + 2 * (1 + 3) + 1
+    assert ledger.path.calls == 1 + 1 + 2 + 1
     final = lm.asked[-1]
     assert final.inputs["notes"] == '["Orla Venn says 1.", "Orla Venn says 2."]'
     scores = {
@@ -352,7 +436,7 @@ def test_beam_keeps_two_drafts_and_multiplies_their_scores() -> None:
     # (1 + 1 + 0.5 + 0.5) / 3 for the best, without its relevance (0 + 1 + 0.5 + 0.5) / 3
     assert scores["", "Orla Venn says 1."] == pytest.approx(1.0)
     assert scores["", "Salt Road says 1."] == pytest.approx(2 / 3, abs=1e-4)
-    assert scores["Salt Road says 1.", "Salt Road says 2."] == pytest.approx(4 / 9, abs=1e-4)
+    assert scores["Salt Road says 1.", "Salt Road says 2."] == pytest.approx(2 / 3, abs=1e-4)
 
 
 def test_beam_searches_with_the_last_sentence_as_well() -> None:
@@ -374,21 +458,24 @@ def test_beam_drops_unsupported_sentences_where_others_have_support() -> None:
 
 def test_beam_closes_a_draft_whose_gate_wants_no_more() -> None:
     prediction, _, ledger = run(beam(proceed=False), variant="beam", k=3)
-    assert len(ledger.calls) == 1 + 6 + 2 + 1
+    assert len(ledger.calls) == 1 + 3 + 2 + 1
     assert len(prediction.searches) == 1
 
 
 def test_beam_closes_a_draft_that_is_done() -> None:
     def done(asked: Asked) -> Reply:
         return {
-            "segment": "She was born in Harwick.",
             "relevance": "relevant",
+            "segment": f"{'She' if shown(asked, 'Salt Road') else 'she'} was born in Harwick.",
             "support": "full",
+            "utility": 5,
             "done": True,
         }
 
-    _, _, ledger = run(beam(segment=done), variant="beam", k=3, depth=6)
-    assert len(ledger.calls) == 1 + 6 + 1
+    prediction, _, ledger = run(beam(segment=done), variant="beam", k=3, depth=6, select="vote")
+    # The same sentence from three passages is one draft.
+    assert len(ledger.calls) == 1 + 3 + 1
+    assert prediction.answer == "Harwick"
 
 
 def test_beam_without_a_sentence_answers_from_memory() -> None:
@@ -397,7 +484,11 @@ def test_beam_without_a_sentence_answers_from_memory() -> None:
 
 
 def test_beam_answers_from_what_it_has_when_the_budget_ends() -> None:
-    prediction, _, ledger = run(beam(), variant="beam", k=3, depth=6, max_calls=12)
+    prediction, _, ledger = run(beam(), variant="beam", k=3, depth=6, max_calls=8)
     assert prediction.answer == "Harwick"
-    assert len(ledger.calls) <= 12
+    assert len(ledger.calls) <= 8
     assert prediction.counts["cut_by_budget"] >= 1
+
+
+def test_a_longer_draft_is_not_behind_for_being_longer() -> None:
+    assert Draft(("a",), scores=(0.8,)).score < Draft(("a", "b"), scores=(0.8, 0.9)).score

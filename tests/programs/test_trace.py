@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import cast
 
 import dspy
 import pytest
 from dspy import lm15
 
+from ragbench.context import current, use
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters import make_adapter
-from ragbench.programs.base import predict
-from ragbench.programs.trace import Budget, BudgetSpentError, Trace, render
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs.core.budget import Budget, BudgetSpentError
+from ragbench.programs.core.program import predict
+from ragbench.programs.core.prompts import render
+from ragbench.programs.core.question_log import MAX_STEP_CHARS, MAX_STEPS
+from ragbench.programs.core.trace import MAX_QUERY_CHARS, Trace
 from ragbench.retrievers.base import Passage
 from ragbench.signatures.answering import AnswerFromContext, DirectAnswer
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses
@@ -44,6 +49,13 @@ def test_a_repeated_search_costs_nothing_and_is_noted_as_cached() -> None:
     assert trace.budget.retrievals == 1
     with pytest.raises(BudgetSpentError):
         trace.search("Salt Road", k=3)
+
+
+def test_a_query_of_any_length_is_cut() -> None:
+    trace = new_trace()
+    trace.search("Salt Road " * 10_000, k=1)
+    assert len(trace.searches[0].query) == MAX_QUERY_CHARS
+    assert trace.passages[0].pid == "Salt Road"
 
 
 def test_search_many_counts_each_new_query_once() -> None:
@@ -86,6 +98,41 @@ def read(lm: ScriptedLM, trace: Trace, *, last: bool = False) -> str:
         return trace.answer(
             predict(AnswerFromContext), last=last, context=LONG, question=trace.question
         )
+
+
+def test_what_could_be_read_of_a_reply_is_kept() -> None:
+    lm = ScriptedLM(lambda asked: {"answer": "Harwick", "confidence": "high", "label": "rather"})
+    trace = new_trace()
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        reply = trace.ask(
+            dspy.Predict("question -> answer, confidence: float, label: bool"),
+            otherwise={"answer": "", "confidence": 0.0, "label": False},
+            question="Where?",
+        )
+    assert (reply.answer, reply.confidence, reply.label) == ("Harwick", 0.0, False)
+    assert not reply.get("parse_fallback")
+    assert trace.counts == {"partial_reply": 1}
+
+
+def test_fields_of_both_replies_are_kept_where_a_chat_reply_is_asked_for_again() -> None:
+    replies = iter([{"answer": "Harwick", "sure": "so so"}, {"sure": True}])
+    lm = ScriptedLM(lambda asked: next(replies))
+    trace = new_trace()
+    with dspy.context(lm=lm, adapter=make_adapter("chat", lm)):
+        reply = trace.ask(dspy.Predict("question -> answer, sure: bool"), question="Where?")
+    assert (reply.answer, reply.sure) == ("Harwick", True)
+    assert trace.counts == {"adapter_fallback": 1}
+
+
+def test_the_text_of_steps_is_bounded() -> None:
+    trace = new_trace()
+    for _ in range(3):
+        trace.step("read", input="x" * (MAX_STEP_CHARS // 2), observation="short")
+    assert sum(len(step.input) for step in trace.steps) < MAX_STEP_CHARS
+    for _ in range(MAX_STEPS):
+        trace.step("read")
+    assert len(trace.steps) == MAX_STEPS
+    assert trace.counts["step_cut"] == 5
 
 
 def test_a_prompt_that_is_refused_is_cut_and_costs_one_call_of_the_budget() -> None:
@@ -135,7 +182,7 @@ def test_an_answer_notes_what_the_reader_was_shown() -> None:
 def test_a_role_can_have_an_lm_of_its_own() -> None:
     usual, own = ScriptedLM(name="usual"), ScriptedLM(name="own")
     adapter = make_adapter("json", usual)
-    with dspy.context(lm=usual, adapter=adapter, rb_role_lms={"answer": own}):
+    with use(replace(current(), role_lms={"answer": own}), lm=usual, adapter=adapter):
         new_trace().ask(predict(DirectAnswer), question="Who?")
     assert (len(usual.asked), len(own.asked)) == (0, 1)
 
@@ -198,5 +245,5 @@ def test_render_numbers_passages_and_cuts_the_one_that_crosses_the_limit() -> No
 
 def test_render_always_shows_the_first_passage() -> None:
     assert render([Passage("1", "Title", "word " * 400)], max_tokens=10) == [
-        "[1] Title | word word word word word ..."
+        "[1] Title | word word word word ..."
     ]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 
-from ragbench.experiments.rehearsal import rehearse
-from ragbench.experiments.setup import check_roles
+from ragbench.context import current, use
+from ragbench.experiments.estimates.rehearsal import rehearse
+from ragbench.experiments.runs.context import check_roles
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters import make_adapter
-from ragbench.programs.trace import ROLE_LMS_KEY
+from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.tree_rag import TreeRAG
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
@@ -87,7 +88,7 @@ def test_summaries_are_written_by_the_lm_of_their_role() -> None:
     check_roles(program, ["answer", "extract"])
     usual, own = ScriptedLM(script, name="usual"), ScriptedLM(script, name="own")
     adapter = make_adapter("json", usual)
-    with dspy.context(lm=usual, adapter=adapter, **{ROLE_LMS_KEY: {"extract": own}}):
+    with use(replace(current(), role_lms={"extract": own}), lm=usual, adapter=adapter):
         program.prepare()
         tree = program.tree_of(program.retriever)
     assert set(own.signatures) == {"Summarize"}

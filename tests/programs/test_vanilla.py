@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ragbench.errors import ConfigError
 from ragbench.programs.direct import DirectRAG
 from ragbench.programs.vanilla import VanillaRAG
+from ragbench.retrievers.factory import make_retriever
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Who wrote Salt Road?"
@@ -45,3 +49,11 @@ def test_direct_never_searches() -> None:
     assert prediction.answer == "Orla Venn"
     assert prediction.searches == []
     assert "context" not in lm.asked[0].inputs
+
+
+def test_naive_rag_refuses_a_retriever_that_does_not_search_vectors() -> None:
+    with pytest.raises(ConfigError, match="the retriever is bm25; use --retriever dense") as error:
+        VanillaRAG(shelf(), variant="naive_rag").prepare()
+    assert "\n" not in str(error.value)
+    VanillaRAG(make_retriever("dense", shelf().corpus), variant="naive_rag").prepare()
+    VanillaRAG(shelf()).prepare()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragbench.ledger import Call
+from ragbench.record import Call
 from ragbench.retrievers import Corpus, Passage, dense
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, normalized

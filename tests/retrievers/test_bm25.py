@@ -6,12 +6,14 @@ import itertools
 import math
 import random
 
+import bm25s
+import numpy as np
 import pytest
+from bm25s.stopwords import STOPWORDS_EN
 from rank_bm25 import BM25Okapi
 
 from ragbench.errors import ConfigError, KnobError
-from ragbench.retrievers import make_retriever, topk
-from ragbench.retrievers import text as text_module
+from ragbench.retrievers import make_retriever, postings, text as text_module, topk
 from tests.retrievers.conftest import make_corpus, random_texts
 
 ENGINES = ("numpy", "numba")
@@ -60,6 +62,40 @@ def test_okapi_is_the_packages_own_formula() -> None:
     scores = BM25Okapi([t.split() for t in texts], k1=1.5, b=0.75).get_scores(["w3", "w9", "w9"])
     expected = {f"p{i}": s for i, s in enumerate(scores) if s > 0}
     assert {p.pid: p.score for p in found} == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("block", [1, 50, 10**9])
+def test_weights_are_those_of_bm25s_however_large_the_blocks(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postings, "_BLOCK_WORDS", block)
+    texts = [text.split() for text in ["", *random_texts(200, seed=5), "many " * 300]]
+    made = postings.make_postings(texts, postings.Weighting(0.9, 0.4, "lucene"))
+    assert made is not None
+    reference = bm25s.BM25(k1=0.9, b=0.4, method="atire", idf_method="lucene")
+    ids = [[made.words[word] for word in text] for text in texts]
+    reference.index((ids, dict(made.words)), create_empty_token=False, show_progress=False)
+    for name in ("indptr", "indices"):
+        assert np.array_equal(getattr(made, name), reference.scores[name])
+    assert np.allclose(made.data, reference.scores["data"], rtol=1e-5)
+
+
+def test_a_large_vocabulary_is_searched_on_disk(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [["zebra", "été", "東京"], ["a\ud800", "ﬁ", "zebra"], ["b" * 5000, "\U0001f4a5"]]
+    made = postings.make_postings(texts, postings.Weighting(0.9, 0.4, "lucene"))
+    assert made is not None
+    made.save(tmp_path)
+    in_memory = postings.Postings.load(tmp_path).words
+    monkeypatch.setattr(postings, "_DICT_TO", 0)
+    on_disk = postings.Postings.load(tmp_path).words
+    assert isinstance(in_memory, dict)
+    assert not isinstance(on_disk, dict)
+    assert dict(on_disk) == in_memory == made.words
+    assert all(word not in on_disk for word in ("", "a", "zebras", "\U0010ffff"))
+
+
+def test_the_stop_words_are_lucenes() -> None:
+    assert set(STOPWORDS_EN) == text_module._STOPWORDS
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -32,14 +32,17 @@ PIECES = [
 def slow_search(
     corpus: Corpus, keywords: list[str], k: int
 ) -> list[tuple[str, float, tuple[str, ...]]]:
-    """A-RAG's rule, read off every chunk."""
+    """A-RAG's rule, read off every chunk with its title."""
     words = [word.lower() for word in keywords if word.strip()]
     found = []
     for passage in corpus:
-        text = passage.text.lower()
+        text = str(passage).lower()
         score = sum(text.count(word) * len(word) for word in words)
         pieces = [piece.strip() for piece in re.split(r"[.!?\n]+", passage.text)]
-        held = [p for p in pieces if len(p) > 10 and any(word in p.lower() for word in words)]
+        pieces = [piece for piece in pieces if piece]
+        held = [p for p in pieces if any(word in p.lower() for word in words)]
+        if not held and any(word in passage.title.lower() for word in words):
+            held = pieces[:1]
         if score:
             found.append((passage.pid, float(score), tuple(held[:5])))
     return sorted(found, key=lambda hit: -hit[1])[:k]  # stable

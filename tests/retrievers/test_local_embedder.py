@@ -9,7 +9,7 @@ import pytest
 
 from ragbench.errors import ConfigError, ModelError
 from ragbench.ledger import open_ledger
-from ragbench.lms.store import is_installed, paths
+from ragbench.lms.local.store import is_installed, paths
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.local import LocalEmbedder
 

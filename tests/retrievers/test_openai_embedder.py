@@ -11,8 +11,7 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
-from ragbench.retrievers.embedders import make_embedder
-from ragbench.retrievers.embedders import openai as module
+from ragbench.retrievers.embedders import make_embedder, openai as module, openai as openai_embedder
 from ragbench.retrievers.embedders.cache import Kept, VectorCache
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 from tests.retrievers.wire import Wire, serving
@@ -101,7 +100,7 @@ def test_price_by_the_map_unknown_elsewhere(
     wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    monkeypatch.setenv("OPENAI_BASE_URL", wire.address)
+    monkeypatch.setattr(openai_embedder, "_OPENAI", wire.address)
     embedder = OpenAIEmbedder("text-embedding-3-small", cache=cache)
     with open_ledger() as ledger:
         embedder.embed(["a" * 1000])
@@ -159,7 +158,10 @@ def test_a_server_that_miscounts_is_refused(cache: VectorCache) -> None:
         status, reply = embeddings(path, body)
         return status, {**reply, "data": reply["data"][:1]}
 
-    with serving(short) as wire, pytest.raises(LMSetupError, match="1 vectors for 2 texts"):
+    with (
+        serving(short) as wire,
+        pytest.raises(LMSetupError, match="a vector for each of the 2 texts"),
+    ):
         make(wire, cache).embed(["x", "y"])
 
 
@@ -195,3 +197,62 @@ def test_the_cache_keeps_bytes_exactly(tmp_path: Path) -> None:
     assert len(found) == 1200
     assert np.array_equal(found["t7"].vector, row * 7)
     assert found["t7"][1:] == (7, 0.5, 0.1)
+
+
+BAD_REPLIES = {
+    "twice the same index": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}],
+    "an index out of range": [{"index": 0, "embedding": [1.0]}, {"index": 2, "embedding": [1.0]}],
+    "a negative index": [{"index": -1, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}],
+    "an index that is a text": [
+        {"index": "0", "embedding": [1.0]}, {"index": "1", "embedding": [1.0]},
+    ],
+    "true for an index": [{"index": False, "embedding": [1]}, {"index": True, "embedding": [1]}],
+    "two dimensions": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}],
+    "no dimension": [{"index": 0, "embedding": []}, {"index": 1, "embedding": []}],
+    "not finite": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [float("nan")]}],
+    "all zeros": [{"index": 0, "embedding": [0.0]}, {"index": 1, "embedding": [1.0]}],
+    "texts": [{"index": 0, "embedding": "ab"}, {"index": 1, "embedding": "cd"}],
+    "no rows": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_REPLIES)
+def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
+    name: str, cache: VectorCache
+) -> None:
+    answer = {"data": BAD_REPLIES[name], "usage": {"prompt_tokens": 4}}
+    with serving(lambda path, body: (200, answer)) as wire:
+        with pytest.raises(LMSetupError, match="a vector for each of the 2 texts"):
+            make(wire, cache).embed(["x", "y"])
+        assert len(wire.requests) == 1
+    assert cache.get(f"openai/m@{wire.address.removeprefix('http://')}", ["x", "y"]) == {}
+
+
+@pytest.mark.parametrize("tokens", [-5, 1.5, float("nan"), "many", True, None, 10**30])
+def test_token_counts_that_cannot_be_true_are_estimated(tokens: object, cache: VectorCache) -> None:
+    data = [{"index": 0, "embedding": [1.0, 2.0]}]
+    answer = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    with serving(lambda path, body: (200, answer)) as wire, open_ledger() as ledger:
+        make(wire, cache).embed(["x" * 40])
+    assert [call.prompt_tokens for call in ledger.calls] == [10]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:secret@h/v1", "http://me@h/v1", "http://h/v1?api_key=x", "http://h/?sig=abc"],
+)
+def test_an_address_with_a_password_or_a_key_is_refused(address: str, cache: VectorCache) -> None:
+    with pytest.raises(LMSetupError, match="holds a password or a key") as caught:
+        OpenAIEmbedder("m", api_base=address, cache=cache)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_redirect_is_not_followed(cache: VectorCache) -> None:
+    with serving(embeddings) as elsewhere:
+        moved = {"Location": f"{elsewhere.address}/embeddings"}
+        with (
+            serving(lambda path, body: (307, {}), moved) as wire,
+            pytest.raises(LMSetupError, match="redirects"),
+        ):
+            make(wire, cache).embed(["x"])
+        assert elsewhere.requests == []

@@ -9,10 +9,9 @@ import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, ModelError
 from ragbench.ledger import open_ledger
-from ragbench.lms.store import is_installed
+from ragbench.lms.local.store import is_installed
 from ragbench.retrievers import make_retriever
-from ragbench.retrievers.rerankers import make_reranker
-from ragbench.retrievers.rerankers import maxsim as maxsim_module
+from ragbench.retrievers.rerankers import make_reranker, maxsim as maxsim_module
 from ragbench.retrievers.rerankers.http import HTTPReranker
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.retrievers.conftest import make_corpus

@@ -6,21 +6,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dspy
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
+from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError
-from ragbench.experiments.records import read_records
-from ragbench.ledger import LEDGER_KEY, PATH_KEY, Ledger, open_ledger
-from ragbench.lms import breaker as breakers
-from ragbench.lms import service as services
-from ragbench.lms.deadline import QUESTION_TIME_KEY, QuestionTimeoutError, question_time
-from ragbench.lms.limits import LimitReachedError, Limits, spending
+from ragbench.experiments.records.jsonl import read_records
+from ragbench.ledger import OpenLedger, open_ledger
+from ragbench.lms.calls import circuit_breaker as breakers, embedding_client as services
+from ragbench.lms.calls.refusal import LimitReachedError, QuestionTimeoutError
+from ragbench.lms.calls.scope import question_time
+from ragbench.lms.calls.spend_limits import Limits, spending
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.cache import VectorCache
@@ -109,11 +110,12 @@ def test_many_callers_share_one_queue(client: Client) -> None:
             list(pool.map(lambda n: threaded(ask, f"text {n}", ledger), range(40)))
     assert len(ledger.calls) == 40
     assert ledger.as_if.failed == 0
-    assert 40 <= len(wire.requests) == sum(call.attempts for call in ledger.calls) < 80
+    # An attempt whose connection was lost is one that the server never saw.
+    assert 40 <= len(wire.requests) <= sum(call.attempts for call in ledger.calls) < 80
 
 
-def threaded(ask: Callable[[str], object], text: str, ledger: Ledger) -> object:
-    with dspy.context(**{LEDGER_KEY: ledger, PATH_KEY: ledger.path}):
+def threaded(ask: Callable[[str], object], text: str, ledger: OpenLedger) -> object:
+    with use(current().plus(ledger, ledger.path)):
         return ask(text)
 
 
@@ -143,7 +145,7 @@ def test_limits_and_deadlines_count_every_attempt(client: Client) -> None:
         with spending(Limits(calls=2)) as spent, pytest.raises(LimitReachedError):
             ask("x")
         assert (spent.total.calls, len(wire.requests)) == (2, 2)
-        with dspy.context(**{QUESTION_TIME_KEY: 0.001}), question_time():
+        with use(replace(current(), question_time_s=0.001)), question_time():
             time.sleep(0.01)
             with pytest.raises(QuestionTimeoutError):
                 ask("y")
@@ -203,7 +205,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             2,
             "refuses the key: HTTP 401, scripted 401; give one that it takes in RAGB",
         ),
-        ("reranker", bad(429, "insufficient_quota"), 4, "wants to be paid: HTTP 429"),
+        ("reranker", bad(429, "insufficient_quota"), 4, "demands payment: HTTP 429"),
     ],
 )
 def test_a_server_that_refuses_all_ends_the_run_and_fails_no_question(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import random
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ragbench.errors import DataError
-from ragbench.retrievers import Corpus, Passage, make_retriever
+from ragbench.retrievers import Corpus, Passage, make_retriever, manifest
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.store import IndexStore, index_key
@@ -58,18 +61,25 @@ def test_the_key_follows_what_decides_the_index() -> None:
 
 def _damage_by(store: IndexStore, what: str) -> None:
     folder = store.root / store.entries()[0].key
-    data = folder / "data.csc.index.npy"
+    data = folder / "data.npy"
     if what == "cut short":
         data.write_bytes(data.read_bytes()[:-10])
     elif what == "changed":
         data.write_bytes(data.read_bytes()[:-4] + b"abcd")
     elif what == "missing":
         data.unlink()
+    elif what == "a bit in the middle":
+        content = bytearray(data.read_bytes())
+        content[len(content) // 2] ^= 4
+        data.write_bytes(content)
     else:
         (folder / "manifest.json").write_text("{")
 
 
-@pytest.mark.parametrize("what", ["cut short", "changed", "missing", "manifest"])
+DAMAGES = ["cut short", "changed", "missing", "a bit in the middle", "manifest"]
+
+
+@pytest.mark.parametrize("what", DAMAGES)
 def test_a_damaged_index_is_made_again(
     what: str, store: IndexStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,6 +167,144 @@ def test_the_manifest_is_json_with_the_files(store: IndexStore) -> None:
     entry = store.entries()[0]
     data = json.loads((store.root / entry.key / "manifest.json").read_text())
     assert data["corpus"] == CORPUS.digest
-    assert entry.size == sum(path.stat().st_size for path in (store.root / entry.key).iterdir()) - (
-        (store.root / entry.key / "manifest.json").stat().st_size
-    )
+    folder = store.root / entry.key
+    assert set(entry.files) == {p.name for p in folder.iterdir()} - {
+        "manifest.json",
+        "checked.json",
+    }
+    assert entry.size == sum((folder / name).stat().st_size for name in entry.files)
+
+
+@pytest.mark.parametrize("spec", ["bm25", "bm25(engine=numba)", "dense(index=hnsw)"])
+def test_no_damage_goes_unnoticed(spec: str, store: IndexStore) -> None:
+    """A bit turned over, a piece gone or put in, in any file: the same results, and no crash."""
+    before = make_retriever(spec, CORPUS).build(store).search_many(QUERIES, k=5)
+    dice = random.Random(spec)
+    folder = store.root / store.entries()[0].key
+    for _ in range(70):
+        path = dice.choice(sorted(folder.iterdir()))
+        content = bytearray(path.read_bytes())
+        at = dice.randrange(len(content))
+        kind = dice.choice(["flip", "flip", "cut", "drop", "insert"])
+        if kind == "flip":
+            content[at] ^= 1 << dice.randrange(8)
+        elif kind == "cut":
+            del content[at:]
+        elif kind == "drop":
+            del content[at : at + 8]
+        else:
+            content[at:at] = dice.randbytes(8)
+        path.write_bytes(content)
+        again = make_retriever(spec, CORPUS).build(store).search_many(QUERIES, k=5)
+        assert again == before, (path.name, kind, at)
+
+
+def test_files_are_hashed_once_until_they_are_touched(
+    store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_retriever("bm25", CORPUS).build(store)
+    hashed: list[str] = []
+    sha256 = manifest._sha256
+    monkeypatch.setattr(manifest, "_sha256", lambda path: hashed.append(path.name) or sha256(path))
+    make_retriever("bm25", CORPUS).build(store)
+    assert hashed == []
+    folder = store.root / store.entries()[0].key
+    os.utime(folder / "indptr.npy")
+    make_retriever("bm25", CORPUS).build(store)
+    assert "indptr.npy" in hashed
+    hashed.clear()
+    make_retriever("bm25", CORPUS).build(store)
+    assert hashed == []
+
+
+def test_an_index_that_points_outside_of_the_corpus_is_made_again(
+    store: IndexStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its hashes are right: whoever wrote it wrote it wrong."""
+    before = make_retriever("bm25(engine=numba)", CORPUS).build(store).search("w0 w1", k=5)
+    folder = store.root / store.entries()[0].key
+    indices = np.load(folder / "indices.npy")
+    indices[len(indices) // 2] = 2**31 - 1
+    np.save(folder / "indices.npy", indices)
+    entry = json.loads((folder / "manifest.json").read_text())
+    entry["files"] = manifest.hash_files(folder)
+    (folder / "manifest.json").write_text(json.dumps(entry))
+    again = make_retriever("bm25(engine=numba)", CORPUS).build(store).search("w0 w1", k=5)
+    assert "is damaged (ValueError" in caplog.text
+    assert again == before
+
+
+def test_an_index_whose_manifest_is_of_an_earlier_version_opens(
+    store: IndexStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_retriever("dense", CORPUS).build(store)
+    folder = store.root / store.entries()[0].key
+    entry = json.loads((folder / "manifest.json").read_text())
+    entry["files"] = {
+        name: (size, manifest._sha256_of_ends(folder / name))
+        for name, (size, _) in entry["files"].items()
+    }
+    (folder / "manifest.json").write_text(json.dumps(entry))
+    (folder / "checked.json").unlink()
+    make_retriever("dense", CORPUS).build(store)
+    assert "damaged" not in caplog.text
+
+
+def test_drop_deletes_nothing_but_the_folder_of_the_index(store: IndexStore) -> None:
+    make_retriever("bm25", CORPUS).build(store)
+    other = store.root.parent / "precious"
+    other.mkdir()
+    entry = store.entries()[0]
+    path = store.root / entry.key / "manifest.json"
+    path.write_text(path.read_text().replace(entry.key, "../precious"))
+    assert [found.key for found in store.entries()] == [entry.key]
+    for name in ("../precious", str(other), "", "."):
+        with pytest.raises(DataError, match="no index is named"):
+            store.drop(name)
+    moved = store.root.parent / "moved"
+    (store.root / entry.key).rename(moved)
+    (store.root / entry.key).symlink_to(moved)
+    store.drop(entry.key)
+    assert store.entries() == []
+    assert (moved / "manifest.json").is_file()
+    assert other.is_dir()
+
+
+def test_what_a_killed_build_left_is_cleared_by_the_next(store: IndexStore) -> None:
+    retriever = make_retriever("bm25", CORPUS)
+    leftover = store.root / f".{index_key(retriever)}-1234"
+    leftover.mkdir(parents=True)
+    retriever.build(store)
+    assert not leftover.exists()
+
+
+def test_an_index_has_the_modes_of_the_umask(store: IndexStore) -> None:
+    before = os.umask(0o027)
+    try:
+        make_retriever("bm25", CORPUS).build(store)
+    finally:
+        os.umask(before)
+    folder = store.root / store.entries()[0].key
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert (folder / "manifest.json").stat().st_mode & 0o777 == 0o640
+
+
+class _Evil:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_nothing_in_an_index_is_unpickled(store: IndexStore, tmp_path: Path) -> None:
+    before = make_retriever("bm25", CORPUS).build(store).search_many(QUERIES, k=5)
+    folder = store.root / store.entries()[0].key
+    for name in ("data.npy", "word_ends.npy"):
+        with (folder / name).open("wb") as file:
+            np.save(file, np.array([_Evil(tmp_path / "ran")], dtype=object), allow_pickle=True)
+        entry = json.loads((folder / "manifest.json").read_text())
+        entry["files"] = manifest.hash_files(folder)
+        (folder / "manifest.json").write_text(json.dumps(entry))
+        assert make_retriever("bm25", CORPUS).build(store).search_many(QUERIES, k=5) == before
+    assert not (tmp_path / "ran").exists()

@@ -53,7 +53,10 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 256  # with 5, a burst of callers is reset before it is heard
+
+    server = Server(("127.0.0.1", port), Handler)
     wire.address = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

@@ -3,6 +3,14 @@
 `world` makes the facts, `render` the passages, `questions` the questions; `loader` is the data set.
 """
 
-from ragbench.data.synthetic.loader import load_synthetic, number_of_questions, stream_passages
+from ragbench.data.synthetic.loader import (
+    load_synthetic,
+    number_of_questions,
+    stream_passages,
+)
 
-__all__ = ["load_synthetic", "number_of_questions", "stream_passages"]
+__all__ = [
+    "load_synthetic",
+    "number_of_questions",
+    "stream_passages",
+]

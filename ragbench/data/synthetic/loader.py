@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, question_key
-from ragbench.data.files import Row
+from ragbench.data.readers import Row
+from ragbench.data.sources import question_files
 from ragbench.data.synthetic.names import Dice, Namer
 from ragbench.data.synthetic.questions import DECK, Asked, ask
 from ragbench.data.synthetic.relations import Graph
 from ragbench.data.synthetic.render import Rendered, render
 from ragbench.data.synthetic.world import CELL_SIZE, Cell, Entity, build_cell
 from ragbench.errors import ConfigError
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers import Passage
 
 MIN_SIZE, MAX_SIZE = 100, 1_000_000
 CONTEXT_SIZE = 10
@@ -74,7 +75,7 @@ def check_size(size: int) -> None:
 def load_synthetic(spec: DataSpec) -> Dataset:
     """A generated fictional world that no model can know; needs no download."""
     check_size(spec.size)
-    if spec.data_file or spec.corpus_file or spec.chunk_file or spec.hub:
+    if question_files(spec) or spec.corpus_file or spec.chunk_file or spec.hub:
         raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
     return assemble(spec, _items(spec.size, spec.seed), pool=stream_passages(spec.size, spec.seed))
 

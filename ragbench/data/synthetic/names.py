@@ -51,11 +51,6 @@ GIVEN = {
 _SPACE = {kind: len(_FIRST) * len(_SECOND) * len(ends) for kind, ends in _ENDINGS.items()}
 
 
-def cells_possible() -> int:
-    """How many cells can be named before a name would be used twice."""
-    return min(_SPACE[kind] // count for kind, count in PER_CELL.items())
-
-
 class Dice:
     """Seeded choices; rests on `random.random` alone, which Python keeps the same for ever."""
 

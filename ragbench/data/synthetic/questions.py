@@ -274,10 +274,10 @@ def _two(
 
 
 def _contest(cell: Cell, graph: Graph, dice: Dice, contest: _Contest, qtype: str) -> Asked | None:
-    found = _two(cell, graph, contest.kind, contest.path, dice)
-    if found is None:
+    sides = _two(cell, graph, contest.kind, contest.path, dice)
+    if sides is None:
         return None
-    pair, hops, ends = found
+    pair, hops, ends = sides
     low, high = _number(ends[0]), _number(ends[1])
     if low == high:
         return None
@@ -293,10 +293,10 @@ def _contest(cell: Cell, graph: Graph, dice: Dice, contest: _Contest, qtype: str
 
 def _same(cell: Cell, graph: Graph, dice: Dice, answer: str) -> Asked | None:
     kind, path, words = dice.pick(_SAME)
-    found = _two(cell, graph, kind, path, dice)
-    if found is None:
+    sides = _two(cell, graph, kind, path, dice)
+    if sides is None:
         return None
-    pair, hops, ends = found
+    pair, hops, ends = sides
     if (ends[0] is ends[1]) != (answer == "yes"):
         return None
     question = words.format(pair[0].mention, pair[1].mention)

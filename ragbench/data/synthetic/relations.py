@@ -109,8 +109,8 @@ class Graph:
         None where there is no such fact, or, backwards, more than one.
         """
         if name.startswith("~"):
-            found = self._back.get((name, id(at)), [])
-            return (found[0], found[0]) if len(found) == 1 else None
+            subjects = self._back.get((name, id(at)), [])
+            return (subjects[0], subjects[0]) if len(subjects) == 1 else None
         value = at.facts.get(name)
         return None if value is None else (value, at)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ragbench.data.passages import from_sentences
 from ragbench.data.synthetic.names import Dice
 from ragbench.data.synthetic.world import FIRM, MAKER, Entity
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers import Passage
 
 #: A sentence and the relations it states.
 Line = tuple[str, tuple[str, ...]]

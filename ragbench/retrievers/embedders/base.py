@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.ledger import Call, file_call, total
+from ragbench.ledger import file_call
+from ragbench.record import Call, total
 from ragbench.retrievers.base import Progress
 
 if TYPE_CHECKING:
-    from ragbench.lms.service import Service
+    from ragbench.lms.calls import Service
 
 Vectors = npt.NDArray[np.float32]
 

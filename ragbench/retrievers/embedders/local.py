@@ -101,8 +101,7 @@ def _find(name: str) -> tuple[Path, Path]:
         if not (model.is_file() and tokenizer.is_file()):
             raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
         return model, tokenizer
-    from ragbench.lms.catalogue import DEFAULT_EMBEDDER
-    from ragbench.lms.store import ensure
+    from ragbench.lms.local import DEFAULT_EMBEDDER, ensure
 
     files = ensure(name or DEFAULT_EMBEDDER)
     if "tokenizer" not in files:

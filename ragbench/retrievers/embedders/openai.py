@@ -1,6 +1,6 @@
-"""Embeddings of OpenAI, or of any server that speaks its protocol, through the openai package.
+"""Embeddings of OpenAI, or of any server that speaks its protocol.
 
-Requests are batched, governed as calls to an LM are, priced, and kept on disk by text and model.
+Requests are batched, made as calls to an LM are, priced, and kept on disk by text and model.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from ragbench.errors import LMSetupError
-from ragbench.ledger import Call
-from ragbench.lms.limits import Amount, check_price
-from ragbench.lms.service import Reply, Server, Service
+from ragbench.lms import checked_address, place_of
+from ragbench.lms.calls import Post, Server, Service, check_price
+from ragbench.record import Call
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.embedders.base import Embedded, Embedder, normalized, shares
+from ragbench.retrievers.embedders.base import Embedded, Embedder, Vectors, normalized, shares
 from ragbench.retrievers.embedders.cache import Kept, VectorCache
+from ragbench.tokens import estimate_tokens
 
 #: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request; the rest is margin.
 _BATCH_TEXTS = 512
 _BATCH_CHARACTERS = 400_000
 _TEXT_CHARACTERS = 16_000
+#: OpenAI's own address.
+_OPENAI = "https://api.openai.com/v1"
+_MOST_DIMENSIONS = 16_384
 #: The key of a server given by `api_base`; OpenAI's own key is never sent there.
 KEY_VARIABLE = "RAGBENCH_EMBEDDINGS_API_KEY"
 RATE_VARIABLE = "RAGBENCH_EMBEDDINGS_RPM"
@@ -45,14 +48,14 @@ class OpenAIEmbedder(Embedder):
                 f"embedder {self.spec} needs a key; set OPENAI_API_KEY, give api_base for another "
                 "server, or take embedder=local"
             )
-        self.model, self._api_base = model, api_base.rstrip("/")
+        self.model, self._api_base = model, checked_address(api_base, "api_base")
         self._price = _price(model) if not api_base else None
         self.priced = self._price is not None
         self._cache = cache or _default_cache()
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
             f"embedder {self.identity}",
-            Server("openai", model, self._api_base, key, variable),
+            Server("openai", model, self._api_base or _OPENAI, key, variable),
             model=self.identity,
             kind="embed",
             rpm=_rate(api_base),
@@ -60,12 +63,10 @@ class OpenAIEmbedder(Embedder):
 
     @property
     def identity(self) -> str:
-        """Model and server, without what a URL may hold of a password."""
+        """Model and server."""
         if not self._api_base:
             return self.spec
-        url = urlsplit(self._api_base)
-        port = f":{url.port}" if url.port else ""
-        return f"{self.spec}@{url.hostname}{port}{url.path}"
+        return f"{self.spec}@{place_of(self._api_base)}"
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
         texts = [text[:_TEXT_CHARACTERS] or " " for text in texts]  # an empty text is refused
@@ -89,28 +90,26 @@ class OpenAIEmbedder(Embedder):
     def _buy(self, batch: list[str]) -> tuple[list[Kept], int]:
         """The vectors of one request, each with its share of tokens, cost and time; attempts."""
         check_price(self.spec, known=self.priced)
-        estimate = sum(-(-len(text) // 4) for text in batch)
         price = self._price
-        most = Amount(tokens=estimate, cost=math.inf if price is None else estimate * price)
 
-        def ask() -> Reply:
-            raw = self.service.client.embeddings.with_raw_response.create(
-                model=self.model, input=batch, encoding_format="float"
-            )
-            reply = raw.parse()
-            used = reply.usage.prompt_tokens if reply.usage else 0
-            vectors = _checked(reply, len(batch))
-            cost = None if price is None else (used or estimate) * price
-            return Reply((vectors, used), used or estimate, cost, raw.headers)
+        def read(reply: Any, tokens: int) -> tuple[Vectors, float | None]:
+            return _checked(reply, len(batch)), None if price is None else tokens * price
 
-        served = self.service.call(ask, batch, most)
-        vectors, used = served.value
-        latency = served.latency_s / len(batch)
+        post = Post(
+            path="embeddings",
+            body={"model": self.model, "input": batch, "encoding_format": "float"},
+            texts=batch,
+            read=read,
+            most_usd=math.inf if price is None else sum(map(estimate_tokens, batch)) * price,
+        )
+        answered = self.service.call(post)
+        vectors, tokens = answered.reply.value
+        latency = answered.latency_s / len(batch)
         kept = [
             Kept(vector, n, None if price is None else n * price, latency)
-            for vector, n in zip(vectors, shares(used, batch), strict=True)
+            for vector, n in zip(vectors, shares(tokens, batch), strict=True)
         ]
-        return kept, served.attempts
+        return kept, answered.attempts
 
     def _summed(self, kept: Sequence[Kept], *, cached: bool, attempts: int) -> Call:
         costs = [entry.cost_usd for entry in kept if entry.cost_usd is not None]
@@ -138,11 +137,33 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _checked(reply: Any, n: int) -> Any:
-    rows = sorted(reply.data, key=lambda row: row.index)
-    if len(rows) != n:
-        raise LMSetupError(f"the embeddings server gave {len(rows)} vectors for {n} texts")
-    return normalized(np.array([row.embedding for row in rows], dtype=np.float32))
+def _checked(reply: Any, n: int) -> Vectors:
+    """The unit vectors `(n, d)` of a reply, each at its index.
+
+    Raises:
+        LMSetupError: they are not one finite vector, not all zeros, for each of the texts.
+    """
+    try:
+        rows = {row["index"]: row["embedding"] for row in reply["data"]}
+        whole = len(reply["data"]) == n and all(type(index) is int for index in rows)
+        if not whole or set(rows) != set(range(n)):
+            raise ValueError(f"its indices are not 0 to {n - 1}, each once")
+        if any(isinstance(row, str) for row in rows.values()):
+            raise ValueError("a vector is a text")
+        found = np.array([rows[i] for i in range(n)], dtype=np.float32)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _useless(n, f"{type(error).__name__}: {error}") from None
+    if found.ndim != 2 or not 0 < found.shape[1] <= _MOST_DIMENSIONS:
+        raise _useless(n, f"its vectors have the shape {found.shape}")
+    if not (np.isfinite(found).all() and found.any(axis=1).all()):
+        raise _useless(n, "a vector is all zeros, or not finite")
+    return normalized(found)
+
+
+def _useless(n: int, why: str) -> LMSetupError:
+    return LMSetupError(
+        f"the embeddings server must answer with a vector for each of the {n} texts; {why[:200]}"
+    )
 
 
 def _rate(api_base: str) -> float | None:
@@ -173,6 +194,6 @@ def _price(model: str) -> float | None:
 
 
 def _default_cache() -> VectorCache:
-    from ragbench.lms.store import cache_root
+    from ragbench.lms.local import cache_root
 
     return VectorCache(cache_root() / "embeddings.sqlite")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ragbench.retrievers.base import Passage
 
 if TYPE_CHECKING:
-    from ragbench.lms.service import Service
+    from ragbench.lms.calls import Service
 
 
 class Reranker(ABC):

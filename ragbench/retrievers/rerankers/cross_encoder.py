@@ -10,8 +10,7 @@ import numpy as np
 from ragbench.errors import ConfigError, ModelError
 from ragbench.ledger import file_call
 from ragbench.retrievers.base import Passage
-from ragbench.retrievers.embedders.base import LocalCalls, clean
-from ragbench.retrievers.embedders.local import open_session, open_tokenizer
+from ragbench.retrievers.embedders import LocalCalls, clean, open_session, open_tokenizer
 from ragbench.retrievers.rerankers.base import Reranker, titled
 
 _MAX_TOKENS = 512

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragbench.errors import LMSetupError
-from ragbench.ledger import Call, file_call
-from ragbench.lms.limits import Amount, check_price
-from ragbench.lms.service import Reply, Server, Service
+from ragbench.ledger import file_call
+from ragbench.lms import checked_address
+from ragbench.lms.calls import Post, Server, Service, check_price
+from ragbench.record import Call
 from ragbench.retrievers.base import Passage
 from ragbench.retrievers.rerankers.base import Reranker, titled
 
@@ -25,7 +26,7 @@ class HTTPReranker(Reranker):
 
     def __init__(self, address: str, model: str = "") -> None:
         self._model = model
-        address = address.rstrip("/")
+        address = checked_address(address, "the address of the reranker")
         self.identity = f"reranker {address}"
         key = os.environ.get(KEY_VARIABLE, "none")
         server = Server("rerank", model, address, key, KEY_VARIABLE)
@@ -37,39 +38,42 @@ class HTTPReranker(Reranker):
         if self._model:
             body["model"] = self._model
         check_price(self.identity, known=self.priced)
-        texts = [query, *body["documents"]]
-        most = Amount(tokens=sum(-(-len(text) // 4) for text in texts), cost=math.inf)
-        served = self.service.call(lambda: self._ask(body, most), texts, most)
-        scores, tokens = served.value
+        post = Post(
+            path="rerank",
+            body=body,
+            texts=[query, *body["documents"]],
+            read=lambda reply, tokens: (_scores(reply, len(passages)), None),
+            most_usd=math.inf,
+        )
+        answered = self.service.call(post)
+        scores, tokens = answered.reply.value
         file_call(
             Call(
                 model=self.service.model,
                 kind="rerank",
                 prompt_tokens=tokens,
-                latency_s=served.latency_s,
-                attempts=served.attempts,
+                latency_s=answered.latency_s,
+                attempts=answered.attempts,
             )
         )
-        return list(scores)
-
-    def _ask(self, body: dict[str, Any], most: Amount) -> Reply:
-        import httpx
-
-        response = self.service.client.post("/rerank", cast_to=httpx.Response, body=body)
-        try:
-            reply = response.json()
-        except ValueError:
-            reply = None  # `_read` says what is wanted
-        scores = _read(reply, len(body["documents"]))
-        tokens = int((reply.get("usage") or {}).get("total_tokens") or 0)
-        return Reply((scores, tokens), tokens or most.tokens, None, response.headers)
+        return scores
 
 
-def _read(reply: Any, n: int) -> list[float]:
+def _scores(reply: Any, n: int) -> list[float]:
+    """The score of each of `n` documents.
+
+    Raises:
+        LMSetupError: they are not one finite number for each.
+    """
     try:
-        scores = {row["index"]: float(row["relevance_score"]) for row in reply["results"]}
-        return [scores[i] for i in range(n)]
-    except (KeyError, TypeError, ValueError):
+        rows = {row["index"]: row["relevance_score"] for row in reply["results"]}
+        if len(reply["results"]) != n or any(type(index) is not int for index in rows):
+            raise ValueError
+        scores = [rows[i] for i in range(n)]
+        if any(type(score) not in (int, float) or not math.isfinite(score) for score in scores):
+            raise ValueError
+        return [float(score) for score in scores]
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise LMSetupError(
             "the rerank endpoint must answer with results of index and relevance_score, one per "
             f"document ({n} were sent)"

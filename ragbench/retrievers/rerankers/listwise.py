@@ -10,7 +10,7 @@ from dspy.utils.exceptions import AdapterParseError
 from ragbench.ledger import calling
 from ragbench.retrievers.base import Passage
 from ragbench.retrievers.rerankers.base import Reranker
-from ragbench.signatures.reranking import RankPassages
+from ragbench.signatures import RankPassages
 
 
 class Listwise(Reranker):

@@ -15,9 +15,7 @@ import numpy.typing as npt
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.retrievers.base import Passage
-from ragbench.retrievers.embedders import make_embedder
-from ragbench.retrievers.embedders.base import LocalCalls, Vectors, clean
-from ragbench.retrievers.embedders.local import LocalEmbedder
+from ragbench.retrievers.embedders import LocalCalls, LocalEmbedder, Vectors, clean, make_embedder
 from ragbench.retrievers.rerankers.base import Reranker, titled
 
 

@@ -1,0 +1,16 @@
+from .api.commands import (
+    compare as compare,
+    compile as compile,
+    evaluate as evaluate,
+    load_dataset as load_dataset,
+    make_lm as make_lm,
+    make_program as make_program,
+    make_retriever as make_retriever,
+    metric as metric,
+    open_run as open_run,
+    verdict as verdict,
+)
+from .api.runs import Run as Run
+from .retrievers import Passage as Passage
+
+__version__: str

@@ -1,0 +1,104 @@
+"""Runs as Python objects: records, means, data frames and tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragbench.errors import ConfigError
+from ragbench.experiments.runs import Evaluation
+from ragbench.metrics import get_metric
+from ragbench.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished or interrupted run: its folder, its records and their means."""
+
+    evaluation: Evaluation
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is on disk."""
+        return self.evaluation.folder
+
+    @property
+    def records(self) -> list[Record]:
+        """One record per question, in the order first asked."""
+        return list(self.evaluation.records.values())
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """What the table shows of the run."""
+        return self.evaluation.summary
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """Mean of each headline metric; a failed question counts as the worst."""
+        return dict(self.evaluation.summary["scores"])
+
+    def mean(self, name: str) -> float | None:
+        """The mean of the metric called `name` over the questions that have it; None if none has.
+
+        Raises:
+            UnknownNameError: there is no such metric.
+        """
+        found = [get_metric(name).score(record) for record in self.records]
+        known = [value for value in found if value is not None]
+        return sum(known) / len(known) if known else None
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per question: gold, answer, scores, spending, causes of failure.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ConfigError("to_pandas needs the package pandas: pip install pandas") from None
+        return pd.DataFrame([_row(record) for record in self.records])
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
+        return f"Run({self.folder}, n={len(self.records)}, {scores})"
+
+    def _repr_html_(self) -> str:
+        return html_table([{"run": self.folder.name, "n": len(self.records), **self.scores}])
+
+
+def _row(record: Record) -> dict[str, Any]:
+    totals = record.ledger.as_if
+    return {
+        "qid": record.qid, "question": record.question, "gold": record.answers[0],
+        "answer": record.answer, "type": record.qtype, "hops": record.hops,
+        **record.scores,
+        "failure": record.failure.name if record.failure else None,
+        "stop_reason": record.stop_reason, "searches": len(record.searches),
+        "calls": totals.calls, "tokens": totals.tokens, "cost_usd": totals.cost_usd,
+        "latency_s": record.latency_s,
+    }  # fmt: skip
+
+
+def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`rows` as an HTML table, every text escaped."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:.3f}"
+        return escape(value if isinstance(value, str) else json.dumps(value, default=str))
+
+    heads = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{shown(value)}</td>" for value in row.values()) + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,127 @@
+"""Commands whose help shows options in groups, and examples at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ragbench.experiments.report import FORMATS, flush, set_format
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Order of the groups in a command's help; options without a group come last.
+GROUPS = ("Program", "Compiling", "Search", "Data", "Retrieval", "Model", "Judge", "Run", "Limits",
+          "Output")  # fmt: skip
+
+
+class GroupedOption(click.Option):
+    """An option with the heading that it stands under in the help."""
+
+    def __init__(self, *args: Any, group: str = "", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.group = group
+
+
+class Command(click.Command):
+    """A command whose help has a section per group of options, and examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a section per group."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and record[1]:
+                found.setdefault(getattr(param, "group", ""), []).append(record)
+        titles = {name: name for name in GROUPS} | {"": "Other options" if found else "Options"}
+        for name, title in titles.items():
+            if name in found:
+                with formatter.section(title if len(found) > 1 else "Options"):
+                    formatter.write_dl(found[name], col_max=28)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as they are typed."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds, neither infinite nor NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return found
+
+
+class Finite(FiniteRange):
+    """A finite number whose bounds its field checks."""
+
+    name = "number"
+
+    def _describe_range(self) -> str:
+        return ""
+
+
+def command(name: str, *, examples: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Command]:
+    """As `click.command`, with grouped options and `examples` in its help."""
+    return click.command(name, cls=Command, examples=examples)
+
+
+def option(*names: str, group: str = "", **settings: Any) -> Callable[[F], F]:
+    """As `click.option`, under a heading of the help."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+def stack(options: Iterable[Callable[[F], F]]) -> Callable[[F], F]:
+    """One decorator that adds all `options`, in their order."""
+    listed = list(options)
+
+    def decorate(function: F) -> F:
+        for each in reversed(listed):
+            function = each(function)
+        return function
+
+    return decorate
+
+
+def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping; the type of what they set makes values of them."""
+    found: dict[str, str] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param=param)
+        found[key.replace("-", "_")] = value
+    return found
+
+
+def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if param.name == "wide":
+        set_format(ctx.meta["ragbench.format"], wide=value)
+        ctx.call_on_close(flush)
+    else:
+        ctx.meta["ragbench.format"] = value
+
+
+#: How tables are printed; takes effect by itself.
+output_options = stack(
+    [
+        option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
+               callback=_set_format, is_eager=True, group="Output", show_default=False,
+               help="Format of the tables; notes go to stderr for all but table. "
+                    "[default: table]"),
+        option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
+               help="Show every column, also where the terminal is too narrow."),
+    ]
+)  # fmt: skip

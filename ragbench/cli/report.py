@@ -1,0 +1,48 @@
+"""`ragbench report`: runs as one HTML file, with charts and traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragbench.cli.command import command
+
+
+@command(
+    "report",
+    examples=[
+        "ragbench report runs/* -o report.html",
+        "ragbench report runs/ircot-* runs/react-* --charts figures/",
+    ],
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="The HTML file to write.",
+)
+@click.option("--metric", default="f1", show_default=True, help="Accuracy is measured by it.")
+@click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
+@click.option(
+    "--charts", type=click.Path(path_type=Path), help="Folder for every chart as SVG and PNG."
+)  # fmt: skip
+def report_command(
+    runs: tuple[Path, ...], output: Path, metric: str, title: str, charts: Path | None
+) -> None:
+    """Write a page about RUNS: leaderboard, charts, and how each question was answered.
+
+    The page is one file that opens from disk and asks the network for nothing.
+    """
+    from ragbench.experiments.report.page import make_board, page_of, write_charts
+    from ragbench.experiments.runs import reopen
+
+    board = make_board([reopen(run) for run in runs], metric)
+    page = page_of(board, title=title)
+    output.write_text(page, "utf-8")
+    click.echo(f"{output}: {len(runs)} runs, {len(page.encode()) / 1e6:.1f} MB")
+    if charts:
+        click.echo(f"{charts}: {write_charts(board, charts)} charts as SVG and PNG")

@@ -1,0 +1,90 @@
+"""What the code of one question knows about its surroundings, in one typed and immutable value.
+
+`current()` gives it. `use` sets it for a block:
+
+    with use(replace(current(), counts=counts), lm=lm):
+        ...  # and in every thread that the block starts by `ledger.fan_out` or by DSPy
+
+It travels in one setting of DSPy (`KEY`), because that is what DSPy hands to the threads of
+Evaluate and Parallel; a `ContextVar` of our own would be lost there. Values that several rooms
+read are fields. What only one module keeps, such as the ledger or the session of a sandbox, is a
+part, found by its class, so that this module needs to know none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+#: The setting of DSPy that holds the context.
+KEY = "ragbench"
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a question's time of `seconds` is over, in seconds of `time.monotonic`."""
+
+    seconds: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The surroundings of a call; change a copy with `dataclasses.replace`."""
+
+    #: Id of the question that is being answered.
+    qid: str | None = None
+    #: Its text, and the ids of all questions by text: an optimizer hands a program the text alone.
+    question: str | None = None
+    qids: Mapping[str, str] = field(default_factory=dict)
+    #: Signature and role under which calls are filed.
+    caller: tuple[str, str] | None = None
+    #: Whether the call repeats one whose reply could not be read.
+    fallback: bool = False
+    #: Events of the question, such as `label_repair`.
+    counts: Counter[str] | None = None
+    #: Seconds that each question may take, and when the time of the current one is over.
+    question_time_s: float | None = None
+    deadline: Deadline | None = None
+    #: LMs of single roles (`dspy.LM`), where they differ from the current one.
+    role_lms: Mapping[str, Any] = field(default_factory=dict)
+    #: Whether every reply is made up, to count calls: nothing that is kept may be made of them.
+    rehearsal: bool = False
+    #: What a compile spends on: student, teacher, zero_shot, ...
+    side: str | None = None
+    parts: Mapping[type, object] = field(default_factory=dict)
+
+    def get(self, kind: type[Part]) -> Part | None:
+        """The part of class `kind`, or None."""
+        part = self.parts.get(kind)
+        return part if isinstance(part, kind) else None
+
+    def plus(self, *parts: object) -> Context:
+        """A copy with `parts`, each in the place of the one of its class."""
+        return replace(self, parts={**self.parts, **{type(part): part for part in parts}})
+
+
+_EMPTY = Context()
+
+
+def current() -> Context:
+    """The context of the calling thread; an empty one where none was set."""
+    settings = getattr(sys.modules.get("dspy"), "settings", None)
+    # Without DSPy, or while it is being imported, nothing can have been set.
+    found = None if settings is None else settings.get(KEY)
+    return found if isinstance(found, Context) else _EMPTY
+
+
+@contextmanager
+def use(context: Context, **settings: Any) -> Iterator[None]:
+    """Make `context` the current one inside the block, with these `settings` of DSPy."""
+    import dspy
+
+    with dspy.context(**settings, **{KEY: context}):
+        yield

@@ -1,0 +1,17 @@
+"""The loaders: each registers the name of its data set."""
+
+from ragbench.data.loaders import (
+    beir,
+    chunked,
+    custom,
+    multihop,
+    musique,
+)
+
+__all__ = [
+    "beir",
+    "chunked",
+    "custom",
+    "multihop",
+    "musique",
+]

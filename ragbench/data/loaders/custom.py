@@ -1,0 +1,116 @@
+"""Your own questions: the `jsonl` layout, described in docs/data.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
+
+from ragbench.data.assemble import Item, assemble
+from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
+from ragbench.data.corpora import CorpusRecord, read_corpus
+from ragbench.data.loaders.gold import index_titles
+from ragbench.data.passages import Pool
+from ragbench.data.readers import (
+    Answer,
+    Id,
+    NonBlank,
+    Record,
+    Row,
+    Text,
+    as_answers,
+    fail,
+    validate,
+)
+from ragbench.data.sources import rows_of
+from ragbench.retrievers import Corpus, Passage
+
+Answers = Annotated[tuple[Answer, ...], BeforeValidator(as_answers)]
+
+
+class CustomRecord(Record):
+    """One question; only `question` and one of `answer` and `answers` must be there.
+
+    `golden_answers` and `metadata` are FlashRAG's.
+    """
+
+    id: Id | None = None
+    question: NonBlank
+    answer: Answers = ()
+    answers: Answers = Field((), validation_alias=AliasChoices("answers", "golden_answers"))
+    type: Text = ""
+    hops: StrictInt | None = None
+    context: tuple[CorpusRecord, ...] = ()
+    support: tuple[tuple[NonBlank, StrictInt], ...] = ()
+    gold: Annotated[tuple[Id, ...], BeforeValidator(as_answers)] = ()
+    decomposition: tuple[Mapping[str, Text], ...] = ()
+    metadata: Mapping[str, Any] = {}
+
+    @property
+    def kind(self) -> str:
+        """The type of the question; blank where it has none."""
+        given = self.type or self.metadata.get("type")
+        return given if isinstance(given, str) else ""
+
+
+class _Lookup:
+    """Gold names: an id or a title."""
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self._positions = Corpus(passages).positions
+        self._titles = index_titles(passages)
+
+    def pid(self, row: Row, name: str) -> str:
+        if name in self._positions:
+            return name
+        titled = self._titles.get(name)
+        if titled is None:
+            fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
+        return titled.pid
+
+
+@DATASETS.register("documents")
+def load_documents(spec: DataSpec) -> Dataset:
+    """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
+    return Dataset("documents", {}, Corpus(read_corpus(spec)), "pooled")
+
+
+@DATASETS.register("jsonl")
+def load_jsonl(spec: DataSpec) -> Dataset:
+    """Your own questions, with passages of their own or a corpus file."""
+    corpus = None if spec.corpus_file is None else read_corpus(spec)
+    return assemble(spec, _items(spec, corpus), corpus=corpus)
+
+
+def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
+    shared = None if corpus is None else _Lookup(corpus)
+    pool = Pool()
+    for number, row in enumerate(rows_of(spec), start=1):
+        record = validate(CustomRecord, row)
+        passages = [entry.passage(row, keep_id=True) for entry in record.context]
+        for passage in passages:
+            if pool.passages[pool.add(passage)].text != passage.text:
+                fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
+        answers = [*record.answer, *record.answers]
+        if not answers:
+            fail(row, "answers", "is missing or empty")
+        lookup = shared or _Lookup(passages)
+        example = make_example(
+            qid=record.id or f"q{number:06d}",
+            question=record.question,
+            answers=list(dict.fromkeys(answers)),
+            qtype=record.kind,
+            hops=record.hops,
+            support=record.support,
+            gold_pids=[lookup.pid(row, name) for name in record.gold],
+            decomposition=_parts(row, record),
+        )
+        yield Item(row, example, tuple(passages))
+
+
+def _parts(row: Row, record: CustomRecord) -> list[Mapping[str, str]]:
+    for part in record.decomposition:
+        if not {"question", "answer"} <= part.keys():
+            fail(row, "decomposition", "each part needs 'question' and 'answer'")
+    return list(record.decomposition)

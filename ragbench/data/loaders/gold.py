@@ -1,0 +1,107 @@
+"""Which passage a gold title means."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from ragbench.data.passage_file import PassageFile
+from ragbench.retrievers import Passage
+
+_BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
+_WORD = re.compile(r"\w{3,}")
+_QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
+
+
+class Titles:
+    """Passages by title: exact, without regard to case, and by the name without its bracket."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        self._exact: dict[str, Passage] = {}
+        self._folded: dict[str, list[Passage]] = defaultdict(list)
+        self._bare: dict[str, list[Passage]] = defaultdict(list)
+        self._ranked: dict[str, list[Passage]] = defaultdict(list)
+        self._words: dict[str, list[Passage]] = defaultdict(list)
+        for passage in passages:
+            self._exact.setdefault(passage.title, passage)
+            self._folded[passage.title.casefold()].append(passage)
+            bare = _bare(passage.title)
+            self._bare[bare].append(passage)
+            if ", " in bare:
+                self._ranked[bare.split(", ")[0]].append(passage)
+            for word in set(_WORD.findall(bare)):
+                self._words[word].append(passage)
+
+    def get(self, title: str) -> Passage | None:
+        """The passage with this title, else the only one with it in another case."""
+        return self._exact.get(title) or _only(self._folded.get(title.casefold(), ()))
+
+    def match(
+        self, subject: str, obj: str, question: str, *, taken: Collection[str] = ()
+    ) -> Passage | None:
+        """The passage that states a fact about `subject` whose value is `obj`.
+
+        Where no title is the subject, titles that differ by a bracket or quotation marks are
+        candidates; the one that the question names whole is taken, else the only one whose text
+        holds the value. Then, of the passages whose text holds the value, the only one that has a
+        word of the subject in its title and its title in the question, and the only one whose title
+        is the subject and a rank after a comma. None where that leaves a doubt. `taken` are pids
+        of passages about other subjects.
+        """
+        exact = self.get(subject)
+        if exact is not None:
+            return exact
+        bare, asked = _bare(subject), question.casefold()
+        candidates = self._bare.get(bare, ())
+        named = [p for p in candidates if "(" in p.title and p.title.casefold() in asked]
+        others = _once(p for word in _WORD.findall(bare) for p in self._words.get(word, ()))
+        choices = (
+            _stating(obj, candidates),
+            _stating(obj, (p for p in others if p.pid not in taken and _names(asked, p.title))),
+            _stating(obj, (p for p in self._ranked.get(bare, ()) if p.pid not in taken)),
+        )
+        return _only(named) or next(filter(None, map(_only, choices)), None)
+
+
+class StoredTitles:
+    """Passages on disk by title: exact, or without regard to case where only one has it."""
+
+    def __init__(self, passages: PassageFile) -> None:
+        self._passages = passages
+
+    def get(self, title: str) -> Passage | None:
+        """As `Titles.get`."""
+        candidates = self._passages.by_title(title)
+        return next((p for p in candidates if p.title == title), None) or _only(candidates)
+
+    def match(
+        self, subject: str, obj: str, question: str, *, taken: Collection[str] = ()
+    ) -> Passage | None:
+        """The passage whose title is `subject`; no other title is looked at."""
+        return self.get(subject)
+
+
+def index_titles(passages: Sequence[Passage]) -> Titles | StoredTitles:
+    """Access by title to the passages of a corpus."""
+    return StoredTitles(passages) if isinstance(passages, PassageFile) else Titles(passages)
+
+
+def _bare(title: str) -> str:
+    return _BRACKET.sub("", title.strip(_QUOTES)).strip(_QUOTES).casefold()
+
+
+def _only(passages: Sequence[Passage]) -> Passage | None:
+    return passages[0] if len(passages) == 1 else None
+
+
+def _once(passages: Iterable[Passage]) -> list[Passage]:
+    return list({passage.pid: passage for passage in passages}.values())
+
+
+def _stating(obj: str, passages: Iterable[Passage]) -> list[Passage]:
+    return [passage for passage in passages if obj.casefold() in passage.text.casefold()]
+
+
+def _names(asked: str, title: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(title.casefold())}(?!\w)", asked) is not None

@@ -1,0 +1,18 @@
+from .artifact import (
+    FORMAT as FORMAT,
+    PROGRAM as PROGRAM,
+    SIDECAR as SIDECAR,
+    Sidecar as Sidecar,
+    cards_of as cards_of,
+    load_artefact as load_artefact,
+    read_sidecar as read_sidecar,
+    save_program as save_program,
+    versions as versions,
+    write_sidecar as write_sidecar,
+)
+from .held_out import (
+    DataCard as DataCard,
+    Questions as Questions,
+    assert_held_out as assert_held_out,
+    data_card as data_card,
+)

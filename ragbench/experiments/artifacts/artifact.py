@@ -1,0 +1,253 @@
+"""A compiled program on disk: DSPy's JSON state, and a sidecar that tells what it belongs to.
+
+    program.json    DSPy's state: instructions and demonstrations per predictor
+    sidecar.json    program, knobs, signatures, data, optimizer, seeds, LMs, versions, cost, scores
+    candidates/     the other programs that were tried, best first
+    work/           the optimizer's log and the journal of calls
+
+DSPy matches a state to a program by position and checks nothing, so a state of other fields loads
+without a word and answers wrongly. Everything is checked here before it loads. Only JSON is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import dspy
+from pydantic import Field
+
+import ragbench
+from ragbench.errors import RunError
+from ragbench.experiments.artifacts.held_out import DataCard, Part
+from ragbench.experiments.records import read_json, read_object, write_json
+from ragbench.programs.core import RAGProgram
+from ragbench.tokens import estimate_tokens
+
+PROGRAM = "program.json"
+SIDECAR = "sidecar.json"
+FORMAT = 1
+
+
+class PredictorCard(Part):
+    """One predictor: its fields in order, a hash of its instructions, and its demonstrations."""
+
+    name: str
+    signature: str
+    inputs: list[str]
+    outputs: list[str]
+    instructions_sha256: str
+    n_demos: int
+    demo_tokens: int
+
+
+class _Format(Part):
+    format: Any = FORMAT
+
+
+class Sidecar(Part):
+    """What `sidecar.json` holds."""
+
+    format: int
+    program: str
+    variant: str
+    knobs: dict[str, Any]
+    predictors: list[PredictorCard]
+    program_sha256: str
+    data: DataCard
+    optimizer: dict[str, Any]
+    config: dict[str, Any]
+    lms: dict[str, Any]
+    versions: dict[str, str]
+    scores: dict[str, Any]
+    cost: dict[str, Any]
+    inflation: dict[str, Any]
+    notes: dict[str, Any] = Field(default_factory=dict)
+
+
+def cards_of(program: RAGProgram) -> list[PredictorCard]:
+    """One card per predictor of `program`, in DSPy's order."""
+    named = {
+        name.removeprefix("self."): getattr(module, "rb_signature", "")
+        for name, module in program.named_sub_modules()
+    }
+    cards = []
+    for name, predictor in program.named_predictors():
+        signature = predictor.signature
+        owner = named.get(name) or named.get(name.rpartition(".")[0]) or signature.__name__
+        shown = json.dumps([dict(demo) for demo in predictor.demos], default=str)
+        cards.append(
+            PredictorCard(
+                name=name,
+                signature=owner,
+                inputs=list(signature.input_fields),
+                outputs=list(signature.output_fields),
+                instructions_sha256=hashlib.sha256(signature.instructions.encode()).hexdigest(),
+                n_demos=len(predictor.demos),
+                demo_tokens=estimate_tokens(shown) if predictor.demos else 0,
+            )
+        )
+    return cards
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides a compile."""
+    names = ("dspy", "gepa", "optuna", "numpy")
+    found = {name: version(name) for name in names}
+    return {"ragbench": ragbench.__version__, "python": platform.python_version(), **found}
+
+
+def save_program(program: RAGProgram, path: Path) -> str:
+    """Write the JSON state of `program` to `path` in one step and return the file's SHA-256.
+
+    Raises:
+        RunError: it cannot be written, or holds what JSON cannot.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".json")
+    os.close(handle)
+    try:
+        program.save(temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise RunError(f"cannot write {path}: {' '.join(str(error).split())[:200]}") from None
+    return _sha256(path)
+
+
+def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
+    """Write the sidecar; it comes last, so a folder that has one is whole.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    write_json(folder / SIDECAR, sidecar.model_dump(mode="json"), sealed=True)
+
+
+def read_sidecar(folder: Path) -> Sidecar:
+    """The sidecar of the compiled program in `folder`.
+
+    Raises:
+        RunError: there is none, the compile is unfinished, or it cannot be read.
+    """
+    path = folder / SIDECAR
+    if not path.is_file():
+        if (folder / "compile.json").is_file():
+            raise RunError(
+                f"{folder} holds an unfinished compile; give its command again to finish"
+            )
+        raise RunError(
+            f"{folder} is no compiled program: it has no {SIDECAR}; see ragbench compile"
+        )
+    found = read_json(path, _Format).format
+    if found != FORMAT:
+        raise RunError(f"{path} has format {found!r}, not {FORMAT}; compile again")
+    return read_json(path, Sidecar)
+
+
+def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
+    """Load the compiled state of `folder` into `program`, after every check, and give its sidecar.
+
+    `program` must be of the same name, variant and knobs, with predictors of the same fields.
+
+    Raises:
+        RunError: anything differs, or a file is missing or was changed; the message has the cure.
+    """
+    folder = Path(folder)
+    sidecar = read_sidecar(folder)
+    _check_program(folder, sidecar, program)
+    _check_versions(folder, sidecar)
+    state = _read_state(folder, sidecar)
+    predictors = dict(program.named_predictors())
+    if set(state) != set(predictors):
+        raise RunError(f"{folder / PROGRAM} has other predictors than {SIDECAR}; compile again")
+    for name, predictor in predictors.items():
+        _load_state(folder / PROGRAM, name, predictor, state[name])
+    _attach_files(folder, sidecar, program)
+    return sidecar
+
+
+def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
+    if program.name != sidecar.program:
+        raise RunError(
+            f"{folder} is a compiled {sidecar.program}, not {program.name}; "
+            f"give --program {sidecar.program}"
+        )
+    mine = program.knobs.model_dump(mode="json")
+    for knob, compiled in sidecar.knobs.items():
+        if mine.get(knob) != compiled:
+            raise RunError(
+                f"{folder} was compiled with {knob}={compiled}, not {mine.get(knob)}; "
+                f"give --set {knob}={compiled}"
+            )
+    cards = cards_of(program)
+    theirs = [card.name for card in sidecar.predictors]
+    if [card.name for card in cards] != theirs:
+        raise RunError(
+            f"{folder} has the predictors {', '.join(theirs)}, and {program.name} now has "
+            f"{', '.join(card.name for card in cards)}; compile again"
+        )
+    for now, then in zip(cards, sidecar.predictors, strict=True):
+        if (now.inputs, now.outputs) != (then.inputs, then.outputs):
+            raise RunError(
+                f"{folder}: predictor {now.name} was compiled as {_fields(then)} and is now "
+                f"{_fields(now)}; compile again"
+            )
+
+
+def _check_versions(folder: Path, sidecar: Sidecar) -> None:
+    then, now = sidecar.versions.get("dspy"), version("dspy")
+    if then != now:
+        raise RunError(
+            f"{folder} was compiled with dspy {then}, and this is dspy {now}; compile again, or "
+            f"install dspy=={then}"
+        )
+
+
+def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
+    path = folder / PROGRAM
+    if not path.is_file():
+        raise RunError(f"{folder} has a {SIDECAR} but no {PROGRAM}; copy the whole folder")
+    if _sha256(path) != sidecar.program_sha256:
+        raise RunError(f"{path} was changed after it was compiled; restore it, or compile again")
+    state = read_object(path)
+    state.pop("metadata", None)
+    return state
+
+
+def _load_state(path: Path, name: str, predictor: dspy.Predict, state: Any) -> None:
+    try:
+        if state.get("lm"):
+            raise RunError(f"{path} carries an LM of its own; compile again")
+        predictor.load_state(state)
+        for demo in predictor.demos:  # DSPy takes any list
+            dict(demo)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path}: predictor {name} is malformed ({why}); compile again") from None
+
+
+def _attach_files(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
+    """Give the program what its optimizer keeps beside the state, such as a bank of examples."""
+    from ragbench.optimizers import OPTIMIZERS
+
+    name = str(sidecar.optimizer.get("name", ""))
+    if name in OPTIMIZERS.names():
+        OPTIMIZERS.get(name).attach(program, folder)
+
+
+def _fields(card: PredictorCard) -> str:
+    return f"{', '.join(card.inputs)} -> {', '.join(card.outputs)}"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

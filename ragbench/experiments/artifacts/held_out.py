@@ -1,0 +1,112 @@
+"""Which questions a program was compiled with, so that none of them is used to evaluate it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dspy
+from pydantic import BaseModel, ConfigDict
+
+from ragbench.data import question_key
+from ragbench.errors import DataError
+
+
+class Part(BaseModel):
+    """A part of a sidecar; fields of other versions are left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Questions(Part):
+    """The questions of one split: their ids, and hashes of their normalised texts."""
+
+    ids: list[str]
+    hashes: list[str]
+
+    @classmethod
+    def of(cls, examples: Sequence[dspy.Example]) -> Questions:
+        """Those of `examples`, in order."""
+        return cls(
+            ids=[str(example.qid) for example in examples],
+            hashes=[question_hash(example.question) for example in examples],
+        )
+
+
+class DataCard(Part):
+    """The data it was compiled with."""
+
+    name: str
+    digest: str
+    train: Questions
+    validation: Questions
+
+
+@dataclass(frozen=True)
+class HeldOutBreach:
+    """Questions that a compiled program was compiled with."""
+
+    shared: tuple[str, ...]
+    total: int
+
+
+def question_hash(question: str) -> str:
+    """A short SHA-256 of the normalised question."""
+    return hashlib.sha256(question_key(question).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def data_card(
+    name: str, digest: str, train: Sequence[dspy.Example], validation: Sequence[dspy.Example]
+) -> DataCard:
+    """The card of the data; the splits must share no question.
+
+    Raises:
+        DataError: a question is in both, by id or by normalised text.
+    """
+    card = DataCard(
+        name=name, digest=digest, train=Questions.of(train), validation=Questions.of(validation)
+    )
+    both = {*card.train.ids} & {*card.validation.ids}
+    texts = {*card.train.hashes} & {*card.validation.hashes}
+    if both or texts:
+        first = next(iter(sorted(both or texts)))
+        raise DataError(f"training and validation share {len(both or texts)} questions ({first})")
+    return card
+
+
+def assert_held_out(
+    data: DataCard, examples: Sequence[dspy.Example], *, dataset: str | None = None
+) -> None:
+    """Do nothing if no question of `examples` was used to compile.
+
+    See `shared_questions` for what counts as the same question.
+
+    Raises:
+        DataError: some were; the message names the first and their number.
+    """
+    breach = shared_questions(data, examples, dataset=dataset)
+    if breach.shared:
+        raise DataError(
+            f"{len(breach.shared)} of {breach.total} questions were used to compile this program "
+            f"(first: {breach.shared[0]}); evaluate on the test split, or compile on others"
+        )
+
+
+def shared_questions(
+    data: DataCard, examples: Sequence[dspy.Example], *, dataset: str | None = None
+) -> HeldOutBreach:
+    """The ids of `examples` that the program was compiled with, by id or by normalised text.
+
+    Ids are left out where `dataset` names another data set, whose ids mean other questions.
+    """
+    parts = (data.train, data.validation)
+    same = dataset is None or dataset == data.name
+    ids = {qid for part in parts for qid in part.ids} if same else set()
+    hashes = {text for part in parts for text in part.hashes}
+    shared = [
+        str(example.qid)
+        for example in examples
+        if str(example.qid) in ids or question_hash(example.question) in hashes
+    ]
+    return HeldOutBreach(tuple(shared), len(examples))

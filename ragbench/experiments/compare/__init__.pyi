@@ -1,0 +1,41 @@
+from .arms import (
+    GroupDifference as GroupDifference,
+)
+from .break_even import (
+    Spending as Spending,
+    per_question as per_question,
+)
+from .design import (
+    COMPILED as COMPILED,
+    ZERO_SHOT as ZERO_SHOT,
+    VerdictRequest as VerdictRequest,
+    subject as subject,
+    verdict_folder as verdict_folder,
+)
+from .estimate import (
+    estimate_verdict as estimate_verdict,
+)
+from .looks import (
+    looks_in_words as looks_in_words,
+)
+from .paired import (
+    MEASURES as MEASURES,
+    RunComparison as RunComparison,
+    compare as compare,
+    with_scores as with_scores,
+)
+from .prompt_diff import (
+    PromptChange as PromptChange,
+)
+from .running import (
+    run_verdict as run_verdict,
+)
+from .transfers import (
+    Cell as Cell,
+    transfer as transfer,
+    transfer_folder as transfer_folder,
+)
+from .verdicts import (
+    Verdict as Verdict,
+    reread as reread,
+)

@@ -1,0 +1,148 @@
+"""Arms of a comparison, question by question: one run each, or one per compile seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ragbench.data import find_clusters
+from ragbench.errors import CompareError
+from ragbench.experiments.runs import Evaluation, members
+from ragbench.experiments.score import judge_of
+from ragbench.metrics import Comparison, Grouping, Interval, Method, compare_scores, get_metric
+from ragbench.record import Record
+
+#: The runs of one arm, over the same questions.
+Arm = Sequence[Evaluation]
+#: Question id -> the score of each run of an arm.
+Column = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """One metric over one group of the questions; its interval is not corrected for their number.
+
+    `interval` is None where the group is too small for one.
+    """
+
+    by: str
+    group: str
+    metric: str
+    n: int
+    mean_a: float
+    mean_b: float
+    interval: Interval | None
+
+
+def compare_arms(
+    a: Arm, b: Arm, metric: str, qids: Sequence[str], method: Method | None = None
+) -> Comparison:
+    """Arm `b` against arm `a` over those of `qids` that have the metric in every run.
+
+    Raises:
+        CompareError: no answered question has it, or the scores are of different judges.
+    """
+    return _compared(columns(a, b, metric, qids), metric, method)
+
+
+def group_differences(
+    a: Arm, b: Arm, by: Mapping[str, Grouping], metrics: Sequence[str], qids: Sequence[str],
+    method: Method | None = None,
+) -> list[GroupDifference]:  # fmt: skip
+    """The difference of the arms on each metric, over each group of the questions by each of `by`.
+
+    Raises:
+        CompareError: as for `compare_arms`.
+    """
+    sides = {metric: columns(a, b, metric, qids) for metric in metrics} if by else {}
+    rows = []
+    for name, group, records in members([a[0].records[qid] for qid in qids], by):
+        for metric, (left, right) in sides.items():
+            some = [record.qid for record in records if record.qid in left]
+            if some:
+                both = ({q: left[q] for q in some}, {q: right[q] for q in some})
+                c = _compared(both, metric, method)
+                rows.append(
+                    GroupDifference(name, group, metric, c.n, c.mean_a, c.mean_b, c.interval)
+                )
+    return rows
+
+
+def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, Column]:
+    """The scores of both arms over those of `qids` that have one in every run.
+
+    Raises:
+        CompareError: no answered question has it, or the scores are of different judges.
+    """
+    runs = [*a, *b]
+    judges = {judge for run in runs if (judge := judge_of(run.folder, metric))}
+    if len(judges) > 1:
+        raise CompareError(
+            f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
+        )
+    score = get_metric(metric).score
+    found = {qid: [score(run.records[qid]) for run in runs] for qid in qids}
+    known = {q: [s for s in row if s is not None] for q, row in found.items()}
+    whole = {q: row for q, row in known.items() if len(row) == len(runs)}
+    if all(run.records[qid].failed for qid in whole for run in runs):
+        raise CompareError(
+            f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
+            "attribution gives, else choose another metric"
+        )
+    return (
+        {qid: row[: len(a)] for qid, row in whole.items()},
+        {qid: row[len(a) :] for qid, row in whole.items()},
+    )
+
+
+def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
+    """Ids of the questions that both runs have; all of both, unless `common`.
+
+    Raises:
+        CompareError: the runs are over other data, or other questions.
+    """
+    for key in ("name", "digest"):
+        theirs, ours = getattr(a.card.data, key), getattr(b.card.data, key)
+        if theirs != ours:
+            raise CompareError(
+                f"the runs are over different data: {key} {theirs!r} and {ours!r}; "
+                "run both on the same data set, setting and seed"
+            )
+    shared = [qid for qid in a.records if qid in b.records]
+    only_a, only_b = len(a.records) - len(shared), len(b.records) - len(shared)
+    if (only_a or only_b) and not common:
+        raise CompareError(
+            f"the runs are over different questions: {only_a} only in {a.folder}, {only_b} only in "
+            f"{b.folder}; finish both with one limit, or give --common to compare the shared ones"
+        )
+    if not shared:
+        raise CompareError("the runs share no question; run `ragbench eval` on the same data first")
+    return shared
+
+
+def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
+    """Those of `qids` that more than half of the runs got exactly right."""
+    score = get_metric("em").score
+    return {qid for qid in qids if sum(score(run.records[qid]) == 1 for run in arm) > len(arm) / 2}
+
+
+def clusters_of(records: Mapping[str, Record]) -> dict[str, str]:
+    """The cluster of each question; empty where there is one for each, or one for all.
+
+    As the data set names them; where its records do not say, by shared gold passages.
+    """
+    named = {qid: record.extra.get("cluster") for qid, record in records.items()}
+    if any(name is None for name in named.values()):
+        qids = list(records)
+        found = find_clusters([records[qid].gold_pids for qid in qids])
+        named = {qid: qids[at] for qid, at in zip(qids, found, strict=True)}
+    if len(set(named.values())) in (1, len(named)):
+        return {}
+    return {qid: str(name) for qid, name in named.items()}
+
+
+def _compared(sides: tuple[Column, Column], metric: str, method: Method | None) -> Comparison:
+    kind = get_metric(metric)
+    return compare_scores(
+        *sides, higher_is_better=kind.higher_is_better, score_range=kind.score_range, method=method
+    )

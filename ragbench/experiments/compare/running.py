@@ -1,0 +1,204 @@
+"""Runs the arms of a verdict, or continues them: each an ordinary run, over held-out questions.
+
+Data and retriever are built once. What was cut off is continued by the same command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import ConfigError, DataError, StoppedError
+from ragbench.experiments.compare.break_even import per_question, tokens_per_question
+from ragbench.experiments.compare.design import (
+    COMPILED,
+    COMPILED_FORM,
+    FORM,
+    VOTES,
+    VOTES_USD,
+    ZERO_SHOT,
+    Design,
+    VerdictRequest,
+    verdict_folder,
+)
+from ragbench.experiments.compare.estimate import more_seeds
+from ragbench.experiments.compare.looks import Look, keep_look, read_looks, schedule, seen
+from ragbench.experiments.compare.verdicts import Verdict, assemble, keep
+from ragbench.experiments.compile import (
+    Say,
+    compile_program,
+    make_plan,
+)
+from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.records import locked
+from ragbench.experiments.runs import (
+    Bench,
+    Evaluation,
+    OnPrepare,
+    OnRecord,
+    OnStart,
+    evaluate,
+)
+from ragbench.metrics import get_metric
+
+#: Arms whose costs differ by less than this share count as equal.
+_EQUAL = 0.1
+
+
+def run_verdict(
+    config: RunConfig,
+    settings: CompileConfig,
+    request: VerdictRequest,
+    *,
+    say: Say = print,
+    on_start: OnStart | None = None,
+    on_record: OnRecord | None = None,
+    on_prepare: OnPrepare | None = None,
+) -> Verdict:
+    """Run every arm, or continue them, and give the verdict, written to `verdict.json`.
+
+    Raises:
+        DataError: the questions asked are not held out.
+        StoppedError: a limit of spending was reached; it shows the arms as far as they came.
+        RagbenchError: something else the user can mend.
+    """
+    _check(config, request)
+    # What compiling would refuse is refused before an arm is paid for.
+    bench = make_plan(config, settings).bench
+    folder = verdict_folder(config, settings)
+    watch = {"on_start": on_start, "on_record": on_record, "on_prepare": on_prepare}
+    arms = _Arms(config, settings, request, folder, bench, say, watch)
+    for line in more_seeds(config, settings, request, like=bench):
+        say(line)
+    with locked(folder):
+        if request.max_questions is None:
+            return arms.verdict(config.data.limit)
+        return _until_decided(arms, config.data.limit or 20, request.max_questions)
+
+
+def _check(config: RunConfig, request: VerdictRequest) -> None:
+    if config.data.split != "test":
+        raise DataError(
+            f"a verdict is on held-out questions; leave out --split {config.data.split}, "
+            "which compiling uses"
+        )
+    for metric in request.metrics:
+        bounds = get_metric(metric).score_range
+        if bounds is None and (request.exact or request.max_questions):
+            raise ConfigError(f"{metric} has no bounds, which --exact and --until decided need")
+    if request.exact and request.max_questions:
+        raise ConfigError("--until decided has an exact test of its own; leave --exact out")
+
+
+def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
+    for look in read_looks(arms.folder)[:1]:
+        arms.votes = look.votes
+    for limit in schedule(first, most):
+        verdict = arms.verdict(limit)
+        votes = (verdict.design.votes, verdict.design.votes_usd)
+        rows = seen(verdict.contrasts)
+        keep_look(arms.folder, Look(verdict.questions, most, verdict.decided(), votes, rows))
+        if verdict.decided() or verdict.questions < limit:
+            break
+    verdict = replace(verdict, looks=read_looks(arms.folder))
+    keep(verdict)
+    return verdict
+
+
+@dataclass
+class _Arms:
+    """The arms of one verdict as they are run, at one number of questions or at several."""
+
+    config: RunConfig
+    settings: CompileConfig
+    request: VerdictRequest
+    folder: Path
+    bench: Bench
+    say: Say
+    watch: Mapping[str, Any]
+    runs: list[Evaluation] = field(default_factory=list)
+    #: Votes at equal tokens and at equal dollars; None until both arms were run once.
+    votes: tuple[float, float] | None = None
+
+    def verdict(self, limit: int | None) -> Verdict:
+        """The verdict on the first `limit` questions (None: all), kept in the folder."""
+        request, self.runs = self.request, []
+        first = self.settings.optimizer_seed
+        seeds = tuple(range(first, first + request.seeds))
+        zero_shot = self._run(ZERO_SHOT, limit)
+        self._run(FORM, limit, form=True)
+        compiled = []
+        for seed in seeds:
+            program = self._program(seed)
+            compiled.append(self._run(f"{COMPILED}-{seed}", limit, compiled=program))
+            if request.form_too:
+                self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
+        votes = dict(self._votes(zero_shot, compiled, limit)) if request.equal_cost else {}
+        verdict = assemble(
+            self.folder,
+            Design(
+                seeds, votes.get(VOTES, 0), tuple(request.metrics), request.margin,
+                votes_usd=votes.get(VOTES_USD, 0), form_too=request.form_too,
+                exact=request.exact, anytime=request.max_questions is not None,
+            ),
+        )  # fmt: skip
+        keep(verdict)
+        return verdict
+
+    def _run(self, name: str, limit: int | None, **over: Any) -> Evaluation:
+        self.say(f"arm {name}")
+        config = self.config.but(**over, limit=limit, out=self.folder / name)
+        run = evaluate(config, like=self.bench, **self.watch)
+        self.runs.append(run)
+        if run.stopped_by:
+            where = f"{run.stopped_by} in arm {name}, {run.progress.words()}"
+            raise StoppedError(where, partial=self.runs)
+        return run
+
+    def _program(self, seed: int) -> Path:
+        each = {"optimizer_seed": seed, "out": self.folder / f"program-{seed}"}
+        settings = self.settings.model_copy(update=each)
+        try:
+            return compile_program(
+                self.config, settings, say=self.say, like=self.bench,
+                on_prepare=self.watch["on_prepare"],
+            )  # fmt: skip
+        except StoppedError as stop:
+            stop.partial = tuple(self.runs)
+            raise
+
+    def _votes(
+        self, zero_shot: Evaluation, compiled: Sequence[Evaluation], limit: int | None
+    ) -> Iterator[tuple[str, float]]:
+        """Run the arms of votes, and yield the name and votes of each that was finished."""
+        if self.votes is None:
+            self.votes = votes_for(zero_shot, compiled)
+        if not any(self.votes):
+            self.say("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
+        for name, votes in zip((VOTES, VOTES_USD), self.votes, strict=True):
+            if votes:
+                try:
+                    self._run(f"{name}-{votes:g}", limit, votes=votes)
+                except StoppedError as stop:
+                    self.say(f"the verdict is without the arm at equal cost: {stop}")
+                    return
+                yield name, votes
+
+
+def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> tuple[float, float]:
+    """Votes a question that cost as much as the compiled arm, in tokens and in dollars.
+
+    0 where one answer costs as much already, and for dollars where their votes are those of tokens.
+    """
+    before = tokens_per_question([zero_shot])
+    tokens = tokens_per_question(compiled) / before if before else 0.0
+    usd_before, usd_after = (per_question(runs, "cost_usd") for runs in ([zero_shot], compiled))
+    usd = usd_after / usd_before if usd_before and usd_after is not None else tokens
+    alike = abs(usd - tokens) <= _EQUAL * tokens
+    return _votes_of(tokens), 0.0 if alike else _votes_of(usd)
+
+
+def _votes_of(ratio: float) -> float:
+    return 0.0 if ratio <= 1 + _EQUAL else min(99.0, round(ratio, 2))

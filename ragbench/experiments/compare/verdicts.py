@@ -1,0 +1,222 @@
+"""The verdict on compiling: what the finished arms of a design show together.
+
+`verdict.json` is computed from the records and sidecars of the arms; see `design` for the folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench.errors import RunError
+from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
+from ragbench.experiments.compare.arms import (
+    GroupDifference,
+    clusters_of,
+    compare_arms,
+    group_differences,
+    mostly_right,
+    shared_questions,
+)
+from ragbench.experiments.compare.break_even import Spending, per_question, spending_of
+from ragbench.experiments.compare.design import (
+    COMPILED,
+    COMPILED_FORM,
+    VOTES,
+    VOTES_USD,
+    ZERO_SHOT,
+    Design,
+    Pair,
+    conclusion,
+    subject,
+)
+from ragbench.experiments.compare.looks import Look, read_looks
+from ragbench.experiments.compare.prompt_diff import PromptChange, prompt_changes
+from ragbench.experiments.records import read_object, write_json
+from ragbench.experiments.runs import Evaluation, reopen
+from ragbench.metrics import GROUPINGS, Comparison, Grouping, Method, correct
+from ragbench.programs.wrappers import FORM_INSTRUCTION
+
+VERDICT = "verdict.json"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the arms show; p-values are Holm's over all contrasts and metrics.
+
+    `groups` breaks compiled against zero-shot down, with intervals and no verdict. `fixed` and
+    `broken` are the questions that more than half of the seeds, or the zero-shot arm alone, got
+    exactly right. `looks` are those at growing numbers of questions, where it was asked for so.
+    """
+
+    folder: Path
+    design: Design
+    arms: Mapping[str, Sequence[Evaluation]]
+    sidecars: Sequence[Sidecar]
+    contrasts: Mapping[Pair, Mapping[str, Comparison]]
+    groups: Sequence[GroupDifference]
+    fixed: Sequence[str]
+    broken: Sequence[str]
+    prompts: Sequence[Sequence[PromptChange]]
+    spending: Spending
+    looks: Sequence[Look] = ()
+
+    @property
+    def distinct_programs(self) -> int:
+        """How many different programs the seeds came to."""
+        return len({sidecar.program_sha256 for sidecar in self.sidecars})
+
+    @property
+    def questions(self) -> int:
+        """How many questions each arm was asked."""
+        return len(self.arms[ZERO_SHOT][0].records)
+
+    def conclusion(self, metric: str) -> str:
+        """What all contrasts on `metric` say together of compiling, in words."""
+        words = {pair: found[metric].verdict for pair, found in self.contrasts.items()}
+        return conclusion(subject(self.design, self.distinct_programs), words)
+
+    def decided(self) -> bool:
+        """Whether compiled against zero-shot shows something on every metric."""
+        found = self.contrasts[ZERO_SHOT, COMPILED].values()
+        return not any(c.verdict.startswith("no difference") for c in found)
+
+    def matched(self) -> dict[str, float]:
+        """What each votes arm took of what it is to match, over what the compiled arm took."""
+        measures = {VOTES: ("prompt_tokens", "completion_tokens"), VOTES_USD: ("cost_usd",)}
+        found = {}
+        for arm, names in measures.items():
+            if arm in self.arms:
+                took = per_question(self.arms[arm], *names)
+                compiled = per_question(self.arms[COMPILED], *names)
+                if took is not None and compiled:
+                    found[arm] = took / compiled
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "design": asdict(self.design),
+            "form_instruction": FORM_INSTRUCTION,
+            "arms": {
+                name: [{"folder": run.folder.name, "summary": run.summary} for run in runs]
+                for name, runs in self.arms.items()
+            },
+            "contrasts": [
+                {"a": a, "b": b, "metric": metric, **asdict(comparison)}
+                for (a, b), found in self.contrasts.items()
+                for metric, comparison in found.items()
+            ],
+            "subject": subject(self.design, self.distinct_programs),
+            "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
+            "groups": [asdict(group) for group in self.groups],
+            "matched": self.matched(),
+            "looks": [asdict(look) for look in self.looks],
+            "fixed": list(self.fixed),
+            "broken": list(self.broken),
+            "distinct_programs": self.distinct_programs,
+            "prompts": [[asdict(change) for change in seed] for seed in self.prompts],
+            "spending": self.spending.to_dict(),
+        }
+
+
+def reread(folder: Path) -> Verdict:
+    """The verdict in `folder`, computed again from its records; asks nothing.
+
+    Raises:
+        RunError: it holds no finished verdict.
+    """
+    path = folder / VERDICT
+    if not path.is_file():
+        raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")
+    try:
+        design = Design.from_dict(read_object(path)["design"])
+    except (TypeError, KeyError):
+        raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
+    return assemble(folder, design)
+
+
+def assemble(folder: Path, design: Design) -> Verdict:
+    """The verdict on the finished runs in `folder`, by `design`.
+
+    Raises:
+        CompareError: the arms are over different questions.
+        DataError: a question was used to compile.
+        RunError: an arm is missing.
+    """
+    arms = {name: [reopen(folder / f) for f in found] for name, found in design.folders().items()}
+    sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
+    _check(arms, sidecars)
+    zero_shot, compiled = arms[ZERO_SHOT], arms[COMPILED]
+    qids = sorted(zero_shot[0].records)
+    distinct = len({sidecar.program_sha256 for sidecar in sidecars})
+    method = Method(
+        margin=design.margin,
+        clusters=clusters_of(zero_shot[0].records),
+        exact=design.exact,
+        anytime=design.anytime,
+        random_seeds=design.of_optimizer(distinct),
+    )
+    before, after = mostly_right(zero_shot, qids), mostly_right(compiled, qids)
+    by = _groupings(zero_shot[0], qids)
+    return Verdict(
+        folder=folder,
+        design=design,
+        arms=arms,
+        sidecars=sidecars,
+        contrasts=_contrasts(arms, design, qids, method),
+        groups=group_differences(zero_shot, compiled, by, design.metrics, qids, method),
+        fixed=[qid for qid in qids if qid in after - before],
+        broken=[qid for qid in qids if qid in before - after],
+        prompts=[
+            prompt_changes(folder / f"program-{seed}", sidecar)
+            for seed, sidecar in zip(design.seeds, sidecars, strict=True)
+        ],
+        spending=spending_of(zero_shot[0], compiled, sidecars),
+        looks=read_looks(folder) if design.anytime else (),
+    )
+
+
+def keep(verdict: Verdict) -> None:
+    """Write `verdict.json`."""
+    write_json(verdict.folder / VERDICT, verdict.to_dict())
+
+
+def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]) -> None:
+    base = arms[ZERO_SHOT][0]
+    for runs in arms.values():
+        for run in runs:
+            shared_questions(base, run)
+    asked = [dspy.Example(qid=q, question=r.question) for q, r in base.records.items()]
+    for number, sidecar in enumerate(sidecars):
+        assert_held_out(sidecar.data, asked, dataset=base.card.data.name)
+        for name in (COMPILED, COMPILED_FORM):
+            for run in arms.get(name, ())[number : number + 1]:
+                if run.card.compiled != sidecar.program_sha256:
+                    raise RunError(f"{run.folder} is a run of another compiled program; remove it")
+
+
+def _contrasts(
+    arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
+) -> dict[Pair, dict[str, Comparison]]:
+    keys = [(pair, metric) for pair in design.contrasts() for metric in design.metrics]
+    family = correct(
+        [compare_arms(arms[a], arms[b], metric, qids, method) for (a, b), metric in keys]
+    )
+    found: dict[Pair, dict[str, Comparison]] = {pair: {} for pair, _ in keys}
+    for (pair, metric), comparison in zip(keys, family, strict=True):
+        found[pair][metric] = comparison
+    return found
+
+
+def _groupings(run: Evaluation, qids: Sequence[str]) -> dict[str, Grouping]:
+    """The groupings that know of more than one group."""
+    return {
+        name: GROUPINGS[name]
+        for name in ("qtype", "hops")
+        if len({GROUPINGS[name](run.records[qid]) for qid in qids}) > 1
+    }

@@ -1,0 +1,229 @@
+"""`compile_program`: from a config and an optimizer to a compiled program on disk.
+
+The order is: state the budget, score the program as it is on the validation questions, search,
+score what was found on the same questions, save. A compile that was killed is continued by giving
+it again: finished calls come from the cache, so it takes the same path to the same program.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import LMError
+
+from ragbench.context import current, use
+from ragbench.errors import RunError
+from ragbench.experiments.artifacts import (
+    FORMAT,
+    PROGRAM,
+    Sidecar,
+    cards_of,
+    save_program,
+    versions,
+    write_sidecar,
+)
+from ragbench.experiments.compile.budget import estimate_compile, rest_of_budget
+from ragbench.experiments.compile.planning import Plan, claim, make_plan
+from ragbench.experiments.compile.progress import SearchProgress
+from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked, redact, write_json
+from ragbench.experiments.runs import Bench, OnPrepare, asks_servers, stop_if_refused
+from ragbench.lms.adapters import make_adapter
+from ragbench.metrics import paired_interval
+from ragbench.optimizers import Found, Scores, Task, make_scorer, measure
+from ragbench.record import Totals
+from ragbench.retrievers import IndexStore
+
+#: Called with one line at a time of what a person should see.
+Say = Callable[[str], None]
+
+
+def compile_program(
+    config: RunConfig,
+    settings: CompileConfig,
+    *,
+    say: Say = print,
+    like: Bench | None = None,
+    on_prepare: OnPrepare | None = None,
+) -> Path:
+    """Compile, or continue a compile that was cut off, and return the artefact's folder.
+
+    Data and retriever are shared with `like` where that is of the same ones.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    plan = make_plan(config, settings, like=like)
+    with locked(plan.folder):
+        if claim(plan):
+            say(f"{plan.folder} is compiled already")
+            return plan.folder
+        if not asks_servers(plan.bench.retriever):  # it is free, and an estimate searches it
+            plan.bench.retriever.build(IndexStore(), on_prepare)
+        for line in _expected(plan):
+            say(line)
+        _check_lms(plan)
+        journal = CallJournal(plan.folder / "work" / CALLS)
+        if journal.attempt > 1:
+            say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
+        try:
+            with journal.open() as ledger, plan.bench.active():
+                with use(replace(current(), side=PREPARATION)):
+                    plan.bench.retriever.build(IndexStore(), on_prepare)
+                    plan.bench.program.prepare(on_prepare)
+                outcome = _search(plan, journal, say)
+        except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
+            stop_if_refused(ledger, failed=True)
+            raise RunError(redact(str(error))) from None
+        stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
+        _save(plan, outcome, journal)
+    say(f"compiled program: {plan.folder}")
+    return plan.folder
+
+
+def _expected(plan: Plan) -> list[str]:
+    try:
+        return estimate_compile(plan).lines()
+    except RunError as error:
+        return [f"no estimate: {error}"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out, with the scores before and after over the same validation questions."""
+
+    found: Found
+    before: Scores
+    after: Scores
+    seconds: float
+
+
+def _search(plan: Plan, journal: CallJournal, say: Say) -> Outcome:
+    task = _task(plan)
+    start = time.perf_counter()
+    with use(replace(current(), side="zero_shot")):
+        before = measure(plan.bench.program, plan.val, task)
+    took = time.perf_counter() - start
+    say(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
+    if before.failed == len(plan.val):
+        raise RunError(
+            "every validation question failed, so nothing can be compiled; run the same program "
+            "with `ragbench eval` to see why"
+        )
+    for line in rest_of_budget(
+        plan.optimizer,
+        plan.size,
+        journal.as_if("zero_shot"),
+        seconds=max(took, journal.as_if("zero_shot").latency_s / plan.bench.config.workers),
+    ):
+        say(line)
+    runs = plan.optimizer.estimate(plan.size).runs
+    metric, n_val = plan.settings.metric, len(plan.val)
+    progress = SearchProgress(say, task.scorer, metric=metric, runs=runs, n_val=n_val)
+    callbacks = [*dspy.settings.callbacks, progress]
+    with dspy.context(callbacks=callbacks):
+        watched = replace(task, scorer=progress.scorer)
+        found = plan.optimizer.compile(plan.bench.program, watched)
+    with use(replace(current(), side="compiled")):
+        after = measure(found.program, plan.val, task)
+    say(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
+    return Outcome(found, before, after, time.perf_counter() - start)
+
+
+def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
+    folder, bench = plan.folder, plan.bench
+    shutil.rmtree(folder / "candidates", ignore_errors=True)
+    rows = []
+    for number, candidate in enumerate(outcome.found.candidates):
+        name = f"candidates/{number:03d}.json"
+        save_program(candidate.program, folder / name)
+        rows.append({"file": name, "score": candidate.score, "note": candidate.note})
+    for name, content in outcome.found.files.items():
+        write_json(folder / name, content)
+    digest = save_program(outcome.found.program, folder / PROGRAM)
+    asked = plan.asked()
+    write_sidecar(
+        folder,
+        Sidecar(
+            format=FORMAT,
+            program=bench.program.name,
+            variant=bench.program.knobs.variant,
+            knobs=bench.program.knobs.model_dump(mode="json"),
+            predictors=cards_of(outcome.found.program),
+            program_sha256=digest,
+            data=plan.data,
+            optimizer=asked["optimizer"],
+            config=asked["config"],
+            lms=asked["lms"],
+            versions=versions(),
+            scores=_scores(plan, outcome),
+            cost={"seconds": round(outcome.seconds, 3), **journal.to_dict()},
+            inflation=_inflation(journal, len(plan.val)),
+            notes={**outcome.found.notes, "candidates": rows},
+        ),
+    )
+
+
+def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+    before, after = outcome.before.scores, outcome.after.scores
+    interval = paired_interval(before, after)
+    return {
+        "metric": plan.settings.metric,
+        "split": "validation",
+        "n": len(plan.val),
+        "zero_shot": {"mean": outcome.before.mean, "failed": outcome.before.failed},
+        "compiled": {"mean": outcome.after.mean, "failed": outcome.after.failed},
+        "difference": outcome.after.mean - outcome.before.mean,
+        "interval": asdict(interval) if interval else None,
+        # The optimizer chose by these very questions: only a held-out run tells what it gained.
+        "selected_on_these_questions": True,
+    }
+
+
+def _inflation(journal: CallJournal, n: int) -> dict[str, Any]:
+    before, after = journal.as_if("zero_shot"), journal.as_if("compiled")
+
+    def each(totals: Totals) -> dict[str, float]:
+        return {
+            "prompt_tokens": totals.prompt_tokens / n,
+            "completion_tokens": totals.completion_tokens / n,
+            "calls": totals.calls / n,
+        }
+
+    ratio = after.tokens / before.tokens if before.tokens else None
+    return {"per_question": {"zero_shot": each(before), "compiled": each(after)}, "ratio": ratio}
+
+
+def _task(plan: Plan) -> Task:
+    return Task(
+        train=plan.train,
+        val=plan.val,
+        scorer=make_scorer(plan.settings.metric),
+        lm=plan.bench.lm,
+        log_folder=plan.folder / "work",
+        prompt_lm=plan.prompt_lm,
+        teacher=plan.teacher,
+        teacher_adapter=(
+            make_adapter(plan.bench.config.lm.adapter, plan.teacher) if plan.teacher else None
+        ),
+        seed=plan.settings.optimizer_seed,
+        workers=plan.bench.config.workers,
+    )
+
+
+def _check_lms(plan: Plan) -> None:
+    plan.bench.check_lms()
+    for lm in (plan.prompt_lm, plan.teacher):
+        if lm is not None:
+            lm.check()
+
+
+def _n(scores: Scores) -> str:
+    failed = f", {scores.failed} failed" if scores.failed else ""
+    return f"{len(scores.scores)} questions{failed}"

@@ -1,0 +1,138 @@
+"""What is to be compiled, and settings: all of it checked before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench.data import Dataset
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
+from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.records import is_claimed, write_json
+from ragbench.experiments.runs import Bench, build, lm_of
+from ragbench.optimizers import OPTIMIZERS, Optimizer, Size
+
+#: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
+ASKED = "compile.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a compile needs, checked, before anything is spent."""
+
+    bench: Bench
+    settings: CompileConfig
+    optimizer: Optimizer
+    train: Sequence[dspy.Example]
+    val: Sequence[dspy.Example]
+    data: DataCard
+    folder: Path
+    prompt_lm: dspy.LM | None
+    teacher: dspy.LM | None
+
+    @property
+    def size(self) -> Size:
+        """What the optimizer's budget depends on."""
+        return Size(len(self.bench.program.predictors()), len(self.train), len(self.val))
+
+    def asked(self) -> dict[str, Any]:
+        """What decides the result, JSON-ready: a folder holds one such compile."""
+        return {
+            "config": self.bench.config.identity(),
+            "optimizer": {
+                "name": self.optimizer.name,
+                "preset": self.optimizer.preset,
+                "knobs": self.optimizer.knobs.model_dump(mode="json"),
+                "seed": self.settings.optimizer_seed,
+                "metric": self.settings.metric,
+            },
+            "lms": {
+                "student": self.bench.lm.model,
+                "teacher": self.teacher.model if self.teacher else None,
+                "prompt": self.prompt_lm.model if self.prompt_lm else None,
+                "adapter": type(self.bench.adapter).__name__,
+            },
+            "data": self.data.model_dump(mode="json"),
+        }
+
+
+def make_plan(config: RunConfig, settings: CompileConfig, *, like: Bench | None = None) -> Plan:
+    """Check everything and put it together; asks no LM.
+
+    Data and retriever are shared with `like` where that is of the same ones.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    if config.compiled is not None:
+        raise ConfigError("compile starts from a program as it is; leave --compiled out")
+    if config.form or config.votes > 1:
+        raise ConfigError("compile starts from a program as it is; leave form and votes out")
+    optimizer = OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    folder = compile_folder(config, settings)
+    config = _of_training(config, settings)
+    bench = build(config, like=like)
+    val = _validation(bench.dataset, settings.val_limit)
+    train = bench.examples
+    data = data_card(bench.dataset.name, bench.dataset.digest, train, val)
+    plan = Plan(
+        bench=bench,
+        settings=settings,
+        optimizer=optimizer,
+        train=train,
+        val=val,
+        data=data,
+        folder=folder,
+        prompt_lm=lm_of(config, settings.prompt_lm) if settings.prompt_lm else None,
+        teacher=lm_of(config, settings.teacher) if settings.teacher else None,
+    )
+    optimizer.check(plan.size)
+    return plan
+
+
+def claim(plan: Plan) -> bool:
+    """Whether the folder holds the finished compile; marks it as this one's if it is new.
+
+    Raises:
+        RunError: it holds another compile.
+    """
+    asked, path = plan.asked(), plan.folder / ASKED
+    if is_claimed(path, asked, "a compile"):
+        return (plan.folder / SIDECAR).is_file()
+    if (plan.folder / PROGRAM).exists() or (plan.folder / SIDECAR).exists():
+        raise RunError(f"{plan.folder} has a program but no {ASKED}; give another --out")
+    write_json(path, asked)
+    return False
+
+
+def _validation(dataset: Dataset, limit: int | None) -> Sequence[dspy.Example]:
+    found = dataset.splits.get("validation", ())
+    if not found:
+        raise ConfigError(
+            f"{dataset.name} has no validation questions, on which compiled programs are chosen"
+        )
+    return found[:limit]
+
+
+def compile_folder(config: RunConfig, settings: CompileConfig) -> Path:
+    """Where the compiled program goes."""
+    return settings.out or Path("compiled") / folder_name(_of_training(config, settings), settings)
+
+
+def _of_training(config: RunConfig, settings: CompileConfig) -> RunConfig:
+    # The run's own fields for choosing questions are of no use here, so they must not count.
+    return config.but(split="train", limit=settings.train_limit, out=None)
+
+
+def folder_name(config: RunConfig, settings: CompileConfig) -> str:
+    """The folder name of a compile: program, optimizer, and a hash of all that decides it."""
+    optimizer = OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    asked = settings.model_dump(mode="json", exclude={"out"})
+    asked["opt_set"] = optimizer.knobs.model_dump(mode="json")
+    stem = config.name(asked).removeprefix(f"{config.program}-")
+    return f"{config.program}-{settings.optimizer}-{stem}".replace("-train-", "-")

@@ -1,0 +1,156 @@
+"""The groups of a run's config, and how the command line offers each of their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic.fields import FieldInfo
+
+from ragbench.knobs import Knobs
+
+
+@dataclass(frozen=True)
+class Option:
+    """How the command line offers a field, and whether the field is part of a run's identity.
+
+    `name` is the flat name where it is not the field's own. `incidental` fields change neither a
+    question nor its answer. `default` is what the help says where the default is not a value.
+    """
+
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    metavar: str = ""
+    default: str = ""
+    choices: str = ""  # kind of registered thing whose names are completed, such as "program"
+    group: str = ""
+    incidental: bool = False
+
+
+class DataConfig(Knobs):
+    """Which questions, over which passages."""
+
+    dataset: Annotated[str, Option(choices="dataset")] = Field(
+        "synthetic", description="data set; see `ragbench list datasets`"
+    )
+    data_file: Path | None = Field(
+        None, description="questions (JSON, JSON lines, CSV or Parquet), cut into splits"
+    )
+    train_file: Path | None = Field(None, description="questions that are the train split")
+    val_file: Path | None = Field(None, description="questions that are the validation split")
+    test_file: Path | None = Field(None, description="questions that are the test split")
+    fields: Annotated[dict[str, str], Option("field", metavar="NAME=FIELD")] = Field(
+        {}, description="field of your file that a field is read from; repeat for more"
+    )
+    fractions: Annotated[
+        str | None,
+        BeforeValidator(lambda v: ",".join(map(str, v)) if isinstance(v, list | tuple) else v),
+        Option(metavar="TRAIN,VAL,TEST", default="0.4,0.2,0.4"),
+    ] = Field(None, description="shares of the splits that a file is cut into")
+    corpus_file: Path | None = Field(
+        None, description="passages in a file of their own, or a folder of documents"
+    )
+    passage_tokens: Annotated[int | None, Option(default="200")] = Field(
+        None, ge=10, le=100_000, description="length of the passages that documents are cut into"
+    )
+    chunk_file: Path | None = Field(
+        None, description="fixed-length chunks of the passages, for --view chunk"
+    )
+    alias_file: Path | None = Field(None, description="2WikiMultiHopQA's file of entity aliases")
+    hub: bool = Field(False, description="read the data set from the Hugging Face hub")
+    hub_repo: Annotated[str | None, Option(metavar="OWNER/NAME")] = Field(
+        None, description="repository on the hub, where it is not the data set's own"
+    )
+    hub_config: Annotated[str | None, Option(metavar="NAME")] = Field(
+        None, description="configuration of the data set on the hub"
+    )
+    setting: Annotated[Literal["distractor", "pooled"] | None, Option(default="the data set's")] = (
+        Field(None, description="search each question's own passages, or all passages")
+    )
+    view: Annotated[Literal["paragraph", "chunk"] | None, Option(default="the data set's")] = Field(
+        None, description="unit of retrieval"
+    )
+    size: int = Field(2000, ge=100, le=1_000_000, description="passages of the synthetic world")
+    disjoint: Annotated[
+        Literal["passages", "questions"] | None, Option(default="passages where the data allow it")
+    ] = Field(None, description="what train, validation and test questions share none of")
+    split: Annotated[
+        Literal["train", "validation", "test", "all"],
+        Option(default="test; eval of a data file without a compiled program: all"),
+    ] = Field("test", description="split that the questions are taken from")
+    limit: Annotated[
+        int | None, Option(incidental=True, default="all; 20 of the synthetic world")
+    ] = Field(20, ge=1, description="number of questions, from the start of the split; 0 for all")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied(cls, given: Any) -> Any:
+        """All questions of data that somebody chose, where no limit is given."""
+        if not isinstance(given, Mapping):
+            return given
+        chosen = given.get("dataset", "synthetic") != "synthetic"
+        implied = {"limit": None} if chosen else {}
+        return {**implied, **({"hub": True} if given.get("hub_repo") else {}), **given}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the questions come from one file, which is no split of its own."""
+        return self.data_file is not None and not (
+            self.train_file or self.val_file or self.test_file
+        )
+
+
+class LMConfig(Knobs):
+    """The model that answers, and how it is asked."""
+
+    model: Annotated[str, Option("lm", aliases=("model",), metavar="SPEC")] = Field(
+        "local",
+        description="LM: local, local:NAME, local:FILE.gguf, or PROVIDER/MODEL such as "
+        "openai/gpt-4o-mini",
+    )
+    roles: Annotated[dict[str, str], Option("lm_for", metavar="ROLE=SPEC")] = Field(
+        {}, description="another LM for one role of the program; repeat for more"
+    )
+    api_base: Annotated[str | None, Option(aliases=("model_base_url",), metavar="URL")] = Field(
+        None, description="address of an OpenAI-compatible server"
+    )
+    price: Annotated[str | None, Option(metavar="in=USD,out=USD[,cached=USD]", incidental=True)] = (
+        Field(None, description="price per million tokens, where it is not known")
+    )
+    temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature")
+    reply_tokens: int = Field(512, ge=1, le=1_000_000, description="most tokens in one reply")
+    adapter: Literal["auto", "json", "chat", "xml"] = Field("auto", description="prompt format")
+    timeout: Annotated[
+        float | None, Option(default="120; 600 for a local model", incidental=True)
+    ] = Field(None, gt=0, description="seconds without a byte from the server before a retry")
+    rpm: Annotated[
+        float | None, Option(group="limits", default="the server's", incidental=True)
+    ] = Field(None, gt=0, description="most requests per minute to the LM")
+    tpm: Annotated[
+        float | None, Option(group="limits", default="the server's", incidental=True)
+    ] = Field(None, gt=0, description="most tokens per minute to the LM")
+    patience: Annotated[float, Option(group="limits", incidental=True)] = Field(
+        600.0, ge=0, description="seconds to wait for an LM that is down"
+    )
+    cache: Annotated[bool, Option(incidental=True)] = Field(
+        True, description="reuse the replies to identical calls"
+    )
+
+
+class RetrieverConfig(Knobs):
+    """What searches."""
+
+    name: Annotated[str, Option("retriever", choices="retriever", metavar="NAME")] = Field(
+        "bm25", description="retriever; see `ragbench list retrievers`"
+    )
+    settings: Annotated[dict[str, Any], Option("retriever_set", metavar="NAME=VALUE")] = Field(
+        {}, description="a setting of the retriever; repeat for more"
+    )
+
+
+def option_of(field: FieldInfo) -> Option:
+    """How the command line offers `field`."""
+    return next((part for part in field.metadata if isinstance(part, Option)), Option())

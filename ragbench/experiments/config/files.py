@@ -1,0 +1,131 @@
+"""Config files: YAML that can inherit, from a path or by the name of a shipped one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ragbench.errors import ConfigError
+from ragbench.experiments.config.model import merge, nest
+
+#: Bounds of a config file: far above any real one, far below what would exhaust memory or stack.
+MAX_BYTES, MAX_DEPTH = 1_000_000, 20
+
+
+def load_config(name: str | Path) -> dict[str, Any]:
+    """The fields that a config file sets, nested, `inherits:` followed.
+
+    `name` is a path or the name of a shipped config. Keys that are no field stay as they are.
+
+    Raises:
+        ConfigError: no such file, not YAML, not a mapping, or a circle of `inherits:`.
+    """
+    return _load(str(name), Path.cwd(), ())
+
+
+def shipped_configs() -> list[str]:
+    """Names of the configs that come with the package, sorted."""
+    return sorted(Path(f.name).stem for f in _shipped().iterdir() if f.name.endswith(".yaml"))
+
+
+def _shipped() -> Any:
+    return resources.files("ragbench.experiments.config") / "shipped"
+
+
+def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
+    path, text = _read(name, folder)
+    if str(path) in seen:
+        raise ConfigError(f"config {name!r} inherits itself: {' -> '.join([*seen, str(path)])}")
+    fields = _parse(path, text)
+    parent = fields.pop("inherits", None)
+    if parent is None:
+        return nest(fields)
+    if not isinstance(parent, str):
+        raise ConfigError(f"config {path}: inherits must name one config, not {parent!r}")
+    return merge(_load(parent, path.parent, (*seen, str(path))), nest(fields))
+
+
+def _read(name: str, folder: Path) -> tuple[Path, str]:
+    path = Path(name) if Path(name).is_absolute() else folder / name
+    shipped = _shipped() / f"{name}.yaml"
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise ConfigError(f"config {name!r} is larger than {MAX_BYTES:,} bytes")
+            return path, content.decode("utf-8")
+        if re.fullmatch(r"[\w.-]+", name) and shipped.is_file():
+            return Path(str(shipped)), shipped.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {name!r} cannot be read: {error}") from None
+    choices = ", ".join(shipped_configs())
+    raise ConfigError(f"no config {name!r}: give a path to a YAML file or one of {choices}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases and duplicate keys, of bounded depth.
+
+    Only what YAML 1.2 calls a number or a boolean is one: `1:30` is text, not 90, and `on` is text.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A node, unless it is an alias or lies too deep."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        self.depth += 1
+        problem = f"nested more than {MAX_DEPTH} levels deep" if self.depth > MAX_DEPTH else ""
+        if isinstance(event, yaml.events.AliasEvent):
+            problem = "aliases are not allowed"
+        if problem:
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """A mapping, unless a key comes twice."""
+        keys = [key for key, _ in node.value if isinstance(key.value, str)]
+        for number, key in enumerate(keys):
+            if any(key.value == earlier.value for earlier in keys[:number]):
+                problem = f"key {key.value[:40]!r} comes twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: Any) -> int:
+        """A decimal number, also where it starts with 0."""
+        return int(node.value)
+
+
+_TAGS = {
+    "tag:yaml.org,2002:bool": (r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    "tag:yaml.org,2002:int": (r"^[-+]?[0-9]{1,300}$", "-+0123456789"),
+    "tag:yaml.org,2002:float": (
+        r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+0123456789."
+    ),
+    "tag:yaml.org,2002:null": (r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+}  # fmt: skip
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+for _tag, (_pattern, _first) in _TAGS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        fields = yaml.load(text, _Loader) or {}  # a SafeLoader: it makes plain values only
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "unreadable"
+        problem = getattr(error, "problem", None)
+        why = f" ({problem})" if problem else ""
+        raise ConfigError(f"config {path} is not YAML: {where}{why}") from None
+    if not isinstance(fields, Mapping) or not all(isinstance(key, str) for key in fields):
+        raise ConfigError(f"config {path} must be a mapping of field: value")
+    return dict(fields)

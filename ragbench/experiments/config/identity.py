@@ -1,0 +1,161 @@
+"""The identity of a run: what decides its records, resolved, and the folder named after it.
+
+Two configs that come to the same knobs, data, retriever, LM, adapter and seeds have one identity,
+however each of them was given: `--k 3` and `--set k=3`, a default left out or written down, a data
+file by one path or another. What changes neither a question nor its answer (price, limits, number
+of workers) is no part of it, and neither is an optional field that is not used, so that a field
+added later changes no identity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import LMSetupError, RagbenchError
+from ragbench.knobs import resolve
+
+_HASHED = "sha256:"
+
+
+def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat `fields` of a run with every name, knob, setting and file resolved.
+
+    Files stand by a hash of their bytes, a compiled program by the hash of its state. What is
+    resolved already resolves to itself.
+
+    Raises:
+        RagbenchError: an unknown program, retriever, knob or setting.
+    """
+    identity = dict(fields)
+    identity["set"] = _knobs(identity["program"], identity["set"])
+    if ":" in identity["program"]:
+        identity["program_source"] = _source(identity["program"])
+    identity |= _retriever(identity["retriever"], identity["retriever_set"])
+    identity["lm"] = _lm(identity["lm"])
+    identity["lm_for"] = {role: _lm(spec) for role, spec in identity["lm_for"].items()}
+    identity["api_base"] = (identity["api_base"] or "").rstrip("/")
+    identity["compiled"] = _compiled(identity["compiled"])
+    for name, value in identity.items():
+        if name.endswith("_file") and value is not None:
+            identity[name] = _file(value)
+    if identity["votes"] == 1:
+        del identity["votes"]
+    return {name: value for name, value in identity.items() if not _unused(value)}
+
+
+def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
+    """A name for the run of `identity`, or for what is made of it by `also`."""
+    variant = identity["set"].get("variant", "")
+    text = json.dumps([identity, *also], sort_keys=True, default=str)
+    parts = (
+        identity["program"],
+        "" if variant == "default" else variant,
+        "compiled" if "compiled" in identity else "",
+        identity["dataset"],
+        identity["split"],
+        identity["retriever"],
+        identity["lm"].removeprefix("local:").rpartition("/")[2],
+        hashlib.sha256(text.encode()).hexdigest()[:8],
+    )
+    return "-".join(map(_slug, filter(None, parts)))
+
+
+def find_folder(
+    parent: Path, identity: Mapping[str, Any], settle: Callable[[Mapping[str, Any]], Any]
+) -> Path:
+    """The folder of the run under `parent`: the one that holds it already, or a new one.
+
+    A folder that an earlier version named otherwise is found by its card: by what `settle` makes
+    of the identity in it. Of several, it is the one with the most records.
+    """
+    folder = parent / run_name(identity)
+    if folder.exists() or not parent.is_dir():
+        return folder
+    cards = sorted(parent.glob(f"{_slug(identity['program'])}-*/config.json"))
+    same = [path.parent for path in cards if _settled(path, settle) == identity]
+    return max(same, key=_size, default=folder)
+
+
+def _settled(card: Path, settle: Callable[[Mapping[str, Any]], Any]) -> Any:
+    try:
+        return settle(json.loads(card.read_text("utf-8"))["identity"])
+    except (RagbenchError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # no run of this version's, so not the one that is looked for
+
+
+def _size(folder: Path) -> int:
+    records = folder / "records.jsonl"
+    return records.stat().st_size if records.is_file() else 0
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.]+", "_", text).strip("_")
+
+
+def _unused(value: Any) -> bool:
+    return value is None or value is False or value in ("", {}, [])
+
+
+def _knobs(program: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    from ragbench.programs import PROGRAMS
+
+    return dict(PROGRAMS.get(program).resolve_knobs(given).model_dump(mode="json"))
+
+
+def _source(spec: str) -> str:
+    from ragbench.programs.external import source_digest
+
+    return source_digest(spec)
+
+
+def _retriever(spec: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    from ragbench.retrievers import RETRIEVERS, parse_spec
+
+    name, given = parse_spec(spec)
+    found = resolve(RETRIEVERS.get(name).Settings, name, {**given, **settings})
+    return {"retriever": name, "retriever_set": found.model_dump(mode="json")}
+
+
+def _lm(spec: str) -> str:
+    from ragbench.lms import LocalSpec, parse_spec
+
+    try:
+        parsed = parse_spec(spec)
+    except LMSetupError:  # which the run says before it asks anything
+        return spec
+    if isinstance(parsed, LocalSpec):
+        return f"local:{parsed.gguf or parsed.name}"
+    return f"{parsed.provider}/{parsed.model}"
+
+
+def _compiled(folder: str | None) -> str | None:
+    if folder is None or folder.startswith(_HASHED):
+        return folder
+    try:
+        card = json.loads((Path(folder) / "sidecar.json").read_text("utf-8"))
+        return _HASHED + str(card["program_sha256"])
+    except (OSError, ValueError, KeyError, TypeError):  # which loading it says
+        return folder
+
+
+def _file(path: str) -> str:
+    if path.startswith(_HASHED):
+        return path
+    try:
+        stat = Path(path).stat()
+        return _HASHED + _digest(path, stat.st_size, stat.st_mtime_ns)
+    except OSError:  # a folder, or no file: reading the data says so
+        return path
+
+
+@lru_cache(maxsize=64)
+def _digest(path: str, size: int, mtime_ns: int) -> str:
+    # Size and time are there for the cache: a file that was replaced is read again.
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

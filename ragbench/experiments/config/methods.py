@@ -1,0 +1,63 @@
+"""How to compile and how to tune: the settings beside those of the runs that this takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ragbench.experiments.config.fields import Option
+from ragbench.knobs import Knobs
+
+
+class CompileConfig(Knobs):
+    """How to compile; what is compiled, with which data and LM, is a `RunConfig`.
+
+    There is no split to choose: training and validation questions are used, and no others.
+    """
+
+    optimizer: Annotated[str, Option(choices="optimizer", metavar="NAME")] = Field(
+        "bootstrap", description="optimizer; see `ragbench list optimizers`"
+    )
+    preset: Literal["light", "medium", "heavy"] = Field("light", description="how much to spend")
+    opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
+        {}, description="a knob of the optimizer; repeat for more"
+    )
+    metric: Literal["em", "f1"] = Field("f1", description="score that candidates are chosen by")
+    train_limit: int | None = Field(50, ge=1, description="training questions; 0 for all")
+    val_limit: int | None = Field(50, ge=1, description="validation questions; 0 for all")
+    teacher: Annotated[str | None, Option(metavar="SPEC", default="the LM")] = Field(
+        None, description="LM that answers the training questions"
+    )
+    prompt_lm: Annotated[str | None, Option(metavar="SPEC", default="the LM")] = Field(
+        None, description="LM that writes instructions"
+    )
+    optimizer_seed: int = Field(0, ge=0, description="seeds the optimizer")
+    out: Path | None = Field(None, description="folder of the compiled program")
+
+
+class TuneConfig(Knobs):
+    """How to search; what is searched, and over which questions, is a `RunConfig`."""
+
+    objectives: Annotated[
+        tuple[str, ...], Option("objective", metavar="NAMES", default="f1,cost")
+    ] = Field(
+        ("f1", "cost"),
+        min_length=1,
+        description="metrics, and cost, tokens, calls or latency, separated by commas; "
+        "the first ranks",
+    )
+    trials: int = Field(20, ge=1, le=100_000, description="combinations of knobs to try")
+    sampler: Literal["tpe", "nsga2", "random"] = Field("tpe", description="how knobs are proposed")
+    space: Annotated[dict[str, str], Option(metavar="KNOB=LOW:HIGH|A,B")] = Field(
+        {}, description="range or choices of a knob; repeat for more"
+    )
+    only: Annotated[tuple[str, ...], Option(metavar="KNOBS", default="all")] = Field(
+        (), description="knobs to search, separated by commas"
+    )
+    tune_seed: int = Field(0, ge=0, description="seeds the search")
+    prune: bool = Field(True, description="end bad trials early, where there is one objective")
+    demos: Annotated[int, Option(metavar="N")] = Field(
+        0, ge=0, le=64, description="also search 0 to N demonstrations of training questions"
+    )

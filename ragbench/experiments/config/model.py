@@ -1,0 +1,328 @@
+"""The model of a run's config: fields in groups, each with the option that sets it.
+
+Every field has a *flat name*, by which the command line, sweep files and older config files know
+it: `lm` is the field `model` of the group `lm`, `split` the field `split` of the group `data`.
+Configs may use either form. This module imports neither DSPy nor any part that a config names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field, model_validator
+
+from ragbench.errors import ConfigError, KnobError, RagbenchError
+from ragbench.experiments.config.fields import (
+    DataConfig,
+    LMConfig,
+    Option,
+    RetrieverConfig,
+    option_of,
+)
+from ragbench.experiments.config.identity import find_folder, resolved, run_name
+from ragbench.knobs import Knobs, resolve
+
+if TYPE_CHECKING:
+    from ragbench.data import DataSpec
+
+
+class RunConfig(Knobs):
+    """One run: a program over questions, with a retriever and an LM."""
+
+    program: Annotated[str, Option(choices="program", metavar="NAME")] = Field(
+        "ircot", description="architecture; see `ragbench list programs`"
+    )
+    set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
+        {}, description="a knob of the program; repeat for more"
+    )
+    compiled: Annotated[Path | None, Option(group="program")] = Field(
+        None, description="folder of a compiled program"
+    )
+    form: Annotated[bool, Option(group="control")] = Field(
+        False, description="repair the form of each answer (a control for compiling)"
+    )
+    votes: Annotated[float, Option(group="control")] = Field(
+        1,
+        ge=1,
+        le=99,
+        description="answers per question, on average; the most common one is kept (a control)",
+    )
+    data: DataConfig = DataConfig()  # type: ignore[call-arg]
+    lm: LMConfig = LMConfig()  # type: ignore[call-arg]
+    retriever: RetrieverConfig = RetrieverConfig()  # type: ignore[call-arg]
+    question_timeout: Annotated[float | None, Option(group="limits", incidental=True)] = Field(
+        None, gt=0, description="seconds after which a question may make no further call"
+    )
+    workers: Annotated[int, Option(aliases=("num_threads",), group="run", incidental=True)] = Field(
+        4, ge=1, le=1024, description="questions answered at once"
+    )
+    prompts: Annotated[bool, Option(group="run", incidental=True)] = Field(
+        True, description="keep prompts and replies as sent beside the records, compressed"
+    )
+    seed: Annotated[int, Option(group="run")] = Field(
+        42, ge=0, description="seeds the split, the synthetic world and the LM"
+    )
+    out: Annotated[
+        Path | None, Option(group="run", default="named after the config", incidental=True)
+    ] = Field(None, description="folder for the results")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, given: Any) -> Any:
+        return nest(given) if isinstance(given, Mapping) else given
+
+    def but(self, **changes: Any) -> RunConfig:
+        """This config with `changes`, by flat name; a mapping such as `set` is replaced whole."""
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in changes.items():
+            group, field = FLAT[name]
+            groups.setdefault(group, {})[field] = value
+        own = groups.pop("", {})
+        parts = {g: getattr(self, g).model_copy(update=fields) for g, fields in groups.items()}
+        return self.model_copy(update={**own, **parts})
+
+    def flat(self) -> dict[str, Any]:
+        """Every field by its flat name, JSON-ready."""
+        dumped = self.model_dump(mode="json")
+        return {
+            name: dumped[group][field] if group else dumped[field]
+            for name, (group, field) in FLAT.items()
+        }
+
+    def data_spec(self) -> DataSpec:
+        """The part of the config that decides the data set.
+
+        Raises:
+            ConfigError: fractions that are no three shares.
+        """
+        from dataclasses import fields
+
+        from ragbench.data import DataSpec, parse_fractions
+
+        known = {f.name for f in fields(DataSpec)}.intersection(DataConfig.model_fields)
+        given = {name: getattr(self.data, name) for name in known}
+        given["fields"] = tuple(sorted(self.data.fields.items()))
+        if self.data.fractions is not None:
+            given["fractions"] = parse_fractions(self.data.fractions)
+        return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=self.seed)
+
+    def identity(self) -> dict[str, Any]:
+        """Flat field -> value of all that decides the records, resolved, JSON-ready.
+
+        Raises:
+            RagbenchError: an unknown program, retriever, knob or setting.
+        """
+        return resolved({k: v for k, v in self.flat().items() if k not in _INCIDENTAL})
+
+    def name(self, *also: Mapping[str, Any]) -> str:
+        """A name for the run, or for what is made of it by `also`; the identity decides it."""
+        return run_name(self.identity(), *also)
+
+    def folder(self) -> Path:
+        """The run folder: `out`, or one of the run's name; see `find_folder`."""
+        return self.out or find_folder(Path("runs"), self.identity(), settled)
+
+
+def _groups() -> Iterator[tuple[str, type[Knobs]]]:
+    """Each group of `RunConfig` and its model; "" for the fields of the config itself."""
+    for name, field in RunConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Knobs):
+            yield name, field.annotation
+    yield "", RunConfig
+
+
+GROUPS: Mapping[str, type[Knobs]] = dict(_groups())
+#: Flat name -> group ("" for none) and field.
+FLAT: Mapping[str, tuple[str, str]] = {
+    option_of(field).name or name: (group, name)
+    for group, model in reversed([*GROUPS.items()])
+    for name, field in model.model_fields.items()
+    if group or name not in GROUPS
+}
+_INCIDENTAL = frozenset(
+    name
+    for name, (group, field) in FLAT.items()
+    if option_of(GROUPS[group].model_fields[field]).incidental
+)
+#: Group -> the field that a value which is no mapping sets: `lm: local` is `lm: {model: local}`.
+_SHORT = {"data": "dataset", "lm": "model", "retriever": "name"}
+
+
+def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`fields`, by flat name or by group, as the nested mapping that the model takes.
+
+    `k` is the knob of that name: `k: 3` is `set: {k: 3}`. Unknown names stay where they are.
+
+    Raises:
+        ConfigError: one field is given twice, with two values.
+    """
+    nested: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in GROUPS and isinstance(value, BaseModel):
+            value = value.model_dump()
+        if name in GROUPS and isinstance(value, Mapping):
+            for inner, each in value.items():
+                _put(nested, (name, inner), each)
+        elif name in _SHORT:
+            _put(nested, (name, _SHORT[name]), value)
+        elif name == "k":
+            if value is not None:  # which an old run folder has for "not given"
+                _put(nested, ("set", "k"), value)
+        elif name == "set" and isinstance(value, Mapping):
+            for knob, each in value.items():
+                _put(nested, ("set", knob), each)
+            nested.setdefault("set", {})
+        else:
+            group, field = FLAT.get(name, ("", name))
+            _put(nested, (group, field) if group else (field,), value)
+    return nested
+
+
+def flatten(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested `fields` by flat name; what no field has stays as it is."""
+    names = {place: name for name, place in FLAT.items()}
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in GROUPS and isinstance(value, Mapping):
+            found |= {names.get((name, k), f"{name}.{k}"): each for k, each in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def _put(nested: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    *above, last = path
+    at = nested
+    for name in above:
+        at = at.setdefault(name, {})
+    if last in at and str(at[last]) != str(value):
+        name = ".".join(path)
+        raise ConfigError(f"{name} is given twice, as {at[last]!r} and as {value!r}; leave one out")
+    at[last] = value
+
+
+def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = None) -> RunConfig:
+    """The config of `given` over `base`; mappings such as `set` are merged key by key.
+
+    Data given by file or name take the place of the hub's, and another retriever comes without
+    the settings of the one it replaces. Where questions are given and no data set is named, their
+    layout says which it is.
+
+    Raises:
+        KnobError: an unknown field (with the near name), a wrong type or a value out of bounds.
+        ConfigError: one field is given twice.
+    """
+    fields = merge(nest(base or {}), nest(given))
+    _check_names(fields)
+    data = fields.get("data", {})
+    if "dataset" not in data and any(data.get(name) for name in _OWN):
+        fields["data"] = {**data, "dataset": _detected(data)}
+    return resolve(RunConfig, "config", fields)
+
+
+def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
+    """The config for a run of all questions of a file, in its order.
+
+    It is `config` where that has questions of another source or a compiled program, or where a
+    split is named in one of `given`.
+    """
+    named = any("split" in flatten(fields) for fields in given)
+    if named or config.compiled is not None or not config.data.is_own:
+        return config
+    return config.but(split="all")
+
+
+#: What names questions, in the order in which they are looked at.
+_OWN = ("data_file", "test_file", "train_file", "val_file", "hub_repo")
+
+
+def _detected(data: Mapping[str, Any]) -> str:
+    """The data set in whose layout the questions are; `jsonl` is that of one's own."""
+    from ragbench.data import detect_layout
+
+    paths = (Path(data[name]) for name in _OWN[:-1] if data.get(name))
+    layouts = (detect_layout(path) for path in paths)
+    return next((layout.dataset for layout in layouts if layout), "jsonl")
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` over `base`, both nested, without what it replaces; mappings are merged key by key."""
+    merged = _merged(base, over)
+    before, given = base.get("data") or {}, over.get("data") or {}
+    if isinstance(given, Mapping) and "hub" not in given:
+        other = given.get("dataset", before.get("dataset")) != before.get("dataset")
+        if given.get("data_file") or other:
+            merged.get("data", {}).pop("hub", None)
+    old, new = base.get("retriever") or {}, over.get("retriever") or {}
+    if new.get("name", old.get("name")) != old.get("name") and "settings" not in new:
+        merged["retriever"].pop("settings", None)
+    elif new.get("name", old.get("name")) != old.get("name"):
+        merged["retriever"]["settings"] = new["settings"]
+    return merged
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _check_names(fields: Mapping[str, Any]) -> None:
+    known = {*FLAT, *GROUPS, "k"} - {""}
+    for name, value in fields.items():
+        if name not in RunConfig.model_fields:
+            raise KnobError(_unknown(name, known))
+        if name in GROUPS:
+            for inner in value:
+                if inner not in GROUPS[name].model_fields:
+                    near = [f"{name}.{field}" for field in GROUPS[name].model_fields]
+                    raise KnobError(_unknown(f"{name}.{inner}", near))
+
+
+def _unknown(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"config has no field {name!r}; {hint}its fields: {', '.join(sorted(known))}"
+
+
+def settled(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored identity, of this or an earlier version, as this version resolves it.
+
+    Raises:
+        RagbenchError: it names what this version has not.
+    """
+    known = {name: value for name, value in identity.items() if name in FLAT or name == "k"}
+    return make_config(known).identity()
+
+
+def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Name, stored value and own value of all in which a stored identity differs from `mine`."""
+    try:
+        old = _leaves(settled(theirs))
+    except RagbenchError:
+        old = _leaves(theirs)
+    new = _leaves(mine)
+    return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
+
+
+def refreshed(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
+    """`theirs` with the identity of `mine` under `config`, if the two come to the same."""
+    stored = theirs.get("config")
+    same = isinstance(stored, Mapping) and not differing(stored, mine["config"])
+    return {**theirs, **({"config": mine["config"]} if same else {})}
+
+
+def _leaves(identity: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in identity.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,235 @@
+"""A rehearsal: what one question takes in calls and tokens, without asking any model.
+
+The program runs over real questions and its real retriever, and every call is answered at once with
+a value of the declared type. How long a program's loop runs depends on the answers, so it is run
+with several kinds of them, from words that end it at once to texts as long as a reply may be, which
+gives a range rather than a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args, get_origin
+
+import dspy
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from pydantic import BaseModel
+
+from ragbench.context import current, use
+from ragbench.lms import Pricing, RagbenchLM, UnknownPrice, priced
+from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
+from ragbench.programs.core import RAGProgram
+from ragbench.tokens import estimate_tokens
+
+#: Tokens of the shortest reply, and items of a list in a long one.
+_SHORTEST, _MANY = 2, 5
+#: A number in [0, 1] with booleans that are false, and with true ones.
+_SURE = (0.1, 0.9)
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """Fewest and most of what one question takes, over kinds of replies.
+
+    `cost` is in US dollars, None where a price is not known.
+    """
+
+    calls: tuple[int, int]
+    prompt_tokens: tuple[int, int]
+    reply_tokens: tuple[int, int]
+    cost: tuple[float, float] | None
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Fewest and most tokens of prompts and replies together."""
+        low, high = (p + r for p, r in zip(self.prompt_tokens, self.reply_tokens, strict=True))
+        return low, high
+
+
+def rehearse(
+    program: RAGProgram,
+    examples: Sequence[dspy.Example],
+    adapter: dspy.Adapter,
+    lm: RagbenchLM | None = None,
+) -> Rehearsed | None:
+    """The range over `examples` and kinds of replies; tokens are a quarter of the characters.
+
+    `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
+    embeddings: a run that would need one ends there. None where the program reaches no LM call.
+    """
+    stand_ins = []
+    for kind, example in itertools.product(_KINDS, examples):
+        stand_in = _StandIn(adapter, kind, longest=_longest(lm))
+        none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
+        settings = {"lm": none, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
+        made_up = replace(current(), rehearsal=True)
+        # A made-up reply may lead anywhere; what was asked until then counts.
+        with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
+            program(question=example.question)
+        if stand_in.asked:
+            stand_ins.append(stand_in)
+    if not stand_ins:
+        return None
+    pricing: Pricing = lm.pricing if lm else UnknownPrice()
+    costs = [cost for one in stand_ins if (cost := one.cost(pricing)) is not None]
+    lows, highs = zip(*costs, strict=True) if len(costs) == len(stand_ins) else ((), ())
+    return Rehearsed(
+        calls=_range([len(one.asked) for one in stand_ins]),
+        prompt_tokens=_range([sum(asked.prompt for asked in one.asked) for one in stand_ins]),
+        reply_tokens=(
+            min(_SHORTEST * len(one.asked) for one in stand_ins),
+            max(sum(asked.longest for asked in one.asked) for one in stand_ins),
+        ),
+        cost=(min(lows), max(highs)) if lows else None,
+    )
+
+
+def _range(values: Sequence[int]) -> tuple[int, int]:
+    return min(values), max(values)
+
+
+def _longest(lm: Any) -> int:
+    limit = getattr(lm, "kwargs", {}).get("max_tokens") if lm is not None else 512
+    return int(limit or UNBOUNDED_REPLY)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Kind of made-up reply: booleans, choice of a list of labels or tools, length of the rest.
+
+    Texts of a blank one are empty, by which programs come to their second choices. With a seed,
+    each of them is drawn anew for every value.
+    """
+
+    yes: bool = False
+    last: bool = False
+    long: bool = False
+    blank: bool = False
+    seed: int | None = None
+
+
+_DRAWN = 6
+_KINDS = [
+    *(_Kind(*kind) for kind in itertools.product((True, False), repeat=3)),
+    *(_Kind(yes=yes, blank=True) for yes in (True, False)),
+    *(_Kind(seed=seed) for seed in range(_DRAWN)),
+]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    prompt: int  # tokens
+    longest: int  # tokens that the reply may have
+    pricing: Pricing | None  # of another LM than the main one
+
+
+class _NoEngine:
+    """Answers what a program asks of its LM past the adapter."""
+
+    def __init__(self, stand_in: _StandIn) -> None:
+        self.stand_in = stand_in
+
+    def complete(self, request: Request) -> Response:
+        texts = [str(request.system or ""), *(m.text or "" for m in request.messages)]
+        self.stand_in.note(sum(map(estimate_tokens, texts)), None)
+        message = Message.assistant([TextPart(self.stand_in.text(1))])
+        return Response(None, request.model, message, "stop", Usage(1, 1, 2))
+
+
+@dataclass
+class _StandIn(dspy.Adapter):
+    """Formats each prompt as the real adapter does, measures it and makes up the reply."""
+
+    real: dspy.Adapter
+    kind: _Kind
+    longest: int
+    asked: list[_Asked] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._numbers: Iterator[int] = itertools.count(1)
+        self._chance = random.Random(self.kind.seed)
+
+    def __call__(
+        self,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+        signature: type[dspy.Signature],
+        demos: list[Any],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        messages = self.real.format(signature, demos, inputs)
+        self.note(sum(estimate_tokens(str(m.get("content") or "")) for m in messages), lm)
+        fields = signature.output_fields.items()
+        share = len(fields)
+        return [{name: self._value(field.annotation, share) for name, field in fields}]
+
+    def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
+        """As the real adapter: `dspy.ReAct` writes its trajectory so."""
+        written: str = self.real.format_user_message_content(*arguments, **named)
+        return written
+
+    def note(self, prompt: int, lm: Any) -> None:
+        """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""
+        other = lm if isinstance(lm, RagbenchLM) else None
+        self.asked.append(
+            _Asked(
+                prompt=prompt,
+                longest=_longest(other) if other else self.longest,
+                pricing=other.pricing if other else None,
+            )
+        )
+
+    def cost(self, pricing: Pricing) -> tuple[float, float] | None:
+        """US dollars of what was asked, for the shortest and the longest replies."""
+        low = high = 0.0
+        for asked in self.asked:
+            rate = asked.pricing or pricing
+            shortest = priced(rate, None, asked.prompt, _SHORTEST)
+            longest = priced(rate, None, asked.prompt, asked.longest)
+            if shortest is None or longest is None:
+                return None
+            low, high = low + shortest, high + longest
+        return low, high
+
+    def text(self, share: int) -> str:
+        """A text that ends what can be ended, or one that fills its share of a long reply."""
+        if self.kind.blank:
+            return ""
+        # Each text is new, or a loop that stops at a repetition would look short.
+        number = next(self._numbers)
+        if not self._long():
+            return f"So the answer is: {number}"
+        return f"a made-up reply, number {number}" + " and more" * (self.longest // 2 // share - 4)
+
+    def _value(self, annotation: Any, share: int) -> Any:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if origin is Literal:
+            if self.kind.seed is not None:
+                return self._chance.choice(arguments)
+            return arguments[-1 if self.kind.last else 0]
+        if origin in (list, tuple, set):
+            n = _MANY if self._long() else 1
+            return [self._value(arguments[0], share * n) for _ in range(n)] if arguments else []
+        if origin is dict or annotation is dict:
+            return {"made_up": self.text(share)}  # such as the arguments of a tool
+        if arguments:
+            return self._value(arguments[0], share)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            fields = annotation.model_fields
+            share *= max(len(fields), 1)
+            values = {n: self._value(f.annotation, share) for n, f in fields.items()}
+            return annotation.model_validate(values)
+        if annotation is bool:
+            return self.kind.yes if self.kind.seed is None else self._chance.random() < 0.5
+        if annotation is float:
+            drawn = round(self._chance.random(), 2)
+            return _SURE[self.kind.yes] if self.kind.seed is None else drawn
+        return 1 if annotation is int else self.text(share)
+
+    def _long(self) -> bool:
+        return self.kind.long if self.kind.seed is None else self._chance.random() < 0.5

@@ -1,0 +1,121 @@
+"""What a run is expected to spend, with a range, before it spends anything.
+
+Calls and prompts come from a rehearsal over some of the run's own questions; the range is that of
+the kinds of replies tried. Where an embeddings or reranking server would have to be asked, BM25
+over the same passages stands in for the search. Requests that a server fails are extra.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from ragbench.errors import RunError
+from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate
+from ragbench.experiments.estimates.rehearsal import Rehearsed, rehearse
+from ragbench.experiments.records import CONFIG, locked, read_records, write_json
+from ragbench.experiments.runs import Bench, asks_servers
+from ragbench.lms.adapters import LenientJSON
+from ragbench.optimizers import Range
+from ragbench.programs.core import RAGProgram
+from ragbench.programs.wrappers import Around
+from ragbench.retrievers import Retriever, make_retriever
+from ragbench.tokens import estimate_tokens
+
+#: Questions that are rehearsed.
+SAMPLE = 6
+#: Real tokens for each that was estimated, at the least and at the most, for English text; the
+#: rest is for the questions that were not rehearsed.
+MARGIN = (0.7, 1.4)
+ASKED_TWICE = "the upper ends have every reply asked for twice, as an unreadable one is"
+
+
+def estimate_run(bench: Bench, *, afresh: bool = False) -> Estimate:
+    """What answering the questions of `bench` takes that have no record yet; `afresh`: of all.
+
+    Raises:
+        RunError: the program cannot be rehearsed.
+    """
+    finished = set() if afresh else read_records(bench.config.folder()).finished
+    todo = [example for example in bench.examples if example.qid not in finished]
+    title = f"{bench.title}: {len(todo)} questions"
+    if len(todo) < len(bench.examples):
+        title += f" ({len(bench.examples) - len(todo)} finished before)"
+    if not todo:
+        return Estimate(title=title)
+    found = rehearse_questions(bench, todo)
+    n, retry = len(todo), most_tries(bench)
+    cost = found.cost and (MARGIN[0] * n * found.cost[0], MARGIN[1] * retry * n * found.cost[1])
+    return Estimate(
+        title=title,
+        calls=Range(n * found.calls[0], retry * n * found.calls[1]),
+        tokens=Range(
+            int(MARGIN[0] * n * found.tokens[0]), int(MARGIN[1] * retry * n * found.tokens[1])
+        ),
+        cost=cost,
+        notes=tuple(_notes(bench, retry)),
+        questions=n,
+    )
+
+
+def most_tries(bench: Bench) -> int:
+    """How often a reply is asked for at the most, servers' failures aside."""
+    return 1 if isinstance(bench.adapter, LenientJSON) else 2
+
+
+def rehearse_questions(bench: Bench, questions: Sequence[Any]) -> Rehearsed:
+    """What one question takes, by a rehearsal over some of `questions`.
+
+    Raises:
+        RunError: the program cannot be rehearsed.
+    """
+    step = max(1, len(questions) // SAMPLE)
+    program = bench.program
+    if asks_servers(bench.retriever):
+        program = _over(
+            program, make_retriever("bm25", bench.dataset.corpus, setting=bench.dataset.setting)
+        )
+    with bench.active():
+        found = rehearse(program, questions[::step][:SAMPLE], bench.adapter, bench.lm)
+    if found is None:
+        raise RunError(
+            f"{bench.program.name} cannot be rehearsed; ask a few questions with --limit instead"
+        )
+    return found
+
+
+def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
+    """`program`, with what it is wrapped in, searching by another retriever."""
+    other = copy.copy(program)
+    other.retriever = retriever
+    if isinstance(other, Around):
+        other.inner = _over(other.inner, retriever)
+    return other
+
+
+def _notes(bench: Bench, retry: int) -> list[str]:
+    lines = []
+    if not isinstance(bench.program, Around):
+        most = bench.program.knobs.max_calls
+        lines.append(f"never more than {most} calls a question (knob max_calls)")
+    if retry > 1:
+        lines.append(ASKED_TWICE)
+    if asks_servers(bench.retriever):
+        tokens = sum(estimate_tokens(str(passage)) for passage in bench.dataset.corpus)
+        lines.append(
+            f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
+        )
+    return lines
+
+
+def keep_estimate(bench: Bench, estimate: Estimate) -> None:
+    """Keep the estimate in the run's folder, whose table compares; only of a run not begun.
+
+    Raises:
+        RunError: the folder is in use or cannot be written.
+    """
+    folder = bench.config.folder()
+    if not (folder / CONFIG).exists():
+        with locked(folder):
+            write_json(folder / ESTIMATE, estimate.model_dump(mode="json"))

@@ -1,0 +1,68 @@
+from .call_log import (
+    PREPARATION_CALLS as PREPARATION_CALLS,
+    SENT as SENT,
+    SentCalls as SentCalls,
+    lost_calls as lost_calls,
+    recorded_calls as recorded_calls,
+    settle as settle,
+    wrong_with_sent as wrong_with_sent,
+)
+from .card import (
+    CONFIG as CONFIG,
+    DataId as DataId,
+    Preparation as Preparation,
+    RunCard as RunCard,
+    read_card as read_card,
+)
+from .compile_log import (
+    CALLS as CALLS,
+    PREPARATION as PREPARATION,
+    CallJournal as CallJournal,
+    read_calls as read_calls,
+)
+from .failures import (
+    classify as classify,
+    redact as redact,
+)
+from .files import (
+    as_json as as_json,
+    read_json as read_json,
+    read_object as read_object,
+    write_json as write_json,
+    write_whole as write_whole,
+)
+from .folder import (
+    held as held,
+    is_claimed as is_claimed,
+    locked as locked,
+)
+from .jsonl import (
+    RECORDS as RECORDS,
+    Line as Line,
+    Loaded as Loaded,
+    Parse as Parse,
+    RecordWriter as RecordWriter,
+    collect as collect,
+    decode as decode,
+    encode as encode,
+    parse_line as parse_line,
+    read_each as read_each,
+    read_lines as read_lines,
+    read_records as read_records,
+    unseal as unseal,
+    usable as usable,
+)
+from .jsonl_repair import (
+    write_without as write_without,
+)
+from .line_shapes import (
+    is_of_batch as is_of_batch,
+    wrong_with_reply as wrong_with_reply,
+    wrong_with_scores as wrong_with_scores,
+)
+from .prompts import (
+    PROMPTS as PROMPTS,
+    PromptLog as PromptLog,
+    parse_prompt as parse_prompt,
+    read_prompts as read_prompts,
+)

@@ -1,0 +1,121 @@
+"""Calls of questions that are under way: what a kill would otherwise leave out of what was billed.
+
+A question's calls are in its record, which is written when the question ends. Until the run ends
+they stand in `sent.jsonl` as well, a line for each, checksummed but not fsynced: a kill takes only
+the line that is being written, a crash of the machine more. When a run comes to its end, the file
+keeps the calls that are in no record, and goes where there are none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import RunError
+from ragbench.experiments.records.card import CONFIG, read_card
+from ragbench.experiments.records.files import write_whole
+from ragbench.experiments.records.jsonl import (
+    RECORDS,
+    RecordWriter,
+    encode,
+    parse_line,
+    read_each,
+    read_lines,
+)
+from ragbench.experiments.records.line_shapes import wrong_with_call
+from ragbench.lms.calls import was_sent
+from ragbench.record import Call, parse_call
+
+SENT = "sent.jsonl"
+#: In place of a question's id: the calls that make what all questions share.
+PREPARATION_CALLS = ""
+
+
+class SentCalls:
+    """Files the calls of a run's questions as they end; for a `with` block. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._writer = RecordWriter(folder, SENT, durable=False)
+
+    def __enter__(self) -> SentCalls:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._writer.__exit__(*error)
+
+    def of(self, qid: str) -> Callable[[Call], None]:
+        """Files a call of the question `qid`, if a server was asked."""
+
+        def file(call: Call) -> None:
+            if was_sent(call):
+                # A disk that is full stops the run when the record is written; a thread that is
+                # still under way when the run was stopped has nothing to write to.
+                with contextlib.suppress(RunError):
+                    self._writer.write({"qid": qid, **asdict(call)})
+
+        return file
+
+
+def recorded_calls(folder: Path) -> Iterator[Call]:
+    """The calls to servers in the records of the run in `folder`, and of its preparation.
+
+    Raises:
+        RunError: the records cannot be read.
+    """
+    for line in read_each(folder / RECORDS, parse_line):
+        if line.row is not None:
+            yield from filter(was_sent, line.row.ledger.calls)
+    yield from filter(was_sent, _preparation(folder))
+
+
+def lost_calls(folder: Path) -> list[Call]:
+    """The calls to servers that are in no record of the run in `folder`: a kill came first.
+
+    Raises:
+        RunError: the files cannot be read.
+    """
+    return [parse_call(row) for row in _lost(folder)]
+
+
+def settle(folder: Path) -> None:
+    """Leave the calls that are in no record in the file, and nothing where there are none.
+
+    Raises:
+        RunError: the files cannot be read or written.
+    """
+    lost = _lost(folder)
+    path = folder / SENT
+    if lost:
+        write_whole(path, b"".join(encode({**row, "lost": True}) for row in lost))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def wrong_with_sent(row: dict[str, Any]) -> str:
+    """What keeps a line of the file from being counted; empty if nothing does."""
+    return wrong_with_call({n: value for n, value in row.items() if n not in ("qid", "lost")})
+
+
+def _lost(folder: Path) -> list[dict[str, Any]]:
+    rows, _ = read_lines(folder / SENT, wrong_with_sent)
+    recorded = Counter(recorded_calls(folder)) if rows else Counter()
+    lost = []
+    for row in rows:
+        call = parse_call(row)
+        if "lost" in row or not recorded[call]:
+            lost.append(row)
+        else:
+            recorded[call] -= 1
+    return lost
+
+
+def _preparation(folder: Path) -> list[Call]:
+    if not (folder / CONFIG).is_file():
+        return []
+    preparation = read_card(folder).preparation
+    return preparation.calls if preparation else []

@@ -1,0 +1,140 @@
+"""The report as one HTML file that needs nothing beside it: no network, no script of others."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.report.page.board import SPENDING, Board, make_board
+from ragbench.experiments.report.page.charts import WIDE, charts
+from ragbench.experiments.report.page.drawing import MISSING, PAPER, to_png, to_svg
+from ragbench.experiments.report.page.traces import PIECE, card_rows, pieces, rows
+from ragbench.experiments.runs import Evaluation
+
+#: Charts in the order in which the page shows them, with their headings.
+HEADINGS = {
+    "leaderboard": "Accuracy",
+    **{f"pareto_{name}": f"Accuracy against {axis}" for name, axis in SPENDING.items()},
+    "breakdown": "By kind of question",
+    "funnel": "What becomes of the gold passages",
+    "causes": "Why answers are wrong",
+    "scaling": "More calls, better answers?",
+}
+
+
+def render_page(
+    evaluations: Sequence[Evaluation],
+    *,
+    metric: str = "f1",
+    title: str = "ragbench report",
+    live: bool = False,
+) -> str:
+    """The report of `evaluations`, as HTML, with accuracy measured by `metric`.
+
+    A `live` page asks its server for a newer version from time to time.
+
+    Raises:
+        UnknownNameError: there is no such metric.
+        ConfigError: the packages that draw are not installed.
+    """
+    return page_of(make_board(evaluations, metric), title=title, live=live)
+
+
+def page_of(board: Board, *, title: str, live: bool = False) -> str:
+    """The HTML page of `board`."""
+    style, script = _asset("page.css"), _asset("page.js")
+    index = {
+        "metric": board.metric.name,
+        "piece": PIECE,
+        "live": live,
+        "runs": [run.label for run in board.runs],
+        "pairs": [[pair.before, pair.after] for pair in board.pairs],
+        "rows": rows(board),
+    }
+    drawn = [
+        {"heading": _heading(name, board), "svg": to_svg(spec), "wide": name in WIDE}
+        for name, spec in charts(board).items()
+    ]
+    page: str = _template().render(
+        title=title,
+        policy=_policy(style, script, live=live),
+        style=style,
+        script=script,
+        board=board,
+        spending=SPENDING,
+        charts=drawn,
+        cards=[
+            (run.label, card_rows(run.evaluation.card.model_dump(mode="json")))
+            for run in board.runs
+        ],
+        index=_json(index),
+        pieces=list(pieces(board)),
+    )
+    return page
+
+
+def _heading(name: str, board: Board) -> str:
+    if name.startswith("compiled_"):
+        pair = board.pairs[int(name.rpartition("_")[2]) - 1]
+        a, b = board.runs[pair.before].label, board.runs[pair.after].label
+        return f"{a} and {b}: {pair.fixed} questions better, {pair.broken} worse"
+    return HEADINGS[name]
+
+
+def _template() -> Any:
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise ConfigError(MISSING) from None
+
+    found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return found.from_string(_asset("page.html"))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("ragbench.experiments.report.page") / "assets" / name).read_text(
+        "utf-8"
+    )
+
+
+def _json(value: object) -> str:
+    """JSON that may stand inside a script element: no tag can begin in it."""
+    text = json.dumps(value, ensure_ascii=True, default=str)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(style: str, script: str, *, live: bool) -> str:
+    """The content-security policy: this page's own script and style, and nothing else."""
+    own = "; connect-src 'self'" if live else ""
+    return (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"base-uri 'none'; form-action 'none'{own}"
+    )
+
+
+def write_charts(board: Board, folder: Path) -> int:
+    """Write every chart as SVG and PNG, on white, into `folder`; the number of charts.
+
+    Raises:
+        RunError: the folder cannot be written.
+        ConfigError: the packages that draw are not installed.
+    """
+    drawn = charts(board)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, spec in drawn.items():
+            (folder / f"{name}.svg").write_text(to_svg(spec, PAPER), "utf-8")
+            (folder / f"{name}.png").write_bytes(to_png(spec))
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error.strerror}") from None
+    return len(drawn)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

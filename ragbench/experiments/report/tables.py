@@ -1,0 +1,314 @@
+"""Tables for people: a run's summary, a comparison. Markup in data has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ragbench.experiments.estimates import ESTIMATE, Estimate
+from ragbench.experiments.records import RunCard, read_json
+from ragbench.experiments.report.grid import Grid, for_machines, print_grid
+from ragbench.experiments.runs import HEADLINE, members, stop_lines, summarize
+from ragbench.metrics import Interval, get_metric, mean_interval
+from ragbench.record import Record
+
+if TYPE_CHECKING:
+    from ragbench.experiments.runs import Evaluation
+    from ragbench.metrics import Grouping
+
+
+#: Columns of the table of runs, the least important one first.
+LEAST = ("path", "p95 s", "searches", "failed", "p50 s", "tokens", "calls")
+#: Settings that are named at the most where runs of one name differ.
+SETTINGS = 4
+#: Fields of an identity that the card has in another form.
+_SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
+#: Share of questions without a readable reply above which a table warns.
+UNREADABLE_SHARE = 0.2
+
+
+def plain(text: object) -> Text:
+    """`text` as rich prints it: no markup read, control characters shown as blanks."""
+    return Text("".join(c if c.isprintable() else " " for c in str(text)))
+
+
+def console() -> Console:
+    """The console for prose, wide where it is a file; stderr where stdout is for machines."""
+    found = Console(stderr=for_machines())
+    return found if found.is_terminal else Console(width=120, stderr=for_machines())
+
+
+def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | None = None) -> None:
+    """Print one table with a row per run, what each ran on, and what the table does not show.
+
+    `by` are the breakdowns wanted.
+    """
+    out = console()
+    for title in dict.fromkeys(map(title_of, evaluations)):
+        out.print(plain(title), soft_wrap=True)
+    print_table(run_table(evaluations), "runs", drop=LEAST)
+    if by:
+        out.print(plain("results by group of questions"))
+        print_table(group_table(evaluations, by), "groups", drop=LEAST)
+    out.print(plain("calls, path (longest chain of calls), searches, tokens: per question"))
+    for evaluation in evaluations:
+        if len(evaluations) > 1:
+            out.print(plain(f"{evaluation.folder}"), soft_wrap=True)
+        for line in notes(evaluation):
+            out.print(plain(line), soft_wrap=True)
+        print_failures(out, evaluation)
+    if len(evaluations) == 1:
+        out.print(plain(f"records: {evaluations[0].folder}"), soft_wrap=True)
+
+
+def title_of(evaluation: Evaluation) -> str:
+    """Which data, retriever and LM a run used."""
+    card = evaluation.card
+    identity, split = card.identity, card.identity.get("split")
+    total = card.data_card.get("questions")
+    part = f"{card.questions} of {total} questions" if card.questions and total else "questions"
+    return (
+        f"{card.data.name}: {part} ({'all' if split == 'all' else f'{split} split'}), "
+        f"{card.data.setting}, {identity.get('retriever')}, {card.model}, {card.adapter}"
+    )
+
+
+def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
+    """One row per run, called by `labels` or by its program and what tells it from the others."""
+    table = Table(box=box.MARKDOWN)
+    rows = [row(e.card, e.summary) for e in evaluations]
+    names = labels or told_apart([e.card for e in evaluations], [c["program"] for c in rows])
+    for cells, label in zip(rows, names, strict=True):
+        cells["program"] = label
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*(plain(value) for value in cells.values()))
+    return table
+
+
+def told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:
+    """`names`, with the settings that differ where runs of one name are of different settings."""
+    leaves = [_settings(card) for card in cards]
+    found = []
+    for mine, name in zip(leaves, names, strict=True):
+        like = [theirs for theirs, other in zip(leaves, names, strict=True) if other == name]
+        differing = [key for key in mine if any(mine[key] != each.get(key) for each in like)]
+        if "retriever" in differing:  # another one has other settings
+            differing = [key for key in differing if not key.startswith("retriever.")]
+        found.append(", ".join([name, *(f"{key}={mine[key]}" for key in differing[:SETTINGS])]))
+    return found
+
+
+def _settings(card: RunCard) -> dict[str, Any]:
+    """Setting -> value of all that can change a record, knobs first."""
+    found = {**card.knobs, "data": card.data.name, "LM": card.model}
+    settings = card.identity.get("retriever_set") or {}
+    found |= {
+        name: value
+        for name, value in card.identity.items()
+        if name not in _SHOWN and not isinstance(value, dict)
+    }
+    found |= {f"retriever.{name}": value for name, value in settings.items()}
+    return found
+
+
+def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -> Table:
+    """A row per run and group of questions, with the columns of `run_table`."""
+    rows: list[dict[str, str]] = []
+    for evaluation in evaluations:
+        first = {"run": evaluation.folder.name} if len(evaluations) > 1 else {}
+        for name, group, records in members(evaluation.records.values(), by):
+            cells = row(evaluation.card, summarize(records))
+            del cells["program"]
+            for metric, interval in headline_intervals(records).items():
+                cells[metric.upper()] += f" ±{(interval.high - interval.low) / 2:.3f}"
+            rows.append({**first, "by": name, "group": group, **cells})
+    table = Table(box=box.MARKDOWN)
+    for name in rows[0] if rows else ():
+        text = name in ("run", "by", "group")
+        table.add_column(name, justify="left" if text else "right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*map(plain, cells.values()))
+    return table
+
+
+def print_table(table: Table, name: str, *, drop: Sequence[str] = ()) -> None:
+    """Print `table` in the format of the command; `name` is what JSON calls it.
+
+    On a terminal that is too narrow the columns in `drop` are left out, the first one first.
+    """
+    columns = [str(column.header) for column in table.columns]
+    rows = zip(*([str(cell) for cell in column.cells] for column in table.columns), strict=True)
+    left = frozenset(str(c.header) for c in table.columns if c.justify != "right")
+    print_grid(Grid(columns, list(rows), left, drop), name)
+
+
+def row(card: RunCard, summary: dict[str, Any]) -> dict[str, str]:
+    """The cells of one run by column name; calls, tokens and cost are as if nothing were cached."""
+    n = max(summary["n"], 1)
+    as_if, latency = summary["as_if"], summary["latency_s"]
+    variant = card.knobs.get("variant", "")
+    name = card.program + (f" ({variant})" if variant not in ("", "default") else "")
+    tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
+    return {
+        "program": name + _arm(card.identity),
+        "n": str(summary["n"]),
+        "EM": _score(summary["scores"].get("em")),
+        "F1": _score(summary["scores"].get("f1")),
+        "failed": str(sum(summary["failures"].values())),
+        "calls": f"{as_if['calls'] / n:.1f}",
+        "path": f"{summary['critical_path_calls'] / n:.1f}",
+        "searches": f"{summary['retrievals'] / n:.1f}",
+        "tokens": f"{tokens / n:,.0f}",
+        "cost $": money(as_if["cost_usd"]),
+        "p50 s": f"{latency.get('p50', 0):.1f}",
+        "p95 s": f"{latency.get('p95', 0):.1f}",
+    }
+
+
+def _arm(identity: dict[str, Any]) -> str:
+    """What was done to the program beside its knobs, such as " compiled"."""
+    votes = identity.get("votes", 1)
+    return (
+        (" compiled" if identity.get("compiled") else "")
+        + (", form repaired" if identity.get("form") else "")
+        + (f", {votes:g} votes" if votes > 1 else "")
+    )
+
+
+def clusters_of(records: Iterable[Record]) -> list[str] | None:
+    """The cluster of each record; None where not all name one, or all name the same."""
+    names = [str(record.extra.get("cluster") or "") for record in records]
+    return None if "" in names or len(set(names)) < 2 else names
+
+
+def headline_intervals(records: Iterable[Record]) -> dict[str, Interval]:
+    """The 95 % interval of each headline mean, by clusters where the records name them."""
+    records = list(records)
+    clusters = clusters_of(records)
+    found = {}
+    for name in HEADLINE:
+        metric = get_metric(name)
+        interval = mean_interval(
+            [metric.score(record) or 0.0 for record in records], metric.score_range, clusters
+        )
+        if interval:
+            found[name] = interval
+    return found
+
+
+def notes(evaluation: Evaluation) -> list[str]:
+    """What the table does not show: failures by class, fall-backs, billing, unreadable lines."""
+    summary = evaluation.summary
+    lines = stop_lines(evaluation.stopped_by, evaluation.progress)
+    lines += _kept_estimate(evaluation)
+    intervals = headline_intervals(evaluation.records.values())
+    if intervals:
+        shown = ", ".join(f"{m} [{i.low:.3f}, {i.high:.3f}]" for m, i in intervals.items())
+        lines.append(f"95 % intervals of the means: {shown}")
+    billed = summary["billed"]
+    lines.append(
+        f"billed: {billed['calls']} of {summary['as_if']['calls']} calls, "
+        f"{money(billed['cost_usd'])} $"
+    )
+    lost = evaluation.lost
+    if lost.attempts:
+        lines.append(
+            f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
+            "a kill kept from leaving a record"
+        )
+    if evaluation.earlier:
+        lines.append(f"including {len(evaluation.earlier)} failed attempts that were repeated")
+    events = {**summary["counts"], "adapter_fallback": summary["as_if"]["fallbacks"]}
+    shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
+    if shown:
+        lines.append(f"events: {shown}")
+    reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary["stop_reasons"].items()))
+    lines.append(f"stop reasons: {reasons or 'none'}")
+    n, unreadable = len(evaluation.records), evaluation.unreadable
+    if unreadable > UNREADABLE_SHARE * n:
+        lines.append(
+            f"warning: no reply of the model could be read for {unreadable} of {n} questions; "
+            "look at one with `ragbench show run`, and try another --adapter or model"
+        )
+    if evaluation.corrupt:
+        numbers = ", ".join(map(str, evaluation.corrupt))
+        lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
+    return lines
+
+
+def print_failures(out: Console, evaluation: Evaluation) -> None:
+    """Print failures by class and the scores under three treatments; nothing if none failed."""
+    if evaluation.summary["errors"]:
+        out.print(plain("failures (scored 0; asked again by the next run)"))
+        print_table(failure_table(evaluation.records.values()), "failures")
+    found = evaluation.summary.get("treatments")
+    if found:
+        out.print(plain(_treatment_line(found)), soft_wrap=True)
+        print_table(treatment_table(found), "failure policies")
+
+
+def failure_table(records: Iterable[Record]) -> Table:
+    """A row per boundary and class of error: number, and the message of the first by id."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in sorted(records, key=lambda r: str(r.qid)):
+        if record.failure:
+            key = (record.failure.boundary, record.failure.error)
+            found.setdefault(key, []).append(f"{record.qid}: {record.failure.message}")
+    table = Table(box=box.MARKDOWN)
+    for name in ("failed at", "error", "n", "for example"):
+        table.add_column(name, justify="right" if name == "n" else "left", no_wrap=True)
+    for (boundary, error), some in sorted(found.items()):
+        example = " ".join(some[0].split())
+        short = example if len(example) <= 80 else example[:77] + "..."
+        table.add_row(*map(plain, (boundary, error, len(some), short)))
+    return table
+
+
+def treatment_table(treatments: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The headline scores, a row per treatment of failed questions."""
+    names = list(dict.fromkeys(n for found in treatments.values() for n in found["scores"]))
+    table = Table(box=box.MARKDOWN)
+    table.add_column("questions that failed", no_wrap=True)
+    for name in ("n", "failed", *(name.upper() for name in names)):
+        table.add_column(plain(name), justify="right", no_wrap=True)
+    for treatment, found in treatments.items():
+        scores = [_score(found["scores"].get(name)) for name in names]
+        table.add_row(*map(plain, (treatment, found["n"], found["failed"], *scores)))
+    return table
+
+
+def _treatment_line(treatments: Mapping[str, Mapping[str, Any]]) -> str:
+    first, last = treatments["scored 0"]["failed"], treatments["retried"]["failed"]
+    return (
+        f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "
+        "record of each question; retried: by its last, as in the table above"
+    )
+
+
+def _kept_estimate(evaluation: Evaluation) -> list[str]:
+    """What a whole run took beside what `--dry-run` said of it, if that was asked before."""
+    path = evaluation.folder / ESTIMATE
+    if not path.is_file() or not evaluation.progress.complete:
+        return []
+    took = evaluation.summary["as_if"]
+    tokens = took["prompt_tokens"] + took["completion_tokens"]
+    found = read_json(path, Estimate)
+    if found.questions != evaluation.progress.questions:
+        return []
+    return [found.against(calls=took["calls"], tokens=tokens, cost=took["cost_usd"])]
+
+
+def money(usd: float | None) -> str:
+    """A sum in dollars, "unknown" where a price is."""
+    return "unknown" if usd is None else f"{usd:.4f}"
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

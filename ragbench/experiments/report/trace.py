@@ -1,0 +1,163 @@
+"""One record as a person reads it: what was searched, thought and found, and what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ragbench.errors import UnknownNameError
+from ragbench.experiments.records import read_card, read_records
+from ragbench.experiments.report.grid import Grid, print_grid
+from ragbench.experiments.report.tables import console, money, plain
+from ragbench.record import Record, Step
+
+
+def print_trace(record: Record) -> None:
+    """Print question, steps, passages, answer and calls of one record."""
+    out = console()
+    for line in trace_lines(record):
+        out.print(plain(line), soft_wrap=True)
+
+
+def print_run(folder: Path, qid: str | None = None) -> None:
+    """Print what a run is and a line per question, or the trace and calls of one question.
+
+    Raises:
+        RunError: there is no such run.
+        UnknownNameError: the run has no such question.
+    """
+    card, records = read_card(folder), read_records(folder).records
+    out = console()
+    if qid is not None:
+        if qid not in records:
+            raise UnknownNameError(f"question of {folder}", qid, records)
+        for line in [*trace_lines(records[qid]), *_calls(records[qid])]:
+            out.print(plain(line), soft_wrap=True)
+        return
+    knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
+    identity = card.identity
+    for line in (
+        f"run        {folder}",
+        f"program    {identity['program']} ({knobs})",
+        f"data       {card.data.name} {identity.get('split', '')}, "
+        f"{card.data.setting}, {len(records)} questions",
+        f"retriever  {identity.get('retriever', '')}",
+        f"LM         {card.model}, {card.adapter}",
+    ):
+        out.print(plain(line), soft_wrap=True)
+    rows = [_question(record) for record in records.values()]
+    columns = ["qid", "question", "answer", "EM", "F1", "calls", "ended by"]
+    words = frozenset({"qid", "question", "answer", "ended by"})
+    print_grid(Grid(columns, rows, words, ("question", "calls", "EM")), "questions")
+
+
+def _question(record: Record) -> list[str]:
+    answer = "failed" if record.failure else record.answer or ""
+    ended = record.failure.error if record.failure else record.stop_reason or ""
+    scores = [f"{record.scores.get(name) or 0.0:.2f}" for name in ("em", "f1")]
+    cells = [record.qid, _short(record.question, 48), _short(answer, 32), *scores]
+    cells += [str(record.ledger.as_if.calls), ended]
+    return [str(plain(cell)) for cell in cells]
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _calls(record: Record) -> list[str]:
+    """A line per call of the question."""
+    return ["calls"] + [
+        f"  {number:>3}  {call.signature or call.kind}, {call.model}: {call.prompt_tokens:,} + "
+        f"{call.completion_tokens:,} tokens, {money(call.cost_usd)} $, {call.latency_s:.1f} s"
+        f"{', cached' if call.cached else ''}{f', {call.error}' if call.error else ''}"
+        for number, call in enumerate(record.ledger.calls, start=1)
+    ]
+
+
+def trace_lines(record: Record) -> list[str]:
+    """The lines of `print_trace`."""
+    titles = {p.pid: p.title or p.pid for p in record.passages}
+    gold = set(record.gold_pids)
+    lines = [f"question  {record.question}"]
+    for number, step in enumerate(record.steps, start=1):
+        lines += _step(number, step, titles)
+    lines += _plan(record)
+    labels = _labels(record)
+    lines.append("passages")
+    for place, passage in enumerate(record.passages):
+        mark = "*" if passage.pid in gold else " "
+        label = f"[{labels[place]}] " if place < len(labels) else ""
+        lines.append(f"  {mark} {label}{passage.title} | {passage.text[:120]}")
+    if not record.passages:
+        lines.append("    none")
+    if record.failure:
+        failure = record.failure
+        lines.append(f"failed    {failure.boundary}: {failure.error}: {failure.message[:300]}")
+    else:
+        lines.append(f"answer    {record.answer}  ({record.stop_reason})")
+        lines += _citations(record, labels)
+    if record.answers:
+        scores = ", ".join(f"{name} {value:.2f}" for name, value in record.scores.items())
+        lines.append(f"gold      {' / '.join(record.answers)}  ({scores})")
+    return [*lines, *_stages(record), _cost(record)]
+
+
+def _plan(record: Record) -> list[str]:
+    """The plan as it ended: each look-up, what it waits for, what it was asked and found out."""
+    lines = ["plan"] if record.plan else []
+    for node in record.plan or ():
+        wanted = node.get("query") or node.get("question") or ""
+        after = f" (after {', '.join(node['depends_on'])})" if node.get("depends_on") else ""
+        asked = " / ".join(node.get("queries") or ())
+        asked = f", asked: {asked}" if asked not in ("", wanted) else ""
+        found = "; ".join(f"{k} = {', '.join(v)}" for k, v in (node.get("values") or {}).items())
+        lines.append(
+            f"    {node['id']}: {wanted}{after}{asked}" + (f" -> {found}" if found else "")
+        )
+    return lines
+
+
+def _labels(record: Record) -> list[str]:
+    """The labels of the first passages, where the program gave them any."""
+    given = [step.notes["labels"] for step in record.steps if "labels" in step.notes]
+    return list(given[-1]) if given else []
+
+
+def _citations(record: Record, labels: list[str]) -> list[str]:
+    numbers = [n for n in record.citations or () if isinstance(n, int)]
+    titles = [passage.title for passage in record.passages]
+    cited = [
+        f"[{labels[n - 1] if n <= len(labels) else n}] {titles[n - 1]}"
+        for n in numbers
+        if 0 < n <= len(titles)
+    ]
+    return ["cited     " + "; ".join(cited)] if cited else []
+
+
+def _stages(record: Record) -> list[str]:
+    stages = record.stages or {}
+    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items())
+    return [f"stages    {told}"] if told else []
+
+
+def _step(number: int, step: Step, titles: dict[str, str]) -> list[str]:
+    lines = [f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")]
+    if step.thought:
+        lines.append(f"          thought: {step.thought}")
+    if step.observation:
+        lines.append(f"          saw: {step.observation[:400]}")
+    if step.pids:
+        lines.append("          from: " + "; ".join(titles.get(pid, pid) for pid in step.pids))
+    if step.notes:
+        lines.append("          " + ", ".join(f"{k}={v}" for k, v in step.notes.items()))
+    return lines
+
+
+def _cost(record: Record) -> str:
+    ledger = record.ledger
+    total = ledger.as_if
+    counts = ", ".join(f"{name} {n}" for name, n in record.counts.items())
+    return (
+        f"cost      {total.calls} calls (path {ledger.path.calls}), {len(record.searches)} "
+        f"searches, {total.tokens} tokens, {money(total.cost_usd)} $, {record.latency_s:.1f} s"
+        + (f"; {counts}" if counts else "")
+    )

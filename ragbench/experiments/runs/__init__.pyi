@@ -1,0 +1,47 @@
+from .breakdown import (
+    GROUP_NAMES as GROUP_NAMES,
+    groupings as groupings,
+    members as members,
+    wanted as wanted,
+)
+from .context import (
+    Bench as Bench,
+    asks_servers as asks_servers,
+    build as build,
+    check as check,
+    choose as choose,
+    lm_of as lm_of,
+    same_retrieval as same_retrieval,
+)
+from .evaluation import (
+    Evaluation as Evaluation,
+    compiled_fields as compiled_fields,
+    evaluate as evaluate,
+    ready as ready,
+    reopen as reopen,
+    write_summary as write_summary,
+)
+from .failure_policies import (
+    paired_treatments as paired_treatments,
+)
+from .question import (
+    ask as ask,
+)
+from .runner import (
+    OnPrepare as OnPrepare,
+    OnRecord as OnRecord,
+    OnStart as OnStart,
+    run as run,
+)
+from .spend import (
+    Progress as Progress,
+    limited as limited,
+    stop_if_refused as stop_if_refused,
+    stop_lines as stop_lines,
+)
+from .summary import (
+    HEADLINE as HEADLINE,
+    SUMMARY as SUMMARY,
+    summarize as summarize,
+    summary_of as summary_of,
+)

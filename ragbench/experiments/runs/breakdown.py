@@ -1,0 +1,69 @@
+"""Breakdowns of questions: by type, hops, kind of answer, and what is known without search."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+
+from ragbench.errors import RunError
+from ragbench.experiments.records import read_card, read_records
+from ragbench.metrics import GROUPINGS, Grouping, get_metric
+from ragbench.record import Record
+
+#: Breakdown -> what its rows are, for people.
+GROUP_NAMES = {
+    "qtype": "question type",
+    "hops": "hops",
+    "answer_kind": "kind of answer",
+    "closed_book": "solved without retrieval",
+}
+
+
+def groupings(closed_book: Path | None = None) -> dict[str, Grouping]:
+    """The breakdowns; with a run without retrieval, also by whether that has the answer.
+
+    Raises:
+        RunError: `closed_book` is no run folder, or has no records.
+    """
+    return {**GROUPINGS, **(_closed_book(closed_book) if closed_book else {})}
+
+
+def wanted(by_group: bool, closed_book: Path | None) -> dict[str, Grouping] | None:
+    """The breakdowns of a table that has them where either option asks for them; else None.
+
+    Raises:
+        RunError: as for `groupings`.
+    """
+    return groupings(closed_book) if by_group or closed_book else None
+
+
+def members(
+    records: Iterable[Record], by: Mapping[str, Grouping]
+) -> list[tuple[str, str, list[Record]]]:
+    """Breakdown (in words), group and its records, for every group that has any."""
+    rows = []
+    records = list(records)
+    for name, group in by.items():
+        found: dict[str, list[Record]] = {}
+        for record in records:
+            key = group(record)
+            if key is not None:
+                found.setdefault(str(key), []).append(record)
+        rows += [(GROUP_NAMES.get(name, name), key, found[key]) for key in sorted(found)]
+    return rows
+
+
+def _closed_book(folder: Path) -> dict[str, Grouping]:
+    read_card(folder)
+    records = read_records(folder).records
+    if not records:
+        raise RunError(f"{folder} has no records")
+    em = get_metric("em")
+    solved = {qid: em.score(record) == 1.0 for qid, record in records.items()}
+    names = {True: "solved", False: "not solved"}
+
+    def group(record: Record) -> Hashable | None:
+        found = solved.get(str(record.qid))
+        return None if found is None else names[found]
+
+    return {"closed_book": group}

@@ -1,0 +1,107 @@
+"""Makes the card of a run, and claims its folder with it."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import ragbench
+from ragbench.errors import RunError
+from ragbench.experiments.config import differing
+from ragbench.experiments.records import (
+    CONFIG,
+    RECORDS,
+    DataId,
+    Preparation,
+    RunCard,
+    read_card,
+    write_json,
+)
+from ragbench.experiments.runs.context import Bench
+from ragbench.record import Ledger
+
+
+def make_card(bench: Bench, preparation: Preparation | None = None) -> RunCard:
+    """The card of `bench`: everything resolved, with versions and the identity of the data."""
+    config, dataset = bench.config, bench.dataset
+    return RunCard(
+        config=config.model_dump(mode="json"),
+        identity=config.identity(),
+        limit=config.data.limit,
+        questions=len(bench.examples),
+        workers=config.workers,
+        cache=config.lm.cache,
+        knobs=bench.program.knobs.model_dump(mode="json"),
+        retriever=bench.retriever.card(),
+        model=bench.lm.model,
+        adapter=type(bench.adapter).__name__,
+        data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
+        compiled=bench.compiled,
+        data_card=dict(dataset.card),
+        versions={
+            "ragbench": ragbench.__version__,
+            "dspy": version("dspy"),
+            "python": platform.python_version(),
+        },
+        git=_git_revision(),
+        preparation=preparation,
+    )
+
+
+def claim(folder: Path, bench: Bench) -> RunCard:
+    """The card of the run, written to its folder, which is new or of the same run.
+
+    Raises:
+        RunError: the folder holds a run of another config or other data.
+    """
+    mine = make_card(bench)
+    if (folder / CONFIG).exists():
+        theirs = read_card(folder)
+        _check_same(folder, theirs, mine)
+        mine = mine.model_copy(update={"preparation": theirs.preparation})
+    elif (folder / RECORDS).exists():
+        raise RunError(f"{folder} has records but no {CONFIG}; give another --out")
+    write_json(folder / CONFIG, mine.model_dump(mode="json"))
+    return mine
+
+
+def note_preparation(folder: Path, bench: Bench, ledger: Ledger) -> None:
+    """Write the card again, now that the index is there, with the calls that making it took.
+
+    Raises:
+        RunError: the card cannot be read or written.
+    """
+    before = read_card(folder).preparation or Preparation()
+    calls = Preparation(calls=[*before.calls, *ledger.calls])
+    write_json(folder / CONFIG, make_card(bench, calls).model_dump(mode="json"))
+
+
+def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:
+    changed = differing(theirs.identity, mine.identity)
+    if changed:
+        key, old, new = changed[0]
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        raise RunError(
+            f"{folder} holds a run with {key}={old!r}, not {new!r}{more}; give another --out"
+        )
+    if theirs.data != mine.data:
+        raise RunError(f"{folder} holds a run over other data; give another --out")
+    if theirs.compiled != mine.compiled:
+        raise RunError(f"{folder} holds a run of another compiled program; give another --out")
+
+
+def _git_revision() -> str | None:
+    folder = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

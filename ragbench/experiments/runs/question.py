@@ -1,0 +1,159 @@
+"""Asks a program one question and makes its record, whatever happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dspy
+
+from ragbench.context import current, use
+from ragbench.experiments.records import classify
+from ragbench.experiments.runs.summary import score_record
+from ragbench.ledger import open_ledger
+from ragbench.lms.calls import question_time, stopped_by
+from ragbench.logs import fields, get
+from ragbench.programs.core import done_so_far
+from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
+from ragbench.retrievers import Passage
+
+_log = get(__name__)
+
+Alignment = Mapping[str, Sequence[Fact]]
+
+_EXAMPLE_FIELDS = frozenset(
+    {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
+)
+
+
+def ask(
+    program: dspy.Module,
+    example: dspy.Example,
+    *,
+    also: Callable[[Call], None] | None = None,
+    keep: Callable[[str], str] | None = None,
+) -> Record:
+    """The scored record of `program` on `example`; an error becomes its failure.
+
+    `also` gets every call as it ends; `keep` stores a text and gives its id.
+    """
+    prediction, failure = None, None
+    with open_ledger(also, keep) as ledger, use(replace(current(), qid=example.qid), trace=None):
+        _log.info("question started")
+        start = time.perf_counter()
+        try:
+            with question_time():
+                prediction = program(question=example.question)
+        except Exception as error:  # failures are data; only this place catches them all
+            failure = classify(error)
+            prediction = done_so_far(error)
+            if not ledger.refused:  # that is no failure of the question
+                _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
+        latency = time.perf_counter() - start
+    if ledger.refused:  # also where the program went on without the call that was refused
+        failure = Failure("limit", CUT_OFF, f"stopped by {stopped_by() or 'an LM that is down'}")
+    corpus = getattr(getattr(program, "retriever", None), "corpus", None)
+    record = make_record(
+        example,
+        prediction,
+        ledger,
+        latency_s=latency,
+        failure=failure,
+        alignment=getattr(corpus, "alignment", None),
+    )
+    record = replace(record, scores=score_record(record))
+    with use(replace(current(), qid=example.qid)):
+        _log.info("question ended", extra=fields(**_told(record)))
+    return record
+
+
+def _told(record: Record) -> dict[str, Any]:
+    spent = record.ledger.as_if
+    return {
+        "scores": record.scores,
+        "stop_reason": record.stop_reason,
+        "calls": spent.calls,
+        "tokens": spent.tokens,
+        "seconds": record.latency_s,
+    }
+
+
+def make_record(
+    example: dspy.Example,
+    prediction: dspy.Prediction | None,
+    ledger: Ledger,
+    *,
+    latency_s: float,
+    failure: Failure | None = None,
+    alignment: Alignment | None = None,
+) -> Record:
+    """The record of one question, without scores.
+
+    `alignment` says which sentences of the paragraphs each chunk of the corpus holds. `prediction`
+    of a failed question holds what it did before it failed, if that is known. `latency_s` is wall
+    time; the record adds the time that the cache saved.
+    """
+    outcome = {} if prediction is None else _outcome(prediction, alignment or {})
+    if failure:
+        outcome["answer"] = None
+    nothing: dict[str, Any] = {
+        "answer": None,
+        "stop_reason": None,
+        "steps": [],
+        "searches": [],
+        "passages": [],
+        "counts": {},
+    }
+    return Record(
+        qid=example.qid,
+        question=example.question,
+        answers=list(example.answers),
+        qtype=example.get("qtype", ""),
+        hops=example.get("hops"),
+        support=[tuple(pair) for pair in example.get("support", [])],
+        gold_pids=list(example.get("gold_pids", [])),
+        decomposition=list(example.get("decomposition", [])),
+        extra={k: _plain(v) for k, v in example.items() if k not in _EXAMPLE_FIELDS},
+        ledger=Ledger(list(ledger.calls), replace(ledger.path)),
+        latency_s=round(latency_s + ledger.path.cached_s, 6),
+        failure=failure,
+        scores={},
+        **(nothing | outcome),
+    )
+
+
+def _outcome(prediction: dspy.Prediction, alignment: Alignment) -> dict[str, Any]:
+    outcome = {
+        "answer": str(prediction.answer),
+        "stop_reason": prediction.stop_reason,
+        "steps": list(prediction.steps),
+        "searches": list(prediction.searches),
+        "passages": [_passage(passage, alignment) for passage in prediction.passages],
+        "counts": dict(sorted(prediction.counts.items())),
+    }
+    for name in ("citations", "plan", "facts", "tree", "stages"):
+        outcome[name] = _plain(prediction.get(name))
+    return outcome
+
+
+def _passage(passage: Passage, alignment: Alignment) -> ShownPassage:
+    holds = alignment.get(passage.pid)
+    return ShownPassage(
+        passage.pid,
+        passage.title,
+        passage.text,
+        tuple(passage.sentences),
+        None if holds is None else tuple(holds),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

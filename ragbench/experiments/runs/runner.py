@@ -1,0 +1,253 @@
+"""Runs a config: `dspy.Evaluate` over the questions that have no finished record yet.
+
+Each question gets a ledger of its own and leaves exactly one record, written before the next
+question starts on that worker. Whatever a question raises is its record's failure, so Evaluate
+sees no error and loses nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+import dspy.evaluate.evaluate as dspy_evaluate
+from dspy.utils.parallelizer import ParallelExecutor
+
+from ragbench import stopping
+from ragbench.errors import RunError
+from ragbench.experiments.records import (
+    PREPARATION_CALLS,
+    Loaded,
+    PromptLog,
+    RecordWriter,
+    RunCard,
+    SentCalls,
+    locked,
+    read_card,
+    read_records,
+    settle,
+    write_json,
+)
+from ragbench.experiments.runs.card import claim, note_preparation
+from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.question import ask
+from ragbench.experiments.runs.summary import SUMMARY, summary_of
+from ragbench.ledger import open_ledger
+from ragbench.lms.calls import LimitReachedError, stopped_by
+from ragbench.logs import fields, get
+from ragbench.record import Record, Totals
+from ragbench.retrievers import IndexStore
+
+_log = get(__name__)
+
+#: Seconds that the questions under way have after Ctrl-C; what their calls took is recorded.
+_ENDING_S = 1.5
+
+#: Called after each record with the record, the number finished and the number in all.
+OnRecord = Callable[[Record, int, int], None]
+#: Called once before the first question with the run's title, the questions to ask and those done.
+OnStart = Callable[[str, int, int], None]
+#: Called with how much of the index, or of what else all questions share, is done, and of how much.
+OnPrepare = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where the run is, its card, its records by question, and its summary."""
+
+    folder: Path
+    card: RunCard
+    loaded: Loaded
+    summary: dict[str, Any]
+    stopped_by: str = ""  # the limit of spending that ended it, where one did
+
+
+def run(
+    bench: Bench,
+    *,
+    on_start: OnStart | None = None,
+    on_record: OnRecord | None = None,
+    on_prepare: OnPrepare | None = None,
+) -> RunResult:
+    """Answer every question of `bench` that has no finished record, and give all records.
+
+    Raises:
+        RunError: the folder holds a run of another config, is in use, or cannot be written.
+        KeyboardInterrupt: the user stopped it; every finished question has its record.
+    """
+    folder = bench.config.folder()
+    with locked(folder):
+        card = claim(folder, bench)
+        before = read_records(folder)
+        finished = before.finished
+        todo = [e for e in bench.examples if e.qid not in finished]
+        if todo:
+            bench.check_lms()
+        done = len(bench.examples) - len(todo)
+        _log.info(
+            "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
+        )
+        if on_start:
+            on_start(bench.title, len(todo), done)
+        stopped = ""
+        with _journals(folder, prompts=bench.config.prompts) as journals, bench.active():
+            if todo:
+                stopped = _prepare(bench, folder, journals.sent, on_prepare)
+            if todo and not stopped:
+                stopped = _evaluate(bench, todo, journals, on_record)
+        settle(folder)
+        loaded = read_records(folder)
+        loaded.corrupt = before.corrupt
+        summary = summary_of(loaded, card.questions)
+        write_json(folder / SUMMARY, summary)
+        return RunResult(folder, read_card(folder), loaded, summary, stopped)
+
+
+@dataclass(frozen=True)
+class _Journals:
+    """The files that a run appends to."""
+
+    records: RecordWriter
+    sent: SentCalls
+    prompts: PromptLog | None
+
+
+@contextmanager
+def _journals(folder: Path, *, prompts: bool) -> Iterator[_Journals]:
+    with ExitStack() as stack:
+        records = stack.enter_context(RecordWriter(folder))
+        sent = stack.enter_context(SentCalls(folder))
+        kept = stack.enter_context(PromptLog(folder)) if prompts else None
+        yield _Journals(records, sent, kept)
+
+
+def _prepare(bench: Bench, folder: Path, sent: SentCalls, on_prepare: OnPrepare | None) -> str:
+    """Make what all questions share: the index, loaded if it is stored, and the program's own.
+
+    The calls that this took are no question's and are noted in the folder. Gives the limit of
+    spending that kept it from its end, if one did.
+    """
+    with open_ledger(sent.of(PREPARATION_CALLS)) as ledger:
+        try:
+            bench.retriever.build(IndexStore(), on_prepare)
+            bench.program.prepare(on_prepare)
+        except LimitReachedError:
+            return stopped_by()
+        finally:
+            note_preparation(folder, bench, ledger)
+    return ""
+
+
+def _evaluate(
+    bench: Bench,
+    todo: Sequence[dspy.Example],
+    journals: _Journals,
+    on_record: OnRecord | None,
+) -> str:
+    """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
+    asker = _Asker(bench.program, {e.qid: e for e in todo}, journals, on_record)
+    devset = [
+        dspy.Example(qid=e.qid, question=e.question).with_inputs("qid", "question") for e in todo
+    ]
+    evaluate = dspy.Evaluate(
+        devset=devset,
+        metric=lambda example, prediction, trace=None: prediction.score,
+        num_threads=bench.config.workers,
+        display_progress=False,
+        max_errors=10**9,
+    )
+    with _no_stragglers():
+        try:
+            evaluate(asker)
+        except KeyboardInterrupt:
+            asker.wait(_ENDING_S)
+            raise
+    if asker.broken is not None:
+        raise asker.broken
+    return asker.stopped_by
+
+
+class _Asker(dspy.Module):
+    """Asks the program one question and writes the record, whatever happens.
+
+    Holds no predictor of its own and is never compiled: it hides errors and traces on purpose.
+    """
+
+    def __init__(
+        self,
+        program: dspy.Module,
+        examples: dict[str, dspy.Example],
+        journals: _Journals,
+        on_record: OnRecord | None,
+    ) -> None:
+        super().__init__()
+        self._ask, self._examples, self._journals = program, examples, journals
+        self._on_record, self._n, self._done = on_record, len(examples), 0
+        self._billed = Totals()
+        self._under_way, self._idle = 0, threading.Condition()
+        self.broken: RunError | None = None
+        self.stopped_by = ""
+
+    def forward(self, qid: str, question: str) -> dspy.Prediction:
+        with self._idle:
+            self._under_way += 1
+        try:
+            return self._asked(qid)
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Return when no question is under way, but after `seconds` at the latest."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._under_way, seconds)
+
+    def _asked(self, qid: str) -> dspy.Prediction:
+        if stopping.stopped():
+            return dspy.Prediction(score=0.0)
+        if self.broken is not None:  # the disk is full: ask nothing that cannot be kept
+            return dspy.Prediction(score=0.0)
+        if limit := stopped_by():
+            self.stopped_by = limit
+            return dspy.Prediction(score=0.0)
+        prompts = self._journals.prompts
+        record = ask(
+            self._ask,
+            self._examples[qid],
+            also=self._journals.sent.of(qid),
+            keep=prompts.keep if prompts else None,
+        )
+        with self._idle:
+            self._billed += record.ledger.billed
+        if record.cut_off:
+            self.stopped_by = stopped_by()
+            if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
+                return dspy.Prediction(score=0.0)
+        try:
+            self._journals.records.write(record)
+        except RunError as error:
+            spent = f"{self._billed.calls} calls, {self._billed.tokens} tokens"
+            self.broken = RunError(f"{error}; billed by this command until then: {spent}")
+            return dspy.Prediction(score=0.0)
+        self._done += 1
+        if self._on_record and not record.cut_off:
+            self._on_record(record, self._done, self._n)
+        return dspy.Prediction(score=record.scores.get("f1") or 0.0)
+
+
+@contextmanager
+def _no_stragglers() -> Iterator[None]:
+    """Keep Evaluate from asking a slow question twice: it re-submits one after 120 s."""
+    original: Any = dspy_evaluate.ParallelExecutor
+    dspy_evaluate.ParallelExecutor = functools.partial(ParallelExecutor, timeout=0)
+    try:
+        yield
+    finally:
+        dspy_evaluate.ParallelExecutor = original

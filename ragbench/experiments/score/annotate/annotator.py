@@ -1,0 +1,233 @@
+"""Annotation: a model asked about the records of a finished run, each thing once and never twice.
+
+An `Annotation` declares what one kind of annotation is: its signature, what of a record is asked
+about, how a reply is read, which scores it fills and how it is summed up. Everything else is done
+here for all of them: asking (several at once, or through a provider's batches), the journal,
+continuing, and the counts. A new one is a module with a subclass, its signature, and for a metric
+its line in `ragbench.metrics.judged`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dspy
+
+from ragbench.errors import RunError
+from ragbench.experiments.records import RecordWriter
+from ragbench.experiments.score.annotate.asking import Asking, again, ask_strictly
+from ragbench.experiments.score.annotate.batched import BatchRunner, under_way
+from ragbench.experiments.score.annotate.direct import DirectRunner
+from ragbench.experiments.score.annotate.journal import (
+    JOURNAL,
+    Replies,
+    Result,
+    Task,
+    journal_rows,
+    key_of,
+    result_of,
+)
+from ragbench.lms import RagbenchLM
+from ragbench.lms.batch import client_of
+from ragbench.programs.core import render
+from ragbench.record import Record, ShownPassage
+from ragbench.retrievers import Passage
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One thing that is asked about a question.
+
+    `parts` is all that decides the reply beside the model, JSON-ready; `data` is what reading the
+    reply needs. `cut` says that not everything could be shown. A `repeat` past the first is asked
+    for with another seed.
+    """
+
+    qid: str
+    parts: Sequence[Any]
+    inputs: Mapping[str, Any]
+    data: Any = None
+    cut: bool = False
+    repeat: int = 0
+
+
+class Annotation(ABC):
+    """One kind of annotation; see the module."""
+
+    #: Its name in the journal, and in the summary of a scored run.
+    name: str
+    signature: ClassVar[type[dspy.Signature]]
+
+    def concerns(self, records: Sequence[Record]) -> bool:
+        """Whether it can say anything of these records at all."""
+        return True
+
+    @abstractmethod
+    def units(self, record: Record) -> Sequence[Unit]:
+        """What is asked about an answered record; empty where nothing is."""
+
+    def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
+        """The value in a reply, JSON-ready; not called where `ask` is another."""
+        raise NotImplementedError
+
+    def unusable(self, unit: Unit, reply: dspy.Prediction) -> str:
+        """Why a reply that could be read cannot be used; empty where it can."""
+        return ""
+
+    def ask(self, unit: Unit, lm: RagbenchLM) -> Any:
+        """The value of `unit`; most kinds ask one signature.
+
+        Raises:
+            UnusableError: no reply could be used.
+            dspy.LMError: the provider failed.
+        """
+        reply = ask_strictly(self.signature, lm, unit.inputs, partial(self.unusable, unit))
+        return self.read(unit, reply)
+
+    def fill(self, record: Record, values: Sequence[Any]) -> Record:
+        """An answered record with what came of its units; a value is None where there is none."""
+        scores = self.scores(record, values)
+        return replace(record, scores={**record.scores, **scores}) if scores else record
+
+    def scores(self, record: Record, values: Sequence[Any]) -> Mapping[str, float | None]:
+        """The metrics that the values of a record fill."""
+        return {}
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """The counts of all records, JSON-ready, for `describe` and `scores.json`."""
+        return annotated.counts()
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """The lines that a person reads of a summary called `name`."""
+        return [f"{name} by {summary['model']}"]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """What came of an annotation: for each record its units, and the result of each."""
+
+    model: str
+    units: Mapping[str, Sequence[Unit]]  # by question id; those without units are left out
+    keys: Mapping[str, Sequence[str]] = field(repr=False)
+    replies: Replies = field(repr=False)
+
+    def results(self, qid: str) -> list[Result | None]:
+        """The result of each unit of a question; None where a limit kept it from being asked."""
+        return [self.replies.results.get(key) for key in self.keys.get(qid, ())]
+
+    def values(self, qid: str) -> list[Any]:
+        """The value of each unit of a question; None where there is none."""
+        return [result.value if result else None for result in self.results(qid)]
+
+    def every(self) -> list[tuple[Unit, Result | None]]:
+        """All units with their results, question by question."""
+        return [
+            pair
+            for qid, units in self.units.items()
+            for pair in zip(units, self.results(qid), strict=True)
+        ]
+
+    def counts(self) -> dict[str, Any]:
+        """How many units have no value and why, were not asked or were cut, and what it took."""
+        pairs = self.every()
+        done = [result for _, result in pairs if result is not None]
+        why = Counter(result.why for result in done if result.value is None)
+        return {
+            "model": self.model,
+            "asked": len(done),
+            "unscored": why.total(),
+            "unscored_because": dict(why.most_common(5)),
+            "not_asked": len(pairs) - len(done),
+            "cut": sum(unit.cut for unit, _ in pairs),
+            "as_if": asdict(self.replies.totals()),
+            "billed": asdict(self.replies.billed()),
+        }
+
+
+def annotate(
+    folder: Path, records: Iterable[Record], annotation: Annotation, asking: Asking
+) -> Annotated:
+    """What `asking` says of the answered ones of `records`, by question id.
+
+    Replies in the journal of `folder` are not asked for again.
+
+    Raises:
+        RagbenchError: the LM cannot be called at all, or the journal cannot be used.
+        KeyboardInterrupt: the user stopped it; every reply so far is kept.
+    """
+    answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
+    units = {record.qid: annotation.units(record) for record in answered}
+    return annotate_units(
+        folder, {q: some for q, some in units.items() if some}, annotation, asking
+    )
+
+
+def annotate_units(
+    folder: Path, units: Mapping[str, Sequence[Unit]], annotation: Annotation, asking: Asking
+) -> Annotated:
+    """As `annotate`, of `units` by question id."""
+    lm, name = asking.lm, annotation.name
+    keys = {q: [key_of(name, lm.model, *u.parts) for u in some] for q, some in units.items()}
+    tasks = []
+    for qid, some in units.items():
+        for unit, key in zip(some, keys[qid], strict=True):
+            # Repeats use other seeds than the second try of `ask_strictly`, which has the first.
+            one = again(lm, 10 * unit.repeat) if unit.repeat else lm
+            tasks.append(Task(unit.qid, name, key, partial(annotation.ask, unit, one)))
+    return Annotated(lm.model, units, keys, ask_all(folder, tasks, asking))
+
+
+def fill(records: Iterable[Record], annotation: Annotation, annotated: Annotated) -> list[Record]:
+    """`records`, the answered ones with what came of the annotation."""
+    return [
+        record if record.failed else annotation.fill(record, annotated.values(record.qid))
+        for record in records
+    ]
+
+
+def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
+    """The result of every task, from the journal of `folder` where it stands there.
+
+    Raises:
+        RagbenchError: the LM cannot be called at all, or the journal cannot be used.
+        KeyboardInterrupt: the user stopped it; every reply so far is kept.
+    """
+    wanted = {task.key for task in tasks}
+    every = journal_rows(folder)
+    rows = [row for row in every if row.get("key") in wanted]
+    known = {row["key"]: result_of(row) for row in rows if not row["provider_failed"]}
+    lost = [call for row in rows if row["provider_failed"] for call in result_of(row).calls]
+    todo = list({task.key: task for task in tasks if task.key not in known}.values())
+    replies = Replies(known, tuple(lost))
+    if not todo:
+        return replies
+    client = client_of(asking.lm)
+    paid = 0 if client else len(under_way(every) & {task.key for task in todo})
+    if paid:
+        raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
+    asking.check()
+    with RecordWriter(folder, JOURNAL) as writer:
+        if client:
+            BatchRunner(asking, client, writer, replies, every).run(todo)
+        else:
+            DirectRunner(asking, writer, replies).run(todo)
+    return replies
+
+
+def numbered(texts: Sequence[str]) -> list[str]:
+    """`texts` as prompts number them, from 1."""
+    return [f"[{number}] {text}" for number, text in enumerate(texts, start=1)]
+
+
+def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[str], bool]:
+    """The passages as a program shows its own, as far as they fit, and whether some did not."""
+    rows = [Passage(p.pid, p.title, p.text) for p in passages]
+    lines = render(rows, max_tokens=max_tokens)
+    return lines, lines != render(rows, max_tokens=10**9)

@@ -1,0 +1,140 @@
+"""How a model is asked for an annotation: read strictly, and once more if it cannot be read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError, LMError
+
+from ragbench.context import current, use
+from ragbench.experiments.records import redact
+from ragbench.experiments.score.annotate.journal import Reply, Result, Task
+from ragbench.ledger import open_ledger
+from ragbench.lms import RagbenchLM
+from ragbench.lms.adapters import LenientChat, LenientJSON
+from ragbench.lms.batch import client_of
+from ragbench.lms.calls import GIVE_PRICE, LimitReachedError, check_price
+from ragbench.programs.core import predict
+
+#: Temperature of what is asked again: of a retry, and of every repeat after the first.
+AGAIN_TEMPERATURE = 0.7
+
+#: Called after each reply with the number done and the number in all.
+OnReply = Callable[[int, int], None]
+
+
+class UnusableError(Exception):
+    """A reply without a usable value, after the retry."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds between two looks at a batch: they grow from the first to the longest."""
+
+    first_s: float = 2.0
+    longest_s: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def waits(self) -> Iterator[float]:
+        """The waits, one after another, without end."""
+        wait = self.first_s
+        while True:
+            yield wait
+            wait = min(1.5 * wait, self.longest_s)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """With what a model is asked: the LM, and how many calls at once."""
+
+    lm: RagbenchLM
+    workers: int = 4
+    on_reply: OnReply | None = None
+    pace: Pace = Pace()  # of waiting for batches
+
+    def check(self) -> None:
+        """Do nothing if asking can start.
+
+        Raises:
+            RagbenchError: the LM cannot be called, or its price is needed and not known.
+        """
+        check_price(self.lm.model, known=self.lm.pricing.known, cure=GIVE_PRICE)
+        self.lm.check()
+
+
+def ask_once(task: Task, lm: RagbenchLM) -> Reply:
+    """What comes of `task` with `lm`."""
+    value, why, failed, refused = None, "", False, False
+    context = replace(current(), qid=task.qid)
+    with use(context, lm=lm, trace=None), open_ledger() as ledger:
+        try:
+            value = task.ask()
+        except UnusableError as error:
+            why = str(error)
+        except LimitReachedError as error:
+            why, refused = str(error), True
+        except LMError as error:
+            why, failed = redact(f"{type(error).__name__}: {error}")[:500], True
+    batch = {"batch": True, "latency_s": 0.0} if client_of(lm) else {}
+    calls = tuple(
+        replace(call, kind="judge", **batch) if call.kind == "lm" else call  # type: ignore[arg-type]
+        for call in ledger.calls
+    )
+    return Reply(Result(value, why, calls), lm.model, failed, refused)
+
+
+def ask_strictly(
+    signature: type[dspy.Signature],
+    lm: RagbenchLM,
+    inputs: Mapping[str, Any],
+    unusable: Callable[[dspy.Prediction], str] | None = None,
+) -> dspy.Prediction:
+    """The reply to `signature`, read as it stands; one that cannot be read is asked for once more.
+
+    Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.
+    `unusable` says why a reply that could be read cannot be used, or nothing. The second call is
+    filed as a fallback.
+
+    Raises:
+        UnusableError: neither reply could be read.
+        dspy.LMError: the provider failed.
+    """
+    adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
+    predictor, why = predict(signature), ""
+    for one in (lm, again(lm, 1)):
+        counts: Counter[str] = Counter()
+        context = replace(current(), counts=counts, fallback=one is not lm)
+        with use(context, lm=one, adapter=adapter):
+            try:
+                reply = predictor(**inputs)
+            except AdapterParseError as error:
+                why = str(error.message if hasattr(error, "message") else error)
+                continue
+        why = "the reply had to be mended" if counts["label_repair"] else ""
+        why = why or (unusable(reply) if unusable else "")
+        if not why:
+            return reply
+    raise UnusableError(why.strip().partition("\n")[0][:200] or "unreadable")
+
+
+class _ChatOnce(LenientChat):
+    """`LenientChat` without its second call: a reply is asked for again by `ask_strictly`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As `dspy.ChatAdapter`."""
+        return list(dspy.ChatAdapter.__call__(self, *args, **kwargs))
+
+
+def again(lm: RagbenchLM, number: int) -> RagbenchLM:
+    """`lm` for asking the same once more: another seed, some temperature, other cached replies."""
+    settings: dict[str, Any] = {"rollout_id": (lm.kwargs.get("rollout_id") or 1000) + number}
+    if lm.kwargs.get("temperature") is not None:  # some models refuse it
+        settings["temperature"] = AGAIN_TEMPERATURE
+    copied = lm.copy(**settings)
+    assert isinstance(copied, RagbenchLM)
+    return copied

@@ -1,0 +1,277 @@
+"""Annotation through a provider's batches: half the price, and an answer within a day.
+
+Every task is asked with an LM that collects what it would have sent. What was collected goes out as
+batches; with their replies the tasks are asked again, as often as it takes: a task that needs a
+second call, or a second try, waits for a second batch. The prompts, the strict reading and the rows
+of the journal are those of direct calls.
+
+Nothing is paid twice. That a batch is planned is in the journal before it is submitted, its id as
+soon as it is known, and all its replies before any is used. An annotation that was cut off asks for
+the batches in its journal first; one whose id was lost is looked for at the provider.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from ragbench.errors import RunError
+from ragbench.experiments.records import RecordWriter
+from ragbench.experiments.score.annotate.asking import Asking, ask_once
+from ragbench.experiments.score.annotate.journal import Replies, Task, file_reply
+from ragbench.lms.batch import (
+    MOST_BYTES,
+    MOST_ITEMS,
+    BatchClient,
+    BatchReply,
+    Item,
+    RefusedError,
+    UnsureError,
+    most,
+    service_of,
+    took,
+)
+from ragbench.lms.calls import Amount, CallRefusedError, Reservation, reserved, room
+
+#: How often an item is sent that expires or that the provider fails, and a batch submitted.
+TRIES = 3
+#: Errors in a row, while a batch is waited for, after which the command stops.
+_PATIENCE = 20
+_NO_RESULT = BatchReply(504, {"error": {"message": "the batch has no result for it"}})
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Batch:
+    """A batch as the journal has it."""
+
+    name: str
+    keys: list[str]
+    tasks: list[str]
+    since_s: float
+    batch_id: str | None = None
+    over: bool = False  # its replies are in the journal, or it never was
+    guessed: bool = False  # its id was found, and others' batches may look the same
+    others: set[str] = field(default_factory=set)
+    reservation: Reservation | None = field(default=None, repr=False)
+
+
+def read_batches(
+    rows: Iterable[Mapping[str, Any]],
+) -> tuple[dict[str, _Batch], dict[str, BatchReply]]:
+    """The batches by name, and the replies by key, in the journal's rows."""
+    batches: dict[str, _Batch] = {}
+    replies: dict[str, BatchReply] = {}
+    for row in rows:
+        event = row.get("batch")
+        if event == "planned":
+            batches[row["name"]] = _Batch(row["name"], row["keys"], row["tasks"], row["since_s"])
+        elif event and row["name"] in batches:
+            batch = batches[row["name"]]
+            batch.batch_id = row.get("id", batch.batch_id)
+            batch.over = event in ("ended", "lost")
+            replies |= {key: BatchReply(**reply) for key, reply in row.get("replies", {}).items()}
+    return batches, replies
+
+
+def under_way(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Keys of the tasks whose replies come with a batch that has not been fetched."""
+    batches, _ = read_batches(rows)
+    return {key for batch in batches.values() if not batch.over for key in batch.tasks}
+
+
+class BatchRunner:
+    """Asks tasks through batches; see the module. Used once."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        client: BatchClient,
+        writer: RecordWriter,
+        replies: Replies,
+        rows: Iterable[Mapping[str, Any]],
+    ) -> None:
+        self.asking, self.client, self.writer, self.replies = asking, client, writer, replies
+        self.batches, fetched = read_batches(rows)
+        # What failed before is tried anew by a new command.
+        self.client.replies = {key: reply for key, reply in fetched.items() if reply.status < 300}
+        self.service = service_of(client.spec)
+        self._tries: Counter[str] = Counter()
+        self._n = self._done = 0
+
+    def run(self, todo: Sequence[Task]) -> None:
+        """Ask `todo`, and write each result as its replies come.
+
+        Raises:
+            RunError: the provider cannot be reached, or refuses a batch; what was submitted is
+                kept, and the same command continues.
+        """
+        self._n = len(todo)
+        left = list(todo)
+        try:
+            self._await([batch for batch in self.batches.values() if not batch.over])
+            while left:
+                left = self._ask(left)
+        finally:
+            self.service.close()
+
+    def _ask(self, tasks: Sequence[Task]) -> list[Task]:
+        """Ask `tasks`; fetch the replies that some wait for, and give these tasks back."""
+        waiting: dict[str, Item] = {}
+        for task in tasks:
+            self.client.asked.clear()
+            with self.client.task(task.key):
+                reply = ask_once(task, self.asking.lm)
+            if self.client.asked:
+                waiting[task.key] = next(iter(self.client.asked.values()))
+            else:
+                file_reply(self.writer, self.replies, task, reply)
+                self._done += 1
+                self._tell(0)
+        if not waiting:
+            return []
+        chosen = self._affordable(waiting)
+        with ExitStack() as held:
+            made = [self._submit(group, held) for group in _groups(chosen)]
+            self._await([batch for batch in made if batch])
+        if not any(made):
+            self.replies.left += len(waiting)
+            return []
+        # What did not fit may do so now: a batch takes less than it could have taken.
+        return [task for task in tasks if task.key in waiting]
+
+    def _affordable(self, waiting: Mapping[str, Item]) -> dict[str, Item]:
+        """What the limits leave room for, whatever the replies; one at the least."""
+        left, total = room(), Amount(calls=0)
+        chosen: dict[str, Item] = {}
+        for key, item in waiting.items():
+            more = total + most(self.asking.lm, item)
+            fits = more.calls <= left.calls and more.tokens <= left.tokens
+            if not chosen or (fits and more.cost <= left.cost):  # one that does not is refused
+                chosen[key], total = item, more
+        return chosen
+
+    def _submit(self, group: Mapping[str, Item], held: ExitStack) -> _Batch | None:
+        """The batch of `group`, submitted and in the journal; None where a limit forbids it."""
+        items, start = list(group.values()), Amount(calls=0)
+        try:
+            amount = sum((most(self.asking.lm, item) for item in items), start)
+            reservation = held.enter_context(reserved(amount))
+        except CallRefusedError:
+            return None
+        batch = _Batch(
+            f"ragbench-{uuid4().hex[:16]}", [item.key for item in items], list(group), time.time()
+        )
+        self.batches[batch.name] = batch
+        batch.reservation = reservation
+        self._note("planned", batch, keys=batch.keys, tasks=batch.tasks, since_s=batch.since_s)
+        for wait, _ in zip(self.asking.pace.waits(), range(TRIES), strict=False):
+            try:
+                batch.batch_id = self.service.submit(batch.name, items)
+            except RefusedError as error:
+                self._lost(batch)
+                raise RunError(f"the provider refuses the batch: {error}") from None
+            except UnsureError:
+                self.asking.pace.sleep(wait)
+                batch.batch_id = self._find(batch)
+            if batch.batch_id:
+                self._note("submitted", batch, id=batch.batch_id)
+                return batch
+        self._lost(batch)
+        raise RunError("the provider takes no batch now; the same command tries again")
+
+    def _await(self, batches: Sequence[_Batch]) -> None:
+        """Fetch the replies of `batches`, waiting for those that are not there."""
+        for batch in batches:
+            if batch.batch_id is None:  # the process ended while it was submitted
+                batch.batch_id, batch.guessed = self._find(batch), True
+                if batch.batch_id is None:
+                    self._lost(batch)
+        for wait in self.asking.pace.waits():
+            done = 0
+            for batch in batches:
+                done += 0 if batch.over else self._look(batch)
+            self._tell(done)
+            if all(batch.over for batch in batches):
+                return
+            self.asking.pace.sleep(wait)
+
+    def _look(self, batch: _Batch) -> int:
+        """How many items of `batch` are done; fetches the replies if it has ended."""
+        batch_id = batch.batch_id or ""
+        state = self._patiently(partial(self.service.state, batch_id))
+        if state.refused:
+            self._note("ended", batch)
+            raise RunError(f"batch {batch_id} failed as a whole: {state.refused}")
+        if state.ended:
+            self._take(batch, self._patiently(partial(self.service.results, batch_id)))
+        return state.done
+
+    def _take(self, batch: _Batch, replies: Mapping[str, BatchReply]) -> None:
+        if batch.guessed and not replies.keys() & set(batch.keys):
+            batch.others.add(batch.batch_id or "")
+            batch.batch_id = self._find(batch)
+            if batch.batch_id is None:
+                self._lost(batch)
+            return
+        ours = {key: replies.get(key, _NO_RESULT) for key in batch.keys}
+        self._note("ended", batch, replies={key: asdict(reply) for key, reply in ours.items()})
+        if batch.reservation:
+            used = sum((took(self.asking.lm, r) for r in ours.values()), Amount(calls=0))
+            batch.reservation.take(tokens=used.tokens, cost=used.cost, calls=len(ours))
+        for key, reply in ours.items():
+            self._tries[key] += 1
+            if not (reply.again and self._tries[key] < TRIES):
+                self.client.replies[key] = reply
+
+    def _find(self, batch: _Batch) -> str | None:
+        known = {b.batch_id for b in self.batches.values() if b.batch_id} | batch.others
+        return self._patiently(
+            partial(self.service.find, batch.name, len(batch.keys), batch.since_s, known)
+        )
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """What `ask` gives, asked again where the provider cannot be reached."""
+        for wait, _ in zip(self.asking.pace.waits(), range(_PATIENCE), strict=False):
+            try:
+                return ask()
+            except UnsureError as error:
+                why = str(error)
+                self.asking.pace.sleep(wait)
+            except RefusedError as error:
+                raise RunError(f"the provider refuses to tell of the batch: {error}") from None
+        raise RunError(f"the batch cannot be asked for ({why}); the same command continues")
+
+    def _lost(self, batch: _Batch) -> None:
+        self._note("lost", batch)
+
+    def _note(self, event: str, batch: _Batch, **more: Any) -> None:
+        batch.over = event in ("ended", "lost")
+        self.writer.write({"qid": "", "batch": event, "name": batch.name, **more})
+
+    def _tell(self, under_way: int) -> None:
+        if self.asking.on_reply:
+            self.asking.on_reply(min(self._done + under_way, self._n), self._n)
+
+
+def _groups(items: Mapping[str, Item]) -> Iterator[dict[str, Item]]:
+    """`items` in as many parts as the providers' limits of a batch ask for."""
+    group: dict[str, Item] = {}
+    size = 0
+    for key, item in items.items():
+        more = len(json.dumps(item.body)) + 200
+        if group and (len(group) >= MOST_ITEMS or size + more > MOST_BYTES):
+            yield group
+            group, size = {}, 0
+        group[key] = item
+        size += more
+    if group:
+        yield group

@@ -1,0 +1,178 @@
+"""Grounding by a judge: which claims of a program its passages support, as a model sees it.
+
+The claims are those of the cheap rule (`metrics.grounding`): the sentences of the thoughts, and of
+the answer. A short answer is put as an answer to its question. The judge labels at most
+`MOST_CLAIMS` at once, one label each; a reply with another number of labels, or with a label that
+is none, is asked for once more, and then the question is unscored in what it concerns. What no
+passage was retrieved for is not supported, and not asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ragbench.experiments.score.annotate.annotator import (
+    Annotated,
+    Annotation,
+    Unit,
+    annotate_units,
+    numbered,
+    shown,
+)
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.wording import number, spending
+from ragbench.metrics import (
+    claims_of_answer,
+    claims_of_chain,
+    cohens_kappa,
+    grounded,
+    says_something,
+)
+from ragbench.record import Record, ShownPassage
+from ragbench.signatures import LabelClaims
+
+MOST_CLAIMS = 8
+#: Tokens of passages shown with them; later ones are left out, and the cut is counted.
+CONTEXT_TOKENS = 8000
+
+#: Whether the passages support a claim; None for unscored.
+Label = bool | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Claims of one text, and the passages that they are held against."""
+
+    qid: str
+    claims: Sequence[str]
+    shown: Sequence[str]  # the claims as the judge sees them
+    passages: Sequence[ShownPassage]
+
+    def units(self) -> list[Unit]:
+        """Parts of at most `MOST_CLAIMS` claims."""
+        if not self.passages or not self.claims:
+            return []
+        context, cut = shown(self.passages, max_tokens=CONTEXT_TOKENS)
+        parts = [self.shown[i : i + MOST_CLAIMS] for i in range(0, len(self.shown), MOST_CLAIMS)]
+        return [
+            Unit(
+                self.qid, (context, list(claims)),
+                {"context": context, "claims": numbered(claims)}, len(claims), cut,
+            )
+            for claims in parts
+        ]  # fmt: skip
+
+    def labels(self, values: Iterator[Any]) -> list[Label]:
+        """The label of each claim, from as many of `values` as the group has units."""
+        if not self.passages:
+            return [False] * len(self.claims)
+        labels: list[Label] = []
+        while len(labels) < len(self.claims):
+            n = min(MOST_CLAIMS, len(self.claims) - len(labels))
+            value = next(values, None)
+            labels += value if value is not None and len(value) == n else [None] * n
+        return labels
+
+
+class Grounding(Annotation):
+    """Fills the judged chain fidelity and hallucination rate."""
+
+    name = "grounding"
+    signature = LabelClaims
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """The claims of the thoughts, and those of the answer."""
+        return [unit for group in groups_of(record) for unit in group.units()]
+
+    def unusable(self, unit: Unit, reply: dspy.Prediction) -> str:
+        """Why the labels cannot be used."""
+        fits = len(reply.verdicts) == unit.data
+        return "" if fits else "another number of verdicts than of claims"
+
+    def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
+        """Whether each claim is supported."""
+        return [label == "supported" for label in reply.verdicts]
+
+    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+        """Both metrics; None where a claim has no label, or there is no claim."""
+        every = iter(values)
+        chain, answer = (_share(group.labels(every)) for group in groups_of(record))
+        return {
+            "chain_fidelity_judged": chain,
+            "hallucination_rate_judged": None if answer is None else 1 - answer,
+        }
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """Counts of claims, and the agreement with the rule."""
+        groups, labels = [], list[list[Label]]()
+        for record in records:
+            if not record.failed:
+                values = iter(annotated.values(record.qid))
+                for group in groups_of(record):
+                    groups.append(group)
+                    labels.append(group.labels(values))
+        return {**annotated.counts(), **count_labels(groups, labels)}
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """One line."""
+        rule = summary["rule"]
+        return [
+            f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
+            f"supported, {summary['unsupported']} not; the rule for claims agrees on "
+            f"{number(rule['same'])} of {rule['n']} (kappa {number(rule['cohen_kappa'])}); "
+            + spending(summary)
+        ]
+
+
+def groups_of(record: Record) -> tuple[Group, Group]:
+    """The claims of a record's thoughts, and of its answer."""
+    chain, answer = claims_of_chain(record), claims_of_answer(record)
+    in_words = [
+        text if says_something(text) else f'The answer to "{record.question}" is: {text}'
+        for text in answer
+    ]
+    passages = record.passages
+    return Group(record.qid, chain, chain, passages), Group(record.qid, answer, in_words, passages)
+
+
+def label_claims(
+    folder: Path, groups: Sequence[Group], asking: Asking
+) -> tuple[list[list[Label]], Annotated]:
+    """The label of each claim of each group, and what the asking came to.
+
+    Raises:
+        RagbenchError: the LM cannot be called, or the journal cannot be written.
+    """
+    units = {str(i): units for i, group in enumerate(groups) if (units := group.units())}
+    annotated = annotate_units(folder, units, Grounding(), asking)
+    labels = [group.labels(iter(annotated.values(str(i)))) for i, group in enumerate(groups)]
+    return labels, annotated
+
+
+def count_labels(groups: Sequence[Group], labels: Sequence[Sequence[Label]]) -> dict[str, Any]:
+    """Counts of claims, and the agreement with the rule; JSON-ready."""
+    rule = [one for group in groups for one in grounded(group.claims, group.passages)]
+    said = [one for group in labels for one in group]
+    pairs = [(a, b) for a, b in zip(rule, said, strict=True) if b is not None]
+    return {
+        "claims": len(said),
+        "supported": sum(one is True for one in said),
+        "unsupported": sum(one is False for one in said),
+        "unscored": sum(one is None for one in said),
+        "rule": {
+            "n": len(pairs),
+            "same": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
+            "cohen_kappa": cohens_kappa([a for a, _ in pairs], [b for _, b in pairs]),
+        },
+    }
+
+
+def _share(labels: Sequence[Label]) -> float | None:
+    known = [label for label in labels if label is not None]
+    return sum(known) / len(known) if known and len(known) == len(labels) else None

@@ -1,0 +1,131 @@
+"""Long answers scored statement by statement, as GraphRAG-Bench does, by a model that judges.
+
+Answer and gold answer are split into statements, which are then matched by number: an answer's
+statement that gold supports is a true positive, any other a false positive, a gold statement that
+the answer lacks a false negative. Coverage is the share of gold statements that the answer has
+(published code splits the gold answer again for it), faithfulness the share of the answer's
+statements that the retrieved passages support. A reply that cannot be read, splits a text into
+nothing or names a number that is not there leaves the question unscored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragbench.experiments.score.annotate.annotator import (
+    Annotated,
+    Annotation,
+    Unit,
+    numbered,
+    shown,
+)
+from ragbench.experiments.score.annotate.asking import UnusableError, ask_strictly
+from ragbench.experiments.score.annotate.wording import spending
+from ragbench.lms import RagbenchLM
+from ragbench.metrics import ASKED, SCORES_OF_TYPE, answer_correctness, share, statement_f1
+from ragbench.record import Record
+from ragbench.retrievers.embedders import Embedder
+from ragbench.signatures import MatchStatements, SplitStatements, SupportedStatements
+
+#: Tokens of passages shown when faithfulness is judged.
+CONTEXT_TOKENS = 8000
+
+
+class Statements(Annotation):
+    """Fills the scores of every answered question of one of the benchmark's four types."""
+
+    name = "statements"
+    signature = MatchStatements
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the question has one of the four types."""
+        if record.qtype not in SCORES_OF_TYPE:
+            return ()
+        faithful = "faithfulness" in SCORES_OF_TYPE[record.qtype]
+        pids = [passage.pid for passage in record.passages] if faithful else []
+        inputs = {
+            "question": record.question, "gold": record.answers[0], "answer": record.answer_text
+        }  # fmt: skip
+        parts = (self.embedder.identity, *inputs.values(), pids)
+        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        return (Unit(record.qid, parts, inputs, context if faithful else None, faithful and cut),)
+
+    def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
+        """Three calls, four where faithfulness counts."""
+        question, gold_text, text = unit.inputs.values()
+        said, gold = (_split(question, each, lm) for each in (text, gold_text))
+        inputs = {
+            "question": question,
+            "answer_statements": numbered(said),
+            "gold_statements": numbered(gold),
+        }
+        match = ask_strictly(self.signature, lm, inputs)
+        vectors = self.embedder.embed([text, gold_text])
+        return {
+            "answer_statements": len(said),
+            "gold_statements": len(gold),
+            "supported": _count(match.supported, len(said)),
+            "covered": _count(match.covered, len(gold)),
+            "faithful": None if unit.data is None else _faithful(unit.data, said, lm),
+            "cosine": round(float(vectors[0] @ vectors[1]), 6),
+        }
+
+    def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
+        """Correctness, coverage and faithfulness."""
+        value = next(iter(values), None)
+        if value is None:
+            return dict.fromkeys(ASKED) if values else {}
+        said, gold = value["answer_statements"], value["gold_statements"]
+        right = value["supported"]
+        factual = statement_f1(right, said - right, gold - value["covered"])
+        faithful = value["faithful"]
+        return {
+            "answer_correctness": answer_correctness(factual, value["cosine"]),
+            "coverage": share(value["covered"], gold),
+            "faithfulness": None if faithful is None else share(faithful, said),
+        }
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """Beside the counts: the embedder, and the answers of other question types."""
+        counts = annotated.counts()
+        return {
+            **counts,
+            "embedder": self.embedder.identity,
+            "scored": counts["asked"] - counts["unscored"],
+            "other_types": sum(not r.failed for r in records) - len(annotated.units),
+        }
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """One line."""
+        return [
+            f"statements matched by {summary['model']}, similarity by {summary['embedder']}: "
+            f"{summary['scored']} scored, {summary['other_types']} of other question types, "
+            + spending(summary)
+        ]
+
+
+def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
+    reply = ask_strictly(SplitStatements, lm, {"question": question, "text": text})
+    statements = [statement.strip() for statement in reply.statements if statement.strip()]
+    if not statements:
+        raise UnusableError("a text was split into no statements")
+    return statements
+
+
+def _faithful(context: Sequence[str], said: Sequence[str], lm: RagbenchLM) -> int:
+    if not context:
+        return 0
+    inputs = {"context": list(context), "statements": numbered(said)}
+    return _count(ask_strictly(SupportedStatements, lm, inputs).supported, len(said))
+
+
+def _count(numbers: Sequence[int], n: int) -> int:
+    found = set(numbers)
+    if not found <= set(range(1, n + 1)):
+        raise UnusableError("a number that no statement has")
+    return len(found)

@@ -1,0 +1,269 @@
+"""Published evaluation protocols: what each fixes, and how far a run is from it.
+
+A protocol is a declaration: corpus view, depth, metrics with their denominators, judge, and what
+its prompts must be. `apply` computes its scores from a run's records and lists every deviation of
+the run that can be seen; what cannot be seen from a record is listed as not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ragbench.experiments.records import RunCard
+from ragbench.metrics import evidence_kind, get_metric, is_blank_answer, support_kind
+from ragbench.record import Record
+
+#: all: every question, failed and missing ones as 0. not_blank: the predictions that are not blank;
+#: a question that an error ended has its message as one, and is wrong. scored: the answered
+#: questions that have the score at all (published code drops NaN).
+Denominator = Literal["all", "not_blank", "scored"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric as a protocol takes it."""
+
+    metric: str
+    over: Denominator = "all"
+    qtypes: tuple[str, ...] = ()  # only these question types; all if empty
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the protocol calls it."""
+        return self.label or self.metric
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a published evaluation fixes; see the module."""
+
+    name: str
+    description: str
+    source: str
+    measures: tuple[Measure, ...]
+    datasets: tuple[str, ...] = ()
+    view: Literal["paragraph", "chunk"] | None = None
+    setting: Literal["distractor", "pooled"] | None = None
+    k: tuple[int, ...] = ()
+    questions: int | None = None
+    golds: Literal["all", "first"] = "all"
+    judge: str = ""
+    judge_model: str = ""  # whatever answered
+    self_judged: bool = False
+    #: What `--judge` is asked for: a verdict on each answer, or a match of its statements.
+    judged_by: Literal["verdict", "statements"] = "verdict"
+    temperature: float | None = None
+    prompt: str = ""
+    always: tuple[str, ...] = ()  # deviations of ragbench itself
+    unchecked: tuple[str, ...] = ()
+
+    def lines(self) -> Iterable[str]:
+        """What it fixes, for people."""
+        yield f"{self.name}: {self.description}"
+        yield f"source: {self.source}"
+        fixed = {
+            "data": ", ".join(self.datasets),
+            "corpus view": self.view,
+            "setting": self.setting,
+            "k": " or ".join(map(str, self.k)),
+            "questions": self.questions,
+            "gold answers": "the first alone" if self.golds == "first" else "the best of all",
+            "temperature": self.temperature,
+            "prompts": self.prompt,
+            "judge": self.judge,
+        }
+        yield from (f"{name}: {value}" for name, value in fixed.items() if value not in (None, ""))
+        yield "metrics: name, denominator, question types"
+        for measure in self.measures:
+            kinds = ", ".join(measure.qtypes) or "all"
+            known = f" ({measure.metric})" if measure.label else ""
+            yield f"  {measure.name}{known}  {measure.over}  {kinds}"
+        yield from (f"always differs: {text}" for text in self.always)
+        yield from (f"not checked: {text}" for text in self.unchecked)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The scores of a run under a protocol, and what sets it apart."""
+
+    protocol: str
+    scores: Mapping[str, Mapping[str, Any]]
+    deviations: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
+    missing: Sequence[str] = field(default_factory=tuple)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "name": self.protocol,
+            "scores": {name: dict(score) for name, score in self.scores.items()},
+            "missing": list(self.missing),
+            "deviations": list(self.deviations),
+            "unchecked": list(self.unchecked),
+        }
+
+
+def apply(
+    protocol: Protocol,
+    card: RunCard,
+    records: Sequence[Record],
+    judges: Mapping[str, Mapping[str, Any]],
+) -> Applied:
+    """The protocol's scores of `records`, with every deviation that can be seen.
+
+    `judges` are the summaries of judges by metric.
+    """
+    if protocol.golds == "first":
+        records = [replace(record, answers=record.answers[:1]) for record in records]
+    scores, missing = {}, []
+    for measure in protocol.measures:
+        found = _score(measure, records)
+        if found is None:
+            missing.append(measure.name)
+        else:
+            scores[measure.name] = found
+    deviations = [text for check in _CHECKS for text in check(protocol, card, records, judges)]
+    return Applied(
+        protocol.name, scores, [*deviations, *protocol.always], protocol.unchecked, missing
+    )
+
+
+def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:
+    metric = get_metric(measure.metric)
+    chosen = [r for r in records if not measure.qtypes or r.qtype in measure.qtypes]
+    if measure.over == "scored":
+        chosen = [record for record in chosen if not record.failed]
+    elif measure.over == "not_blank":
+        chosen = [r for r in chosen if r.failure is not None or not is_blank_answer(r.answer)]
+    values = [metric.score(record) for record in chosen]
+    known = [value for value, record in zip(values, chosen, strict=True)
+             if value is not None and not record.failed]  # fmt: skip
+    if not known:
+        return None  # nothing was scored: no number is made of failures alone
+    if measure.over == "scored":
+        return {"mean": sum(known) / len(known), "n": len(known), "over": measure.over}
+    total = sum(value for value in values if value is not None)
+    empty = sum(value is None for value in values)
+    filled = {"without_score": empty} if empty else {}
+    return {"mean": total / len(chosen), "n": len(chosen), "over": measure.over, **filled}
+
+
+def view_of(card: RunCard) -> str:
+    """The corpus view of a run, from its card."""
+    chunked = card.data.name in ("arag", "graphrag_bench")
+    return str(card.identity.get("view") or ("chunk" if chunked else "paragraph"))
+
+
+_Check = Callable[
+    [Protocol, RunCard, Sequence[Record], Mapping[str, Mapping[str, Any]]], Iterable[str]
+]
+
+
+def _check_data(
+    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
+) -> Iterable[str]:
+    data = card.data
+    if protocol.datasets and data.name not in protocol.datasets:
+        yield f"data: {data.name}, not {' or '.join(protocol.datasets)}"
+    if protocol.view and view_of(card) != protocol.view:
+        yield f"corpus view: {view_of(card)}, not {protocol.view}"
+    if protocol.setting and data.setting != protocol.setting:
+        yield f"setting: {data.setting}, not {protocol.setting}"
+    if protocol.questions and len(records) != protocol.questions:
+        yield f"questions: {len(records)}, not {protocol.questions}"
+    asked = card.identity.get("split")
+    if asked != "all":  # all questions of a published file are the published list
+        yield f"questions are ragbench's {asked} split of the file, not the published list of ids"
+
+
+def _check_run(
+    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
+) -> Iterable[str]:
+    identity, k = card.identity, card.knobs.get("k")
+    if protocol.k and k not in protocol.k:
+        yield f"k: {k}, not {' or '.join(map(str, protocol.k))}"
+    temperature = identity.get("temperature")
+    if protocol.temperature is not None and temperature != protocol.temperature:
+        yield f"temperature: {temperature}, not {protocol.temperature}"
+    if card.compiled or identity.get("compiled"):
+        yield "prompts: compiled on this data set, which no published protocol does"
+    if protocol.golds == "first" and any(len(r.answers) > 1 for r in records):
+        yield "gold answers: this data has aliases; they are left out here as the protocol asks"
+
+
+def _check_support(
+    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
+) -> Iterable[str]:
+    names = tuple(measure.metric for measure in protocol.measures)
+    if not any(name.startswith(("sp_", "joint_", "2wiki_sp", "support_")) for name in names):
+        return
+    answered = [record for record in records if not record.failed]
+    kinds = [support_kind(record) for record in answered]
+    if "attributed" in kinds:
+        yield (
+            f"support: of {kinds.count('attributed')} answers named by a separate step, "
+            "not by the program"
+        )
+    if None in kinds and any(kind for kind in kinds):
+        yield f"support: {kinds.count(None)} answers name none and count as 0, as officially"
+
+
+def _check_evidence(
+    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
+) -> Iterable[str]:
+    if not any(measure.metric.startswith("evidence_") for measure in protocol.measures):
+        return
+    if not any(record.extra.get("evidence_forms") for record in records):
+        yield "evidence: entities by the names in the questions alone; --alias-file has the others"
+    kinds = [evidence_kind(record) for record in records if not record.failed]
+    if "attributed" in kinds:
+        yield (
+            f"evidence: of {kinds.count('attributed')} answers named by a separate step, "
+            "not by the program; that step is not told the data's relations"
+        )
+    if None in kinds and any(kinds):
+        yield f"evidence: {kinds.count(None)} answers name none and count as 0, as officially"
+
+
+def _check_judge(
+    protocol: Protocol,
+    card: RunCard,
+    records: Sequence[Record],
+    judges: Mapping[str, Mapping[str, Any]],
+) -> Iterable[str]:
+    if not protocol.judge:
+        return
+    statements = protocol.judged_by == "statements"
+    found = judges.get("statements" if statements else "judge_arag")
+    if found is None:
+        rule = "" if statements else f" --judge-rule {protocol.name}"
+        yield f"judge: none was asked; give --judge LM{rule}"
+        return
+    if protocol.self_judged and found["model"] != card.model:
+        yield f"judge: {found['model']}, not the answering model {card.model}"
+    name = found["model"].partition("@")[0].rpartition("/")[2]
+    if not name.startswith(protocol.judge_model):
+        yield f"judge: {found['model']}, not {protocol.judge_model}"
+    if statements:
+        yield f"similarity: {found['embedder']}, not bge-large-en-v1.5"
+        if found["unscored"]:
+            yield f"judge: {found['unscored']} answers are unscored and left out of the means"
+    elif found["unscored"]:
+        yield (
+            f"judge: {found['unscored']} replies were neither correct nor incorrect; "
+            "they count as incorrect, as in the published code"
+        )
+    if found["not_asked"]:
+        yield f"judge: {found['not_asked']} answers were not judged"
+
+
+_CHECKS: tuple[_Check, ...] = (
+    _check_data,
+    _check_run,
+    _check_support,
+    _check_evidence,
+    _check_judge,
+)

@@ -1,0 +1,171 @@
+"""Cells of a sweep, and the addresses by which a sweep file names what differs between them.
+
+An address is a field of a run (`retriever`), a key of one that holds a mapping (`set.max_steps`,
+`retriever_set.k1`, `lm_for.plan`), `variant`, `optimizer`, or a field of a compile
+(`compile.preset`, `compile.opt_set.rounds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import UnknownNameError
+from ragbench.experiments.config import FLAT, CompileConfig, RunConfig
+from ragbench.experiments.runs import check
+
+Fields = Mapping[str, Any]
+
+#: Addresses whose values need no name beside them in a label; they also come first in one.
+_PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
+#: Fields that hold a mapping, whose keys are addresses.
+MAPPINGS = ("set", "retriever_set", "lm_for", "compile", "compile.opt_set")
+#: Names that are another address.
+_SAME = {"variant": "set.variant", "k": "set.k"}
+#: Every address without a key of its own. A sweep decides by itself where its folders are.
+RUN_ADDRESSES = (*(name for name in FLAT if name != "out"), *_SAME, "optimizer")
+_COMPILE = tuple(n for n in CompileConfig.model_fields if n not in ("out", "optimizer"))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep; with `settings` its program is compiled first, into `settings.out`."""
+
+    label: str
+    config: RunConfig
+    settings: CompileConfig | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Its run folder."""
+        return self.config.folder()
+
+    @property
+    def program(self) -> Path | None:
+        """The folder of the program that it compiles first, if it does."""
+        return self.settings.out if self.settings else None
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Address -> value, of everything that decides the cell, knobs resolved."""
+        mine = {name: value for name, value in self.config.flat().items() if name != "out"}
+        if self.settings:
+            mine.pop("compiled")
+        knobs = check(self.config).resolve_knobs(self.config.set).model_dump(mode="json")
+        facts = flat({**mine, "set": knobs})
+        facts["optimizer"] = self.settings.optimizer if self.settings else None
+        if self.settings:
+            facts |= flat_compile(self.settings.model_dump(mode="json", include=set(_COMPILE)))
+        return facts
+
+    def matches(self, wanted: Fields) -> bool:
+        """Whether the cell has every value of `wanted`, or one of several where that is a list."""
+        for address, values in wanted.items():
+            choices = [_plain(address, value) for value in listed(values)]
+            if self.facts.get(address) not in choices:
+                return False
+        return True
+
+    def agreement(self, other: Cell, addresses: Iterable[str]) -> int:
+        """At how many of `addresses` both have one value, or one of them no such thing."""
+        pairs = [(self.facts.get(a), other.facts.get(a)) for a in addresses]
+        return sum(x == y or x is None or y is None for x, y in pairs)
+
+
+def labelled(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, each labelled by as few of the things that differ as tell all apart."""
+    addresses = dict.fromkeys(_PLAIN) | {a: None for cell in cells for a in cell.facts}
+    columns = {a: [cell.facts.get(a) for cell in cells] for a in addresses}
+    kept = ["program"]
+    for address in columns:
+        if _distinct([*kept, address], columns) > _distinct(kept, columns):
+            kept.append(address)
+    rows = zip(*(columns[a] for a in kept), strict=True)
+    words = [[_word(a, value) for a, value in zip(kept, row, strict=True)] for row in rows]
+    return [
+        replace(cell, label=", ".join(filter(None, some)))
+        for cell, some in zip(cells, words, strict=True)
+    ]
+
+
+def _distinct(addresses: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> int:
+    return len({str(row) for row in zip(*(columns[a] for a in addresses), strict=True)})
+
+
+def _word(address: str, value: Any) -> str:
+    if value is None or (address == "set.variant" and value in ("", "default")):
+        return ""
+    return str(value) if address in _PLAIN else f"{address.rpartition('.')[2]}={value}"
+
+
+def flat(fields: Fields) -> dict[str, Any]:
+    """`fields` by address: those that hold a mapping are taken apart."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "compile" and isinstance(value, dict):
+            found |= flat_compile(value)
+        elif name in MAPPINGS and isinstance(value, dict):
+            found |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            found[_SAME.get(name, name)] = value
+    return found
+
+
+def flat_compile(fields: Fields) -> dict[str, Any]:
+    """Fields of a compile by address."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "opt_set" and isinstance(value, dict):
+            found |= {f"compile.opt_set.{key}": each for key, each in value.items()}
+        else:
+            found[f"compile.{name}"] = value
+    return found
+
+
+def nested(addressed: Fields, under: str = "") -> dict[str, Any]:
+    """The fields of a run that `addressed` stands for, or with `under` "compile" a compile's."""
+    found: dict[str, Any] = {}
+    for address, value in addressed.items():
+        inside = address.startswith("compile.")
+        if address == "optimizer" or inside != (under == "compile"):
+            continue
+        head, dot, key = address.removeprefix("compile.").partition(".")
+        if dot:
+            found.setdefault(head, {})[key] = value
+        else:
+            found[head] = value
+    return found
+
+
+def check_addresses(fields: Fields, where: str, *, also: Iterable[str] = ()) -> None:
+    """Do nothing if every key of `fields`, and of the mappings in it, is an address or in `also`.
+
+    Raises:
+        UnknownNameError: one is not; the message has the near ones.
+    """
+    for address, value in fields.items():
+        head, dot, key = address.partition(".")
+        if head == "compile" and (dot or isinstance(value, dict)):
+            _check_compile([key] if dot else list(value), where)
+        elif address not in {*RUN_ADDRESSES, *also} and not (key and head in MAPPINGS):
+            choices = [*RUN_ADDRESSES, *also, *(f"{name}.KEY" for name in MAPPINGS)]
+            raise UnknownNameError(f"key of {where}", address, choices)
+
+
+def _check_compile(keys: Iterable[str], where: str) -> None:
+    for key in keys:
+        if key not in _COMPILE and not key.startswith("opt_set."):
+            choices = [*(f"compile.{name}" for name in _COMPILE), "compile.opt_set.KNOB"]
+            raise UnknownNameError(f"key of {where}", f"compile.{key}", choices)
+
+
+def listed(values: Any) -> list[Any]:
+    """`values` as a list, which it is where there are several."""
+    return values if isinstance(values, list) else [values]
+
+
+def _plain(address: str, value: Any) -> Any:
+    return None if address == "optimizer" and value == "none" else value

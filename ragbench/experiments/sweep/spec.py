@@ -1,0 +1,245 @@
+"""What a sweep file asks for: its cells, each a whole config, checked before anything runs.
+
+A sweep file is a config file (`inherits:` works) whose fields all cells share, with a `matrix` of
+what differs on top; see `ragbench.experiments.sweep.cells` for how things are named.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ragbench.errors import ConfigError, RagbenchError
+from ragbench.experiments.compile import folder_name
+from ragbench.experiments.config import CompileConfig, RunConfig, flatten, load_config, make_config
+from ragbench.experiments.runs import HEADLINE, check, compiled_fields
+from ragbench.experiments.sweep.cells import (
+    MAPPINGS,
+    Cell,
+    Fields,
+    check_addresses,
+    flat,
+    labelled,
+    listed,
+    nested,
+)
+from ragbench.knobs import Knobs, resolve
+from ragbench.metrics import get_metric
+from ragbench.optimizers import OPTIMIZERS
+
+
+class SweepFields(Knobs):
+    """The keys of a sweep file beside the fields of a run, which all cells share."""
+
+    matrix: dict[str, Any] = Field({}, description="address -> values; every combination is a cell")
+    include: tuple[dict[str, Any], ...] = Field((), description="more cells, or small matrices")
+    exclude: tuple[dict[str, Any], ...] = Field((), description="combinations to leave out")
+    baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
+    metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="what is compared")
+    margin: float | None = Field(None, gt=0, description="difference too small to matter")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The cells of a sweep, in the order in which they run, and how they are compared.
+
+    `pairs` holds each cell that is compared, by label, and its baseline's label.
+    """
+
+    folder: Path
+    cells: Sequence[Cell]
+    pairs: Mapping[str, str]
+    metrics: tuple[str, ...] = HEADLINE
+    margin: float | None = None
+
+
+def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None = None) -> Sweep:
+    """The sweep of a file, every name and knob of every cell checked; loads no data.
+
+    `out` is its folder, by default `sweeps/` and the file's name; `over` are fields of a run that
+    replace those that the cells share.
+
+    Raises:
+        RagbenchError: something the user can mend; a cell at fault is named.
+    """
+    found = flatten(load_config(path))
+    check_addresses(found, str(path), also=[*SweepFields.model_fields, "out"])
+    own = {key: found.pop(key) for key in list(found) if key in SweepFields.model_fields}
+    spec = resolve(SweepFields, f"sweep {path}", own)
+    for name in spec.metrics:
+        get_metric(name)
+    folder = Path(out or found.get("out") or Path("sweeps") / Path(path).stem)
+    shared = {**flat(found), **(over or {})}
+    shared.pop("out", None)
+    cells = labelled(_grouped(_distinct(_cells(spec, shared, folder))))
+    return Sweep(folder, cells, _pairs(cells, spec), spec.metrics, spec.margin)
+
+
+def _cells(spec: SweepFields, shared: Fields, folder: Path) -> Iterator[Cell]:
+    blocks = [(entry, "include") for entry in spec.include]
+    if spec.matrix or not blocks:
+        blocks = [(spec.matrix, "matrix"), *blocks]
+    excluded = [_wanted(entry, "exclude") for entry in spec.exclude]
+    used = set()
+    for block, where in blocks:
+        for choices in _product(block, where):
+            cell = _cell(shared, choices, folder)
+            hits = {i for i, e in enumerate(excluded) if where == "matrix" and cell.matches(e)}
+            used |= hits
+            if not hits:
+                yield cell
+    for number, entry in enumerate(spec.exclude):
+        if number not in used:
+            raise ConfigError(f"exclude {entry} leaves out no cell of the matrix; mend or drop it")
+
+
+def _product(block: Fields, where: str) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of `block`, by address."""
+    check_addresses(block, where)
+    for name, values in block.items():
+        if values == []:
+            raise ConfigError(f"{where}: {name} has no values; give a list of them")
+    axes = [[_patch(name, v, where) for v in listed(values)] for name, values in block.items()]
+    for combination in itertools.product(*axes):
+        yield {address: value for patch in combination for address, value in patch.items()}
+
+
+def _patch(name: str, value: Any, where: str) -> dict[str, Any]:
+    """One value of an axis, by address; a mapping of fields sets several at once."""
+    several = isinstance(value, dict) and name not in MAPPINGS
+    fields = value if several else {name: value}
+    check_addresses(fields, f"{where}, {name}")
+    if several and name not in fields:
+        raise ConfigError(f"{where}: a value of {name} that sets several fields must set {name}")
+    return flat(fields)
+
+
+def _wanted(entry: Fields, where: str) -> dict[str, Any]:
+    check_addresses(entry, where)
+    return flat(entry)
+
+
+def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
+    shown = ", ".join(f"{name}={value}" for name, value in choices.items())
+    try:
+        config = make_config(nested(choices), base=nested(shared))
+        settings = _compile_settings({**shared, **choices})
+        if config.compiled is not None:
+            if settings is not None:
+                raise ConfigError("a compiled program is not compiled again; drop one of the two")
+            fields = compiled_fields(config.compiled)  # which a choice may not contradict
+            config = make_config(nested(choices), base={**nested(shared), **fields})
+        if settings is not None and config.data.split != "test":
+            raise ConfigError(
+                f"compiling uses {config.data.split} questions; ask those of split: test"
+            )
+        check(config)
+        return _placed(config, settings, folder)
+    except RagbenchError as error:
+        raise ConfigError(f"cell {shown or 'of the file'}: {error}") from None
+
+
+def _compile_settings(fields: Fields) -> CompileConfig | None:
+    optimizer = fields.get("optimizer")
+    if optimizer in (None, "none"):
+        return None
+    given = {**nested(fields, "compile"), "optimizer": optimizer}
+    settings = resolve(CompileConfig, "compile", given)
+    OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    return settings
+
+
+def _placed(config: RunConfig, settings: CompileConfig | None, folder: Path) -> Cell:
+    """The cell with its folders, whose names are decided by all that decides its records."""
+    if settings is None:
+        return Cell("", config.but(out=folder / "cells" / config.name()))
+    out = folder / "cells" / folder_name(config, settings)
+    # What does not matter to a compile is no part of its name, so that cells share it.
+    start = config.but(split="train", form=False, votes=1)
+    program = folder / "programs" / folder_name(start, settings)
+    run = config.but(out=out, compiled=program)
+    return Cell("", run, settings.model_copy(update={"out": program}))
+
+
+def _distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells without those that come to the same as one before.
+
+    Raises:
+        ConfigError: none is left, or two would be one run.
+    """
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(json.dumps(cell.facts, sort_keys=True), cell)
+    folders: dict[Path, Cell] = {}
+    for cell in found.values():
+        other = folders.setdefault(cell.folder, cell)
+        if other is not cell:
+            name = next(n for n in cell.facts if cell.facts[n] != other.facts[n])
+            raise ConfigError(
+                f"two cells differ in nothing but {name} ({other.facts[name]} and "
+                f"{cell.facts[name]}), which changes no answer, so they would be one run; give all "
+                "cells the same"
+            )
+    if not found:
+        raise ConfigError("every cell is excluded; nothing is left to run")
+    return list(found.values())
+
+
+def _grouped(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells of one data set next to each other, so that it is loaded once."""
+    specs = list(dict.fromkeys(cell.config.data_spec() for cell in cells))
+    return sorted(cells, key=lambda cell: specs.index(cell.config.data_spec()))
+
+
+def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
+    """The baseline of each cell: the only one, or of several the one like it in everything else.
+
+    Raises:
+        ConfigError: no cell is a baseline, or several are one cell's.
+    """
+    if spec.baseline is None:
+        return {}
+    wanted = _wanted(spec.baseline, "baseline")
+    bases = [cell for cell in cells if cell.matches(wanted)]
+    if not bases:
+        raise ConfigError(f"baseline {spec.baseline} is no cell; the cells: {_names(cells)}")
+    elsewhere = [a for a in _axes(spec) if a not in wanted]
+    pairs = {}
+    for cell in cells:
+        like = [] if cell in bases else _most_like(cell, bases, elsewhere)
+        if len(like) > 1:
+            raise ConfigError(
+                f"baseline {spec.baseline} is {len(like)} cells for {cell.label} "
+                f"({_names(like)}); say more of it"
+            )
+        if like:
+            pairs[cell.label] = like[0].label
+    return pairs
+
+
+def _most_like(cell: Cell, bases: Sequence[Cell], addresses: Sequence[str]) -> Sequence[Cell]:
+    """Those of `bases` that run on what `cell` runs on, with as many of its knobs as any has."""
+    if len(bases) == 1:
+        return bases
+    knobs = [a for a in addresses if a.startswith("set.")]
+    others = [a for a in addresses if a not in knobs]
+    like = [base for base in bases if base.agreement(cell, others) == len(others)]
+    most = max((base.agreement(cell, knobs) for base in like), default=0)
+    return [base for base in like if base.agreement(cell, knobs) == most]
+
+
+def _axes(spec: SweepFields) -> list[str]:
+    blocks = [spec.matrix, *spec.include]
+    found = {a: None for block in blocks for choices in _product(block, "") for a in choices}
+    return list(found)
+
+
+def _names(cells: Sequence[Cell]) -> str:
+    more = f"; and {len(cells) - 8} more" if len(cells) > 8 else ""
+    return "; ".join(cell.label for cell in cells[:8]) + more

@@ -1,0 +1,289 @@
+"""Runs the cells of a sweep one after another, and compares them from their records.
+
+    cells/        a run folder per cell
+    programs/     compiled programs, each shared by the cells that need the same
+    sweep.json    the cells, what became of each, and the comparisons with their baselines
+
+A cell that fails is noted with its reason, and the others go on. The same command continues a
+sweep: finished questions and compiles are not asked again, cells that failed are tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, Protocol
+
+from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
+from ragbench.experiments.compare import compare
+from ragbench.experiments.compile import Plan, compile_program, make_plan
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.records import CONFIG, locked, read_records, redact, write_json
+from ragbench.experiments.runs import Bench, Evaluation, evaluate, ready, reopen, same_retrieval
+from ragbench.experiments.sweep.cells import Cell
+from ragbench.experiments.sweep.spec import Sweep
+from ragbench.lms.calls import Limits, spending, stopped_by
+from ragbench.logs import get
+from ragbench.metrics import Comparison, Method, correct
+from ragbench.record import Record
+
+SWEEP = "sweep.json"
+
+_log = get(__name__)
+
+State = Literal["done", "failed", "stopped", "not run"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell. `run` is there where it has a run folder, finished or not."""
+
+    cell: Cell
+    state: State = "not run"
+    reason: str = ""
+    run: Evaluation | None = None
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A cell against its baseline, by metric, Holm's over all cells and metrics.
+
+    Where the two cannot be compared, `why` says so and `scores` is empty.
+    """
+
+    cell: str
+    baseline: str
+    scores: Mapping[str, Comparison] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep as it stands; `stopped_by` is the limit that ended it, blank where none did."""
+
+    sweep: Sweep
+    outcomes: Sequence[Outcome]
+    contrasts: Sequence[Contrast]
+    stopped_by: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every cell is done, 1 when one failed, 3 when a limit ended the sweep."""
+        if self.stopped_by:
+            return 3
+        return int(any(outcome.state != "done" for outcome in self.outcomes))
+
+
+class Watch(Protocol):
+    """What is told of a sweep as it goes."""
+
+    def begin(self, cell: Cell) -> None:
+        """A cell begins, and with it the compile that it needs."""
+
+    def prepare(self, done: int, total: int) -> None:
+        """So much of the index, or of what else all questions share, is made."""
+
+    def start(self, title: str, todo: int, done: int) -> None:
+        """The questions of the cell begin."""
+
+    def update(self, record: Record, done: int, todo: int) -> None:
+        """A question has its record."""
+
+    def say(self, line: str) -> None:
+        """What a compile says."""
+
+    def end(self, outcome: Outcome) -> None:
+        """A cell came to an end."""
+
+
+class Benches:
+    """Builds what cells need; data, indices and caches are shared by all cells of one data set."""
+
+    def __init__(self) -> None:
+        self._kept: list[Bench] = []
+
+    def build(self, cell: Cell) -> Bench:
+        """What the cell runs on; its program is not compiled yet where the cell compiles it.
+
+        Raises:
+            RagbenchError: something the user can mend.
+        """
+        config = cell.config.but(compiled=None) if cell.settings else cell.config
+        if self._kept and self._kept[0].config.data_spec() != config.data_spec():
+            self._kept.clear()  # cells of one data set come together: let go of the last one's
+        same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
+        bench = ready(config, like=same or next(iter(self._kept), None))
+        if same is None:
+            self._kept.append(bench)
+        return bench
+
+    def plan(self, cell: Cell, bench: Bench) -> Plan | None:
+        """The compile that the cell needs, if any.
+
+        Raises:
+            RagbenchError: something the user can mend.
+        """
+        return (
+            None if cell.settings is None else make_plan(_as_it_is(cell), cell.settings, like=bench)
+        )
+
+
+def checked(
+    sweep: Sweep, benches: Benches | None = None
+) -> Iterator[tuple[Cell, Bench, Plan | None]]:
+    """Each cell with all that it needs: files read, roles and LMs looked up, and no LM asked.
+
+    Raises:
+        ConfigError: a cell cannot run; it is named.
+    """
+    benches = benches or Benches()
+    for cell in sweep.cells:
+        try:
+            bench = benches.build(cell)
+            yield cell, bench, benches.plan(cell, bench)
+        except RagbenchError as error:
+            raise ConfigError(f"cell {cell.label}: {error}") from None
+
+
+def run_sweep(sweep: Sweep, watch: Watch) -> Swept:
+    """Run every cell, or continue, and compare; nothing is asked before all cells are checked.
+
+    Raises:
+        RagbenchError: a cell cannot run, or the folder is in use or cannot be written.
+    """
+    benches = Benches()
+    for _ in checked(sweep, benches):
+        pass
+    with locked(sweep.folder):
+        outcomes = [Outcome(cell) for cell in sweep.cells]
+        runner = _Runner(watch, benches)
+        _write(Swept(sweep, outcomes, ()))
+        for number, cell in enumerate(sweep.cells):
+            outcomes[number] = runner.run(cell)
+            watch.end(outcomes[number])
+            _write(Swept(sweep, outcomes, ()))
+        return _assemble(sweep, outcomes)
+
+
+class _Runner:
+    """Runs cells; remembers the compiles that failed, so that cells that share one try it once."""
+
+    def __init__(self, watch: Watch, benches: Benches) -> None:
+        self._watch, self._benches = watch, benches
+        self._broken: dict[str, str] = {}
+
+    def run(self, cell: Cell) -> Outcome:
+        self._watch.begin(cell)
+        try:
+            with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
+                return self._run(cell)
+        except StoppedError as stop:
+            return Outcome(cell, "stopped", str(stop))
+        except Exception as error:  # another cell's may be well
+            if not isinstance(error, RagbenchError):
+                _log.exception("cell %s", cell.label)
+            return Outcome(cell, "failed", _reason(error))
+
+    def _run(self, cell: Cell) -> Outcome:
+        bench = self._benches.build(cell)
+        if (limit := stopped_by()) and not _is_finished(cell, bench):
+            return Outcome(cell, "stopped", limit)
+        if cell.settings is not None:
+            self._compile(cell, bench)
+        run = evaluate(
+            cell.config,
+            like=bench,
+            on_start=self._watch.start,
+            on_record=self._watch.update,
+            on_prepare=self._watch.prepare,
+        )
+        return Outcome(cell, "stopped" if run.stopped_by else "done", run.stopped_by)
+
+    def _compile(self, cell: Cell, bench: Bench) -> None:
+        assert cell.settings is not None
+        name = str(cell.settings.out)
+        if name in self._broken:
+            raise RunError(self._broken[name])
+        try:
+            compile_program(
+                _as_it_is(cell),
+                cell.settings,
+                say=self._watch.say,
+                like=bench,
+                on_prepare=self._watch.prepare,
+            )
+        except StoppedError:
+            raise
+        except Exception as error:
+            self._broken[name] = f"its compile failed: {_reason(error)}"
+            raise
+
+
+def _is_finished(cell: Cell, bench: Bench) -> bool:
+    finished = read_records(cell.folder).finished
+    return all(example.qid in finished for example in bench.examples)
+
+
+def _as_it_is(cell: Cell) -> RunConfig:
+    """The config of a cell's program before it is compiled, without the controls of its run."""
+    return cell.config.but(compiled=None, form=False, votes=1)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return redact(text if isinstance(error, RagbenchError) else f"{type(error).__name__}: {text}")
+
+
+def _assemble(sweep: Sweep, outcomes: Sequence[Outcome]) -> Swept:
+    """The sweep with runs and comparisons read from the run folders; written to `sweep.json`."""
+    read = [replace(o, run=_opened(o.cell)) for o in outcomes]
+    swept = Swept(sweep, read, _contrasts(sweep, read), stopped_by())
+    _write(swept)
+    return swept
+
+
+def _opened(cell: Cell) -> Evaluation | None:
+    return reopen(cell.folder) if (cell.folder / CONFIG).is_file() else None
+
+
+def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
+    runs = {outcome.cell.label: outcome for outcome in outcomes}
+    found = [_contrast(sweep, runs[a], runs[b]) for b, a in sweep.pairs.items()]
+    family = iter(correct([c for contrast in found for c in contrast.scores.values()]))
+    return [replace(c, scores={metric: next(family) for metric in c.scores}) for c in found]
+
+
+def _contrast(sweep: Sweep, a: Outcome, b: Outcome) -> Contrast:
+    found = Contrast(b.cell.label, a.cell.label)
+    for one in (a, b):
+        if one.state != "done" or one.run is None:
+            return replace(found, why=f"{one.cell.label} is {one.state}")
+    assert a.run is not None
+    assert b.run is not None
+    try:
+        result = compare(a.run, b.run, metrics=sweep.metrics, method=Method(margin=sweep.margin))
+    except CompareError as error:
+        return replace(found, why=str(error))
+    return replace(found, scores=result.scores)
+
+
+def _write(swept: Swept) -> None:
+    cells = [
+        {
+            "cell": outcome.cell.label,
+            "folder": outcome.cell.folder.name,
+            "program": outcome.cell.settings.out.name
+            if outcome.cell.settings and outcome.cell.settings.out
+            else None,
+            "state": outcome.state,
+            "reason": outcome.reason,
+            "summary": outcome.run.summary if outcome.run else None,
+        }
+        for outcome in swept.outcomes
+    ]
+    contrasts = [
+        {**asdict(c), "scores": {metric: asdict(s) for metric, s in c.scores.items()}}
+        for c in swept.contrasts
+    ]
+    whole = {"cells": cells, "contrasts": contrasts, "stopped_by": swept.stopped_by}
+    write_json(swept.sweep.folder / SWEEP, whole)

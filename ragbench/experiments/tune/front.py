@@ -1,0 +1,118 @@
+"""The Pareto front of a search, kept as folders that `eval --compiled` loads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from ragbench.experiments.artifacts import (
+    FORMAT,
+    PROGRAM,
+    Sidecar,
+    cards_of,
+    data_card,
+    save_program,
+    versions,
+    write_sidecar,
+)
+from ragbench.experiments.records import read_records
+from ragbench.experiments.tune.search import COSTS, Point, Search, direction, objective
+from ragbench.metrics import get_metric, paired_interval
+from ragbench.record import Totals, total
+
+
+def best_trials(search: Search, study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that none beats, best first; of equals the one that takes fewest tokens."""
+    best: dict[tuple[float, ...], tuple[float, FrozenTrial]] = {}
+    for trial in study.best_trials:
+        tokens = objective("tokens", search.records(trial.params))
+        kept = best.get(tuple(trial.values))
+        if kept is None or tokens < kept[0]:
+            best[tuple(trial.values)] = (tokens, trial)
+    sign = -1 if direction(search.settings.objectives[0]) == "maximize" else 1
+    return sorted((t for _, t in best.values()), key=lambda t: (sign * t.values[0], t.number))
+
+
+def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
+    """Write trial `number` to `folder` as a compiled program, with the demonstrations it showed.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    bench, settings = search.bench, search.settings
+    made = search.made(point.knobs)
+    config, program = made.config, made.program
+    digest = save_program(program, folder / PROGRAM)
+    asked = {"train": [], "validation": [], bench.config.data.split: bench.examples}
+    data = data_card(bench.dataset.name, bench.dataset.digest, asked["train"], asked["validation"])
+    if made.compiled and search.pool:
+        data = data.model_copy(update={"train": search.pool.train})
+    write_sidecar(
+        folder,
+        Sidecar(
+            format=FORMAT,
+            program=program.name,
+            variant=program.knobs.variant,
+            knobs=program.knobs.model_dump(mode="json"),
+            predictors=cards_of(program),
+            program_sha256=digest,
+            data=data,
+            optimizer={
+                "name": "tune",
+                "seed": settings.tune_seed,
+                **settings.model_dump(mode="json"),
+            },
+            config=config.identity(),
+            lms={"student": bench.lm.model, "adapter": type(bench.adapter).__name__},
+            versions=versions(),
+            scores=_scores(search, point, default),
+            cost=_cost(search),
+            inflation={},
+            notes={"trial": number, "objectives": dict(point.values)},
+        ),
+    )
+
+
+def _scores(search: Search, point: Point, default: Point) -> dict[str, Any]:
+    """The first objective, against the knobs as they were given."""
+    name = search.settings.objectives[0]
+    before, after = (
+        [objective(name, [record]) for record in search.records(each.knobs)]
+        for each in (default, point)
+    )
+    bounds = None if name in COSTS else get_metric(name).score_range
+    interval = paired_interval(before, after, bounds)
+    return {
+        "metric": name,
+        "split": search.bench.config.data.split,
+        "n": len(after),
+        "zero_shot": {"mean": default.values[name], "failed": default.failed},
+        "compiled": {"mean": point.values[name], "failed": point.failed},
+        "difference": point.values[name] - default.values[name],
+        "interval": asdict(interval) if interval else None,
+        "selected_on_these_questions": True,
+    }
+
+
+def _cost(search: Search) -> dict[str, Any]:
+    """What all trials together took, and the drawing of demonstrations if there was one."""
+    ledgers = [
+        record.ledger
+        for folder in sorted((search.folder / "trials").iterdir())
+        for record in read_records(folder).records.values()
+    ]
+    calls = [call for ledger in ledgers for call in ledger.calls]
+    sums = {"as_if": total(calls), "billed": total(call for call in calls if not call.cached)}
+    drawn = search.pool.sidecar.cost if search.pool else None
+    found: dict[str, Any] = {}
+    for name, trials in sums.items():
+        if drawn is None:
+            found[name] = {"all": asdict(trials)}
+            continue
+        demos = Totals(**drawn[name]["all"])
+        found[name] = {"all": asdict(trials + demos), "demos": asdict(demos)}
+    return found

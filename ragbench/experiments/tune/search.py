@@ -1,0 +1,131 @@
+"""What tuning searches: knobs of a program, objectives, and the run of each combination."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dspy.utils.exceptions import ContextWindowExceededError
+
+from ragbench.errors import RunError, StoppedError
+from ragbench.experiments.compare import MEASURES
+from ragbench.experiments.config import RunConfig, TuneConfig
+from ragbench.experiments.records import read_records
+from ragbench.experiments.runs import Bench, run
+from ragbench.experiments.tune.demos import DEMOS, DemoPool
+from ragbench.experiments.tune.search_space import Space
+from ragbench.metrics import get_metric
+from ragbench.record import Failure, Record
+
+#: Objectives of cost, all to be made small: name -> measure of a record.
+COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of knobs and what it came to over the questions; `values` by objective."""
+
+    knobs: Mapping[str, Any]
+    values: Mapping[str, float]
+    n: int
+    failed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, over what, and where its runs are."""
+
+    bench: Bench
+    settings: TuneConfig
+    folder: Path
+    space: Space
+    pool: DemoPool | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The knobs that were given."""
+        return self.bench.config.set
+
+    def config(self, params: Mapping[str, Any]) -> RunConfig:
+        """The run of one combination, in a folder that the knobs and demonstrations decide."""
+        knobs = {**self.given, **params}
+        shown = {DEMOS: n} if (n := knobs.pop(DEMOS, 0)) else {}
+        resolved = type(self.bench.program).resolve_knobs(knobs).model_dump(mode="json")
+        text = json.dumps({**resolved, **shown}, sort_keys=True)
+        out = self.folder / "trials" / hashlib.sha256(text.encode()).hexdigest()[:10]
+        return self.bench.config.but(set=resolved, out=out)
+
+    def made(self, params: Mapping[str, Any]) -> Bench:
+        """What one combination runs on: its program, with its demonstrations.
+
+        Raises:
+            KnobError: knobs that do not go together.
+        """
+        config = self.config(params)
+        program = type(self.bench.program)(self.bench.retriever, **config.set)
+        shown = self.pool.show(program, params.get(DEMOS, 0)) if self.pool else ""
+        return replace(self.bench, config=config, program=program, compiled=shown)
+
+    def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
+        """What the combination comes to over the first `n` questions; asks those not asked yet.
+
+        Raises:
+            KnobError: knobs that do not go together.
+            RunError: the LM answers no question, or a price is not known.
+        StoppedError: a limit of spending was reached.
+        """
+        done = run(replace(self.made(params), examples=self.bench.examples[:n]))
+        if done.stopped_by:
+            raise StoppedError(f"{done.stopped_by} within a trial")
+        rows = self.records(params)[:n]
+        failures = [row.failure for row in rows if row.failure and _lm_is_down(row.failure)]
+        if failures and len(failures) == len(rows):
+            raise RunError(
+                f"every question failed by the LM ({failures[0].message[:160]}); when it "
+                "answers, give the same command again"
+            )
+        return self.point(params, rows)
+
+    def records(self, params: Mapping[str, Any]) -> list[Record]:
+        """The records of a combination, in the order of the questions; those that there are."""
+        found = read_records(self.config(params).folder()).records
+        return [found[e.qid] for e in self.bench.examples if e.qid in found]
+
+    def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:
+        """What `records` of a combination come to."""
+        values = {name: objective(name, records) for name in self.settings.objectives}
+        failed = sum(record.failure is not None for record in records)
+        return Point(params, values, len(records), failed, self.config(params).folder())
+
+
+def _lm_is_down(failure: Failure) -> bool:
+    """Whether the LM's server failed, and not by a prompt too long, which is the knobs' doing."""
+    too_long = ContextWindowExceededError.__name__
+    return failure.boundary == "provider" and failure.error != too_long
+
+
+def objective(name: str, records: Sequence[Record]) -> float:
+    """The mean of a metric, or of a measure of cost, over `records`.
+
+    Raises:
+        RunError: a price is unknown, or the metric is not defined for a question.
+    """
+    measure = COSTS.get(name) or get_metric(name).score
+    found = [measure(record) for record in records]
+    known = [value for value in found if value is not None]
+    if len(known) < len(found):
+        raise RunError(
+            f"objective {name} is unknown for {len(found) - len(known)} of {len(found)} questions; "
+            + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
+        )
+    return sum(known) / len(known)
+
+
+def direction(name: str) -> Literal["minimize", "maximize"]:
+    """Which way the objective `name` is to go."""
+    return "maximize" if name not in COSTS and get_metric(name).higher_is_better else "minimize"

@@ -1,0 +1,247 @@
+"""DSPy adapters that mend what small models write almost right, and count every call.
+
+Each mended value is counted as `label_repair`; a chat answer that cannot be read is asked for once
+more as JSON, and that second call is in the ledger as a fallback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import dspy
+import json_repair
+from dspy.adapters.utils import apply_output_field_defaults
+from dspy.utils.exceptions import AdapterParseError
+
+from ragbench.context import current, use
+from ragbench.errors import UnknownNameError
+from ragbench.lms.adapters.repair import UnreadableError, read_value
+from ragbench.lms.calls import count
+
+_HEADER = re.compile(r"[*_`]*\[\[\s*#+\s*(\w+)\s*#+\s*\]\][*_`]*:?")
+#: Signature -> what the LM can, and the format that it is asked for.
+_FORMATS: MutableMapping[type[dspy.Signature], dict[tuple[Any, ...], dict[str, Any]]] = (
+    WeakKeyDictionary()
+)
+#: Signature -> kind of adapter, its setting and the instructions -> system message.
+_SYSTEM: MutableMapping[type[dspy.Signature], dict[tuple[Any, ...], str]] = WeakKeyDictionary()
+_OBJECT = re.compile(r"\{.*\}", re.S)
+
+
+class PartialReplyError(AdapterParseError):
+    """A reply of which not every field could be read; `read` holds those that could."""
+
+    # Not DSPy's `parsed_result`: its collector of traces fails on replies that have one.
+    read: Mapping[str, Any] = MappingProxyType({})
+
+
+class LenientParsing(dspy.Adapter):
+    """What the adapters share: from raw values to typed ones. `_raw` finds the raw ones."""
+
+    def format_system_message(self, signature: type[dspy.Signature]) -> str:
+        """The system message, made once for a signature: it was a third of the work of a prompt."""
+        made = _SYSTEM.setdefault(signature, {})
+        key = (type(self), self.use_native_function_calling, signature.instructions)
+        if key not in made:
+            made[key] = str(super().format_system_message(signature))
+        return made[key]
+
+    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        """The output fields in `completion`, each of its declared type.
+
+        Raises:
+            PartialReplyError: a required field is missing, or has no plain meaning.
+        """
+        values: dict[str, Any] = {}
+        unread: list[str] = []
+        repairs = 0
+        for name, raw in self._raw(signature, completion).items():
+            try:
+                values[name], mended = read_value(raw, signature.output_fields[name].annotation)
+            except UnreadableError as error:
+                unread.append(f"field {name}: {error}")
+            else:
+                repairs += mended
+        complete: dict[str, Any] = apply_output_field_defaults(signature, values)
+        missing = [name for name in signature.output_fields if name not in complete]
+        if unread or missing:
+            message = "; ".join(unread) or f"no field {', '.join(missing)}"
+            raise self._failure(signature, completion, message, values)
+        for _ in range(repairs):
+            count("label_repair")
+        return complete
+
+    def _failure(
+        self,
+        signature: type[dspy.Signature],
+        completion: str,
+        message: str,
+        read: Mapping[str, Any] | None = None,
+    ) -> PartialReplyError:
+        error = PartialReplyError(type(self).__name__, signature, completion, message)
+        error.read = dict(read or {})
+        return error
+
+
+class LenientJSON(LenientParsing, dspy.JSONAdapter):
+    """JSON, constrained by the strict schema where the server can, read leniently."""
+
+    # DSPy makes the schema, a pydantic model, anew for every call: a third of what a call costs.
+    def _prepare_response_format(
+        self, lm: Any, lm_kwargs: dict[str, Any], signature: type[dspy.Signature]
+    ) -> None:
+        formats = _FORMATS.setdefault(signature, {})
+        most = getattr(getattr(lm, "engine", None), "max_items", None)
+        able = ("response_format" in lm.supported_params, lm.supports_response_schema)
+        key = (*able, self.use_native_function_calling, most)
+        if key not in formats:
+            made: dict[str, Any] = {}
+            super()._prepare_response_format(lm, made, signature)
+            if most is not None and hasattr(made.get("response_format"), "model_json_schema"):
+                # DSPy gives the same object on every call, and sends that.
+                bound_lists(made["response_format"].model_json_schema(), most)
+            formats[key] = made
+        lm_kwargs.update(formats[key])
+
+    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        found = json_repair.loads(completion)
+        if not isinstance(found, dict) and (match := _OBJECT.search(completion)):
+            found = json_repair.loads(match.group(0))
+        if not isinstance(found, dict):
+            raise self._failure(signature, completion, "no JSON object")
+        return {name: found[name] for name in signature.output_fields if name in found}
+
+    def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
+        """The last line of a prompt. The types stand in the system's message, as JSON has them."""
+        names = ", ".join(f"`{name}`" for name in signature.output_fields)
+        return f"Respond with a JSON object of the following fields, in this order: {names}."
+
+
+def bound_lists(schema: Any, most: int) -> None:
+    """Give every array of a JSON schema that has no `maxItems` that of `most`, in place."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "array":
+            schema.setdefault("maxItems", most)
+        for part in schema.values():
+            bound_lists(part, most)
+    elif isinstance(schema, list):
+        for part in schema:
+            bound_lists(part, most)
+
+
+class FallbackJSON(LenientJSON):
+    """`LenientJSON` for the second call, after a reply that could not be read in full.
+
+    Fields that only the `first` reply had are taken from it.
+    """
+
+    def __init__(self, first: PartialReplyError, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.first = first
+
+    def parse(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        """As `LenientParsing.parse`."""
+        try:
+            return super().parse(signature, completion)
+        except PartialReplyError as error:
+            error.read = {**self.first.read, **error.read}
+            if set(error.read) < set(signature.output_fields):
+                raise
+            return dict(error.read)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As any adapter; its call is filed as a fallback."""
+        count("adapter_fallback")
+        with use(replace(current(), fallback=True)):
+            return list(super().__call__(*args, **kwargs))
+
+    async def acall(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As `__call__`."""
+        count("adapter_fallback")
+        with use(replace(current(), fallback=True)):
+            return list(await super().acall(*args, **kwargs))
+
+
+class _AskedAgain(dspy.ChatAdapter):
+    """An adapter that asks once more, for JSON, where a reply cannot be read."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, use_json_adapter_fallback=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As any adapter, with a second call where the first cannot be read."""
+        try:
+            return list(super().__call__(*args, **kwargs))
+        except PartialReplyError as first:
+            return self._again(first)(*args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        """As `__call__`."""
+        try:
+            return list(await super().acall(*args, **kwargs))
+        except PartialReplyError as first:
+            return await self._again(first).acall(*args, **kwargs)
+
+    def _again(self, first: PartialReplyError) -> FallbackJSON:
+        native = self.use_native_function_calling
+        return FallbackJSON(first, use_native_function_calling=native)
+
+
+class LenientChat(LenientParsing, _AskedAgain):
+    """`[[ ## field ## ]]` sections, read leniently, with the counted JSON fallback."""
+
+    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        found = _sections(completion)
+        return {name: found[name] for name in signature.output_fields if name in found}
+
+
+def section(completion: str, name: str) -> str:
+    """The text under the mark `[[ ## name ## ]]`; blank where there is none."""
+    return _sections(completion).get(name, "")
+
+
+def _sections(completion: str) -> dict[str, str]:
+    pieces = _HEADER.split(completion)[1:]
+    found: dict[str, str] = {}
+    for name, text in zip(pieces[::2], pieces[1::2], strict=True):
+        found.setdefault(name, text.strip())
+    return found
+
+
+class LenientXML(LenientParsing, _AskedAgain, dspy.XMLAdapter):
+    """`<field>` elements, read leniently, with the counted JSON fallback."""
+
+    def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in signature.output_fields:
+            if match := re.search(rf"<{name}>(.*?)</{name}>", completion, re.S):
+                found[name] = match.group(1).strip()
+        return found
+
+
+ADAPTERS: dict[str, type[dspy.Adapter]] = {
+    "chat": LenientChat,
+    "json": LenientJSON,
+    "xml": LenientXML,
+}
+
+
+def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
+    """The adapter called `name`; `auto` is json for an `lm` that enforces schemas, else chat.
+
+    Raises:
+        UnknownNameError: no such adapter.
+    """
+    if name == "auto":
+        name = "json" if lm is not None and lm.supports_response_schema else "chat"
+    if name not in ADAPTERS:
+        raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])
+    return ADAPTERS[name]()

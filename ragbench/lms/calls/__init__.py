@@ -1,0 +1,5 @@
+"""One call to an LM server: engine, middleware, limits, retries and client."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

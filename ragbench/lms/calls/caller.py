@@ -1,0 +1,152 @@
+"""Makes calls to one server: rate limits, breaker, limits of spending, retries and the ledger.
+
+Calls to LMs, to embedders and to rerankers all go through a `Caller`; what differs is the function
+that sends one request.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ragbench.lms.calls.middleware import Attempt, Holding, Middleware, Reply
+from ragbench.lms.calls.refusal import CallRefusedError
+from ragbench.lms.calls.retry import Retries
+from ragbench.lms.calls.scope import Scope
+from ragbench.lms.calls.spend_limits import Amount
+from ragbench.logs import fields, get
+
+Value = TypeVar("Value")
+_log = get(__name__)
+#: Characters of a server's message that a log line keeps.
+_MESSAGE = 500
+
+
+@dataclass(frozen=True)
+class CallSpec(Generic[Value]):
+    """What is asked: `send` makes one request, and raises if it fails.
+
+    `prompt` is a hash that tells prompts apart, `prompt_tokens` an estimate, `reply_tokens` the
+    most that comes back, and `cost_usd` the most that it may cost, infinite where not known.
+    """
+
+    send: Callable[[], Reply[Value]]
+    prompt: int
+    prompt_tokens: int
+    reply_tokens: int
+    cost_usd: float
+
+
+@dataclass(frozen=True)
+class Answered(Generic[Value]):
+    """What came of a call after so many attempts; `latency_s` with all retries and waits."""
+
+    reply: Reply[Value]
+    attempts: int
+    latency_s: float
+
+
+class Caller:
+    """Makes calls to `model`; thread-safe.
+
+    `holding` is middleware that may hold a failed call and let it go again beside its retries;
+    what is appended to `middleware` only watches.
+    """
+
+    def __init__(self, model: str, *, retries: Retries, holding: Sequence[Holding] = ()) -> None:
+        self.model, self.retries, self.holding = model, retries, tuple(holding)
+        self.middleware: list[Middleware] = list(holding)
+
+    def call(self, asked: CallSpec[Value], *, file_failure: Callable[..., None]) -> Answered[Value]:
+        """What `asked` gives, after as many attempts as it takes.
+
+        `file_failure` gets the error, the attempts and the latency of a call that failed after at
+        least one request.
+
+        Raises:
+            CallRefusedError: the call was refused, perhaps after attempts that failed.
+            Exception: what the last attempt failed with.
+        """
+        scope, start = Scope.current(), time.perf_counter()
+        last: Attempt | None = None
+        held = 0
+        try:
+            for number in itertools.count(1):
+                attempt = self._attempt(asked, number, scope)
+                self._send(attempt, asked)
+                last = attempt
+                if attempt.reply is not None:
+                    return Answered(attempt.reply, number, time.perf_counter() - start)
+                assert attempt.error is not None
+                if any(one.holds(attempt, held) for one in self.holding):
+                    held += 1
+                    continue
+                wait = self.retries.wait_s(attempt.error, number - held)
+                if wait is None:
+                    raise attempt.error
+                _log.info("waiting to try again", extra=told(attempt, seconds=round(wait, 3)))
+                scope.sleep(wait)
+        except Exception as error:
+            if isinstance(error, CallRefusedError):
+                _log.info("call refused", extra=fields(model=self.model, why=str(error)[:_MESSAGE]))
+            if last is not None and last.error is not None:
+                seconds = time.perf_counter() - start
+                file_failure(last.error, attempts=last.number, latency_s=seconds)
+                _log.info("call failed", extra=told(last, seconds=round(seconds, 3)))
+            raise
+        raise AssertionError("unreachable")
+
+    def _attempt(self, asked: CallSpec[Any], number: int, scope: Scope) -> Attempt:
+        return Attempt(
+            model=self.model,
+            number=number,
+            prompt=asked.prompt,
+            prompt_tokens=asked.prompt_tokens,
+            reply_tokens=asked.reply_tokens,
+            scope=scope,
+        )
+
+    def _send(self, attempt: Attempt, asked: CallSpec[Any]) -> None:
+        """Send the attempt when the middleware lets it pass; tell that after.
+
+        Raises:
+            CallRefusedError: middleware, a limit of spending, a stop or the question's time.
+        """
+        passed: list[Middleware] = []
+        amount = Amount(1, attempt.tokens, asked.cost_usd)
+        try:
+            for one in self.middleware:
+                one.before_call(attempt)
+                passed.append(one)
+            with attempt.scope.reserved(amount) as reservation:
+                start = time.perf_counter()
+                send(attempt, asked)
+                attempt.latency_s = time.perf_counter() - start
+                if reply := attempt.reply:
+                    reservation.take(tokens=reply.tokens, cost=reply.cost_usd)
+        finally:
+            for one in passed:
+                one.after_call(attempt)
+
+
+def send(attempt: Attempt, asked: CallSpec[Any]) -> None:
+    """Make the attempt, and put what came of it there.
+
+    Raises:
+        CallRefusedError: nothing was sent.
+    """
+    try:
+        attempt.reply = asked.send()
+    except CallRefusedError:
+        raise
+    except Exception as error:
+        attempt.error = error
+
+
+def told(attempt: Attempt, **more: Any) -> dict[str, Any]:
+    """The fields of a log line on an attempt that failed."""
+    error = f"{type(attempt.error).__name__}: {attempt.error}"[:_MESSAGE]
+    return fields(model=attempt.model, attempt=attempt.number, error=error, **more)

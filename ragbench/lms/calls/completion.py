@@ -1,0 +1,113 @@
+"""What counts as a completion: a reply with HTTP 200 that is none is an error of the server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dspy import lm15
+from dspy.lm15 import Request, Response
+
+from ragbench.redact import without_keys
+
+# llama.cpp, vLLM and others say it in words, with the code of any other bad request.
+_OVERFLOW = re.compile(r"context (size|length|window)|exceed_context_size|maximum context", re.I)
+#: Characters of a server's message that are kept.
+_MESSAGE = 1000
+#: Endings of a completion that may have no content: all of it was reasoning, or was filtered.
+_BLANK = ("length", "content_filter")
+_CONTENT = ("content", "tool_calls", "refusal", "reasoning_content", "reasoning")
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+def attempt(
+    complete: Callable[[Request], Response],
+    request: Request,
+    read_again: Callable[[Request], Response | None] = lambda request: None,
+) -> Response:
+    """`complete(request)`, with every failure as a canonical error.
+
+    `read_again` reads a reply of the right protocol whose details cannot be read.
+
+    Raises:
+        dspy.lm15.LM15Error: it failed.
+    """
+    try:
+        response = _complete(complete, request, read_again)
+        if wrong := _no_completion(response.provider_data):
+            raise lm15.ServerError(f"the reply is no completion: {wrong}", status=200)
+        return response
+    except lm15.LM15Error as error:
+        # A server may quote anything, also the key that it was sent.
+        error.message = without_keys(error.message)[:_MESSAGE]
+        error.args = (error.message,)
+        raise
+
+
+def _complete(
+    complete: Callable[[Request], Response],
+    request: Request,
+    read_again: Callable[[Request], Response | None],
+) -> Response:
+    try:
+        return complete(request)
+    except _UNREADABLE as error:  # JSON, but not of the shape that the protocol says
+        again = read_again(request)
+        if again is None:
+            why = f"{type(error).__name__}: {error}"
+            raise lm15.ServerError(f"unreadable reply: {why}") from error
+        return again
+    except lm15.InvalidRequestError as error:
+        if not isinstance(error, lm15.ContextLengthError) and _OVERFLOW.search(error.message):
+            raise _as(lm15.ContextLengthError, error) from error
+        raise
+    except lm15.ProviderError as error:
+        # A success whose body is no answer: half a document, or the HTML page of a proxy.
+        if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
+            raise _as(lm15.ServerError, error) from error
+        raise
+    except lm15.TransportError as error:
+        if "Timeout" in type(error.__cause__).__name__ or "timed out" in error.message.lower():
+            raise _as(lm15.TimeoutError, error) from error
+        raise
+
+
+def _no_completion(body: Any) -> str:
+    """Why the JSON `body` of a reply is no completion; blank if it is one.
+
+    Knows the protocols of OpenAI (chat), Gemini (candidates) and Anthropic (content).
+    """
+    if not isinstance(body, Mapping):
+        return ""  # of an engine that keeps none
+    choices = body.get("choices")
+    if choices is None:
+        known = any(isinstance(body.get(name), list) for name in ("candidates", "content"))
+        return "" if known else f"it has {', '.join(map(str, body)) or 'nothing'}"
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, Mapping):
+        return "it has no choices"
+    if first.get("finish_reason") == "error" or first.get("error"):
+        return f"it failed: {first.get('error') or 'finish_reason error'}"
+    message = first.get("message")
+    if not isinstance(message, Mapping):
+        return "its choice has no message"
+    content = message.get("content")
+    if not isinstance(content, str | list | None):
+        return f"its content is {type(content).__name__}"
+    if first.get("finish_reason") in _BLANK or any(message.get(n) is not None for n in _CONTENT):
+        return ""
+    return "its message has no content"
+
+
+def _as(kind: Any, error: lm15.LM15Error) -> lm15.LM15Error:
+    made = kind(
+        error.message,
+        provider=error.provider,
+        provider_code=error.provider_code,
+        status=error.status,
+        request_id=error.request_id,
+        retry_after=error.retry_after,
+    )
+    assert isinstance(made, lm15.LM15Error)
+    return made

@@ -1,0 +1,224 @@
+"""The metered engine: every call is governed, measured and filed, under DSPy's cache.
+
+DSPy calls an engine only when its cache has no answer, so what passes here is what is billed: the
+engine files it in the ledger. It also writes what the call took into the response, which DSPy's
+cache keeps, so that an answer from the cache still knows its tokens, price, latency and attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from dspy.clients.call_result import usage_dict
+from dspy.clients.errors import wrap_error
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from dspy.utils.exceptions import LMConfigurationError
+
+from ragbench.errors import RagbenchError
+from ragbench.lms.calls.caller import Answered, Caller, CallSpec
+from ragbench.lms.calls.client import Client
+from ragbench.lms.calls.counting import count, file
+from ragbench.lms.calls.middleware import Holding, Middleware, Reply
+from ragbench.lms.calls.retry import Retries
+from ragbench.lms.prices import Pricing, UnknownPrice, priced
+from ragbench.redact import without_keys
+from ragbench.tokens import estimate_tokens
+
+METER_KEY = "ragbench"
+#: What an answer that came to no regular end is counted as.
+EVENTS = {"length": "truncated", "content_filter": "content_filter"}
+
+#: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
+_LONG_PROMPT, _DENSEST = 100, 4.0
+#: Tokens reserved for a reply that has no limit, as those of reasoning models.
+UNBOUNDED_REPLY = 16_000
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What one answered call took; kept in the response, and so in the cache."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+    latency_s: float = 0.0
+    attempts: int = 1
+
+    @classmethod
+    def of(cls, response: Response) -> Meter:
+        """The meter that the engine wrote into `response`, or one from its token counts alone."""
+        kept = (response.provider_data or {}).get(METER_KEY)
+        if isinstance(kept, dict):
+            known = {f.name for f in fields(cls)}
+            return cls(**{name: value for name, value in kept.items() if name in known})
+        return cls(response.usage.input_tokens or 0, response.usage.output_tokens or 0)
+
+
+class MeteredEngine:
+    """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed.
+
+    `holding` is middleware that may hold a failed call and let it go again beside its retries. The
+    limits of `ragbench.lms.calls.spend_limits` are kept after the middleware let a call pass.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        identity: str,
+        *,
+        pricing: Pricing | None = None,
+        retries: Retries | None = None,
+        capabilities: Capabilities | None = None,
+        holding: Sequence[Holding] = (),
+    ) -> None:
+        self.client, self.identity = client, identity
+        self.pricing: Pricing = pricing or UnknownPrice()
+        self.caller = Caller(identity, retries=retries or Retries(), holding=holding)
+        capabilities = capabilities or Capabilities()
+        self.supports_response_schema = capabilities.response_schema
+        self.supports_function_calling = capabilities.function_calling
+        self.supports_reasoning = capabilities.reasoning
+        self.supported_params = capabilities.params
+        self.max_items = capabilities.max_items
+        self._density = 1.0  # most tokens that the server counted for one that was estimated
+
+    @property
+    def middleware(self) -> list[Middleware]:
+        """What may delay or refuse a call, asked in order."""
+        return self.caller.middleware
+
+    def complete(self, request: Request) -> Response:
+        """The answer to `request`, filed in the ledger; so is the failure.
+
+        Raises:
+            dspy.lm15.LM15Error: the last attempt failed.
+            CallRefusedError: the call was refused.
+        """
+        try:
+            self.client.prepare()
+        except RagbenchError as error:
+            # Of DSPy's tree, or DSPy would hide it in an error of its own.
+            raise LMConfigurationError(str(error), model=self.identity) from error
+        prompt = math.ceil(prompt_tokens(request) * self._density)
+        reply = request.config.max_tokens or UNBOUNDED_REPLY
+        cost = priced(self.pricing, request, prompt, reply)
+        asked = CallSpec(
+            send=lambda: self._send(request),
+            prompt=hash(tuple(message.text for message in request.messages)),
+            prompt_tokens=prompt,
+            reply_tokens=reply,
+            cost_usd=math.inf if cost is None else cost,
+        )
+        return self._metered(self.caller.call(asked, file_failure=self._file_failure))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
+        return self  # optimizers copy programs; connections, server and limits stay shared
+
+    def _send(self, request: Request) -> Reply[Response]:
+        response = _with_usage(self.client.complete(request), request)
+        usage = usage_dict(response, self.client.provider)
+        self._learn(prompt_tokens(request), usage["prompt_tokens"])
+        return Reply(
+            response,
+            tokens=usage["prompt_tokens"] + usage["completion_tokens"],
+            cost_usd=self.pricing.cost(request, response),
+            headers=self.client.rate_limits(),
+        )
+
+    def _learn(self, estimate: int, counted: int) -> None:
+        # Short prompts are left out: what a server adds to each would count for long ones too.
+        if estimate >= _LONG_PROMPT:
+            self._density = max(self._density, min(counted / estimate, _DENSEST))
+
+    def _metered(self, answered: Answered[Response]) -> Response:
+        response = answered.reply.value
+        usage = usage_dict(response, self.client.provider)
+        meter = Meter(
+            prompt_tokens=usage["prompt_tokens"],
+            completion_tokens=usage["completion_tokens"],
+            cost_usd=answered.reply.cost_usd,
+            latency_s=round(answered.latency_s, 6),
+            attempts=answered.attempts,
+        )
+        event = EVENTS.get(response.finish_reason)
+        if event:
+            count(event)
+        file(self.identity, **asdict(meter))
+        # The provider's own reply is left out: it would double the size of the cache, and a server
+        # may have put anything into it and its id.
+        return replace(
+            response,
+            id=None,
+            message=_without_keys(response.message),
+            provider_data={METER_KEY: asdict(meter)},
+        )
+
+    def _file_failure(self, error: Exception, *, attempts: int, latency_s: float) -> None:
+        kind = type(wrap_error(error, model=self.identity)).__name__
+        file(self.identity, latency_s=latency_s, attempts=attempts, error=kind)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an LM can be asked for, declared: DSPy's adapters choose their format by it."""
+
+    response_schema: bool = False
+    function_calling: bool = False
+    reasoning: bool = False
+    params: frozenset[str] = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed"})
+    max_items: int | None = None  # of a list in a reply, by the schema; None: not bounded
+
+
+class AsyncMeteredEngine:
+    """The same engine for `acall`: each call runs in a thread, with its caller's context."""
+
+    def __init__(self, engine: MeteredEngine, *, threads: int = 64) -> None:
+        self.engine, self._threads = engine, threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def complete(self, request: Request) -> Response:
+        """See `MeteredEngine.complete`."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="lm")
+        loop = asyncio.get_running_loop()
+        context = copy_context()
+        return await loop.run_in_executor(self._pool, context.run, self.engine.complete, request)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
+        return self
+
+
+def _without_keys(message: Message) -> Message:
+    """`message` without a key that the server may have echoed."""
+    parts = tuple(
+        replace(part, text=without_keys(part.text)) if isinstance(part, TextPart) else part
+        for part in message.parts
+    )
+    return message if parts == message.parts else replace(message, parts=parts)
+
+
+def prompt_tokens(request: Request) -> int:
+    """Tokens of what `request` sends, estimated."""
+    texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
+    return estimate_tokens("".join([*map(str, request.tools), *texts]))
+
+
+def _with_usage(response: Response, request: Request) -> Response:
+    """`response` with token counts: an estimate (4 characters a token) where it has none.
+
+    A prompt of no tokens is none that was counted.
+    """
+    usage = response.usage
+    if usage.input_tokens and usage.output_tokens is not None:
+        return response
+    sent = usage.input_tokens or prompt_tokens(request)
+    got = usage.output_tokens
+    got = estimate_tokens(response.text or "") if got is None else got
+    count("tokens_estimated")
+    return replace(response, usage=Usage(sent, got, sent + got))

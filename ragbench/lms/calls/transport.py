@@ -1,0 +1,200 @@
+"""The HTTP transport of all calls: DSPy's, with bounds on every reply.
+
+A reply is bounded in size and as a whole in time (DSPy's own time limit is per byte, so that one
+which drips would never end), by the question's deadline, and by the stop of the process, which
+breaks off what is under way. Redirects are refused: what is sent carries a key.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from dspy import lm15
+from dspy._vendor.lm15.rate_limits import capture_rate_limits
+from dspy._vendor.lm15.transports import (
+    ReadTimeout as ReadTimeout,
+    StdlibTransport,
+    TransportError as TransportError,
+    TransportRequest,
+)
+from dspy._vendor.lm15.transports._http11 import ResponseHeadParser
+from dspy._vendor.lm15.transports._proxy import proxy_route_for
+from dspy._vendor.lm15.transports._url import parse_url
+from dspy.lm15 import Timeouts
+
+from ragbench import stopping
+from ragbench.context import current
+
+#: Longest reply that is read; answers are some kilobytes.
+MAX_REPLY_BYTES = 16 * 2**20
+#: A whole reply may take this many times as long as the wait for one byte: some servers send blanks
+#: to keep the connection while their model is busy.
+WHOLE_REPLY = 5.0
+#: As many calls at once as a run may have workers.
+_CONNECTIONS = 1024
+_CHUNK = 64 * 1024
+
+
+class BoundedTransport(StdlibTransport):
+    """A transport that remembers the rate-limit headers of each thread's last reply."""
+
+    def __init__(self, timeouts: Timeouts, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
+        super().__init__(
+            connect_timeout=timeouts.connect,
+            read_timeout=timeouts.read,
+            write_timeout=timeouts.write,
+            pool_timeout=timeouts.pool,
+            max_connections=_CONNECTIONS,
+        )
+        self._max_bytes = max_bytes
+        self._whole_s = WHOLE_REPLY * timeouts.read
+        self._route_is_known = False
+        self._local = threading.local()
+        stopping.ends(self.abort)
+
+    def stream(self, request: Any) -> Any:
+        """The open reply to `request`.
+
+        Raises:
+            TransportError: there is none, or the process was stopped.
+            lm15.InvalidRequestError: it is a redirect.
+        """
+        if stopping.stopped():
+            raise TransportError("the command was stopped")
+        if not self._route_is_known:
+            self._find_route(request.url)
+        now = time.monotonic()
+        deadline = current().deadline
+        end = now + self._whole_s
+        if deadline is not None and deadline.at < end:
+            end = deadline.at
+            read_s = max(0.001, min(self._read_timeout, end - now))
+            request = replace(request, read_timeout=read_s)
+        self._local.headers, self._local.end = {}, end
+        response = super().stream(request)
+        self._local.headers = capture_rate_limits(response.headers)
+        if refusal := _refusal(response.status, response.headers):
+            _discard(response)
+            raise refusal
+        self._local.body = body = list[bytes]()
+        response._chunks = self._bounded(response._chunks, end, body)
+        return response
+
+    def _find_route(self, url: str) -> None:
+        # All requests go to one server; to read the environment for each took a tenth of its time.
+        direct = proxy_route_for(parse_url(url), proxy=None, trust_env=True) is None
+        self._trust_env = not direct
+        self._route_is_known = True
+
+    def rate_limits(self) -> Mapping[str, Sequence[str]]:
+        """The rate-limit headers of the calling thread's last reply, names in lower case."""
+        found: Mapping[str, Sequence[str]] = getattr(self._local, "headers", {})
+        return found
+
+    def last_body(self) -> bytes:
+        """The body of the calling thread's last reply."""
+        return b"".join(getattr(self._local, "body", ()))
+
+    def abort(self) -> None:
+        """Break off every request that is under way."""
+        for connection in list(self._pool._in_use):
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+
+    def _read_head(self, conn: Any, *, read_timeout: float) -> ResponseHeadParser:
+        # As the base class, with an end to a head that drips.
+        parser = ResponseHeadParser()
+        while not parser.complete:
+            left = self._local.end - time.monotonic()
+            conn.sock.settimeout(max(0.001, min(read_timeout, left)))
+            try:
+                data = conn.sock.recv(_CHUNK)
+            except TimeoutError as error:
+                raise ReadTimeout(f"no reply in {read_timeout:g} s") from error
+            except OSError as error:
+                raise TransportError(f"read failed: {error}") from error
+            if not data:
+                raise TransportError("the server closed the connection before it replied")
+            parser.feed(data)
+        return parser
+
+    def _bounded(self, chunks: Iterable[bytes], end: float, body: list[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > self._max_bytes:
+                raise TransportError(f"the reply is longer than {self._max_bytes // 2**20} MB")
+            if time.monotonic() > end:
+                raise ReadTimeout("the reply was not complete in time")
+            body.append(chunk)
+            yield chunk
+
+
+def _discard(response: Any) -> None:
+    with suppress(Exception):
+        next(response._chunks, None)  # begun, it gives its place in the pool back when closed
+        response._chunks.close()
+    response.close()
+
+
+def _refusal(status: int, headers: Iterable[tuple[str, str]]) -> Exception | None:
+    """Why a reply with this head is not read, if it is not."""
+    refused: Exception | None = None
+    if 300 <= status < 400:
+        refused = lm15.InvalidRequestError(
+            f"HTTP {status}: the server redirects, and keys are not sent on; give the address that "
+            "it redirects to",
+            status=status,
+        )
+    codings = [value for name, value in headers if name.lower() == "content-encoding"]
+    if "," in ",".join(codings):  # one coding inflates a chunk to some megabytes, two have no bound
+        refused = TransportError("the reply is compressed more than once")
+    return refused
+
+
+class StoredReply:
+    """A transport whose every reply is this one: JSON that was received before."""
+
+    reason, http_version = "", "HTTP/1.1"
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status, self._body = status, body
+        self.headers = [("content-type", "application/json")]
+
+    def stream(self, request: Any) -> StoredReply:
+        """The reply."""
+        return self
+
+    def read(self) -> bytes:
+        """Its body."""
+        return self._body
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __enter__(self) -> StoredReply:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def get(url: str, key: str | None) -> TransportRequest:
+    """A request for what is at `url`, with `key` as its bearer."""
+    return TransportRequest("GET", url, _bearer(key))
+
+
+def post(url: str, body: bytes, key: str | None) -> TransportRequest:
+    """A request that sends `body`, JSON, with `key` as its bearer."""
+    headers = [("Content-Type", "application/json"), *_bearer(key)]
+    return TransportRequest("POST", url, headers, body)
+
+
+def _bearer(key: str | None) -> list[tuple[str, str]]:
+    return [("Authorization", f"Bearer {key}")] if key else []

@@ -1,0 +1,23 @@
+from .catalog import (
+    CATALOGUE as CATALOGUE,
+    DEFAULT_EMBEDDER as DEFAULT_EMBEDDER,
+    DEFAULT_LM as DEFAULT_LM,
+    LocalSpec as LocalSpec,
+    find as find,
+)
+from .serve import (
+    KEY_VARIABLE as KEY_VARIABLE,
+)
+from .server import (
+    LocalServer as LocalServer,
+    settings_for as settings_for,
+    shared_server as shared_server,
+)
+from .store import (
+    cache_root as cache_root,
+    ensure as ensure,
+    installed_models as installed_models,
+    is_installed as is_installed,
+    paths as paths,
+    pull as pull,
+)

@@ -1,0 +1,228 @@
+"""The local server: llama.cpp in a child process, shared by all who use the same model.
+
+It listens on loopback only and wants a random key. It ends with this process, however this process
+ends: `stop` at exit, and else the child sees its end of the pipe close (see `serve_local`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from ragbench.environment import child_environment
+from ragbench.errors import LMSetupError
+from ragbench.lms.local.catalog import LocalSpec
+from ragbench.lms.local.serve import KEY_VARIABLE
+from ragbench.lms.local.store import ensure, paths
+
+START_TIMEOUT_S = 120.0
+# llama.cpp's threads wait for each other thousands of times a second. By default they spin, and
+# where other work wants the cores each wait costs a whole time slice: a tenth of the speed is left.
+_SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
+#: A server that has died by itself this often is not started again.
+MAX_DEATHS = 5
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a local server is started with; equal settings share one server."""
+
+    gguf: Path
+    alias: str
+    model: str | None = None  # its name in the catalogue, to be fetched before the first start
+    slots: int = 4
+    context: int = 8192  # tokens per slot
+    threads: int = 0  # 0: as many as there are cores
+    cache_mib: int = 512  # memory for the prompt caches of slots that are reused
+    port: int = 0  # 0: a free one
+
+
+def settings_for(
+    spec: LocalSpec, *, slots: int | None = None, context: int | None = None, port: int = 0
+) -> ServerSettings:
+    """The settings of a server for `spec`; `slots` and `context` default to ServerSettings'.
+
+    Raises:
+        LMSetupError: fewer than one slot, or a context too small for any prompt.
+    """
+    settings = ServerSettings(
+        gguf=spec.gguf or paths(spec.name)["gguf"],
+        alias=spec.name,
+        model=None if spec.gguf else spec.name,
+        port=port,
+    )
+    slots = settings.slots if slots is None else slots
+    context = settings.context if context is None else context
+    if slots < 1 or context < 256:
+        raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
+    return replace(settings, slots=slots, context=context)
+
+
+class LocalServer:
+    """A llama.cpp server that starts at first use and again if it dies."""
+
+    def __init__(self, settings: ServerSettings, *, key: str | None = None) -> None:
+        self.settings = settings
+        self.key = key or secrets.token_urlsafe(24)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._log: IO[bytes] | None = None
+        self._url = ""
+        self._deaths = 0
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running server, if it runs."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def url(self) -> str:
+        """Address of the server, such as `http://127.0.0.1:41234`; starts it if it is not up.
+
+        Raises:
+            LMSetupError: it does not start.
+        """
+        with self._lock:
+            if self.pid is None:
+                self._start()
+            return self._url
+
+    def stop(self) -> None:
+        """End the server and wait until it is gone; it starts again at the next `url`."""
+        with self._lock:
+            self._end()
+            if self._log is not None and os.getpid() == self._owner:
+                self._log.close()
+                self._log = None
+
+    def _start(self) -> None:
+        self._deaths += self._process is not None
+        self._end()
+        if self._deaths >= MAX_DEATHS:
+            raise LMSetupError(f"the local server ended {self._deaths} times: {self._last_words()}")
+        settings = self.settings
+        if settings.model:
+            ensure(settings.model)
+        _say(f"starting llama.cpp: {settings.alias}, {settings.slots} x {settings.context} tokens")
+        if self._log is None:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the server runs
+        process = subprocess.Popen(
+            _command(settings),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment(self.key),
+        )
+        self._process = process
+        line = _read_line(process)
+        if not line:
+            self._deaths += 1
+            self._end()
+            raise LMSetupError(
+                f"llama.cpp cannot serve {settings.gguf}: {self._last_words()}; "
+                "give a GGUF model file that fits in memory"
+            )
+        self._url = str(json.loads(line)["url"])
+
+    def _end(self) -> None:
+        # After a fork the child process has the handle too, but the server is not its own.
+        process = self._process
+        if process is None or os.getpid() != self._owner:
+            return
+        self._process = None
+        if process.stdin:
+            process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+    def _last_words(self) -> str:
+        if self._log is None:
+            return "it said nothing"
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else "it said nothing"
+
+
+@cache
+def _shared(settings: ServerSettings) -> LocalServer:
+    server = LocalServer(settings)
+    atexit.register(server.stop)
+    return server
+
+
+_shared_lock = threading.Lock()
+
+
+def shared_server(settings: ServerSettings) -> LocalServer:
+    """This process's one server with these settings."""
+    with _shared_lock:
+        return _shared(settings)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _environment(key: str) -> Mapping[str, str]:
+    given = child_environment("OMP_WAIT_POLICY", prefixes=("GGML_", "LLAMA_"))
+    return {**_SLEEPING_THREADS, **given, KEY_VARIABLE: key}
+
+
+def _command(settings: ServerSettings) -> list[str]:
+    values = {
+        "model": settings.gguf,
+        "alias": settings.alias,
+        "port": settings.port,
+        "slots": settings.slots,
+        "context": settings.context,
+        "threads": settings.threads or cores(),
+        "cache-mib": settings.cache_mib,
+    }
+    options = [f"--{name}={value}" for name, value in values.items()]
+    # -P: a file of the working folder must not be imported in the place of a library.
+    return [sys.executable, "-P", "-m", "ragbench.lms.local.serve", *options]
+
+
+def _read_line(process: subprocess.Popen[bytes]) -> bytes:
+    """The first line of the child, or b"" when it ends or takes too long."""
+    found: list[bytes] = []
+
+    def read() -> None:
+        assert process.stdout is not None
+        found.append(process.stdout.readline())
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    waited = 0.0
+    while reader.is_alive() and waited < START_TIMEOUT_S:
+        reader.join(timeout=10)
+        waited += 10
+        if reader.is_alive():
+            _say(f"still loading the model ({waited:.0f} s)")
+    if reader.is_alive():
+        process.kill()
+        reader.join()
+    return found[0] if found else b""
+
+
+def _say(message: str) -> None:
+    print(f"ragbench: {message}", file=sys.stderr, flush=True)

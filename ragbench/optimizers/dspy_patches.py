@@ -1,0 +1,124 @@
+"""What DSPy's optimizers do that no setting changes, and the parts of it that are not public.
+
+Inside `logged_to` they write to a file instead of the terminal, and ask no slow question twice;
+inside `lenient_proposals` an instruction that cannot be proposed is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import dspy.evaluate.evaluate as dspy_evaluate
+import dspy.predict.parallel as dspy_parallel
+from dspy.propose import GroundedProposer
+from dspy.teleprompt import mipro_optimizer_v2
+from dspy.utils.exceptions import AdapterParseError, LMError
+from dspy.utils.parallelizer import ParallelExecutor
+
+from ragbench.redact import redact
+
+_LOGGERS = ("dspy", "optuna", "gepa")
+
+
+@contextlib.contextmanager
+def logged_to(log_file: Path) -> Iterator[None]:
+    """Inside the block, what optimizers print, log and draw goes to `log_file`, appended.
+
+    Evaluate and Parallel resubmit a question that takes 120 s when few are left, again and again,
+    and offer no setting for it; that is off inside the block.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log_file.open("a", encoding="utf-8", errors="replace", buffering=1) as file,
+        contextlib.nullcontext(_Redacted(file)) as stream,
+        contextlib.redirect_stdout(stream),
+        contextlib.redirect_stderr(stream),
+        warnings.catch_warnings(),
+        _logging_to(stream),
+        _no_stragglers(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
+    """Inside the block, MIPRO keeps the present instruction where none can be proposed.
+
+    DSPy's ends with the first proposal that fails, however late; here `lost` is told of it.
+    """
+
+    class Proposer(GroundedProposer):
+        def propose_instruction_for_predictor(self, **given: Any) -> str:
+            try:
+                return str(super().propose_instruction_for_predictor(**given))
+            except (AdapterParseError, LMError) as error:
+                lost(error)
+                return str(given["predictor"].signature.instructions)
+
+    module: Any = mipro_optimizer_v2
+    original = module.GroundedProposer
+    module.GroundedProposer = Proposer
+    try:
+        yield
+    finally:
+        module.GroundedProposer = original
+
+
+class _Redacted(io.TextIOBase):
+    """Writes to `file` what is written to it, without keys: a provider may quote one."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._file.write(redact(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+@contextlib.contextmanager
+def _logging_to(stream: Any) -> Iterator[None]:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(log.handlers[:], log.level, log.propagate) for log in loggers]
+    for log in loggers:
+        log.handlers[:], log.propagate = [handler], False
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for log, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            log.handlers[:], log.propagate = handlers, propagate
+            log.setLevel(level)
+
+
+@contextlib.contextmanager
+def _no_stragglers() -> Iterator[None]:
+    modules: list[Any] = [dspy_evaluate, dspy_parallel]
+    before = [module.ParallelExecutor for module in modules]
+    for module in modules:
+        module.ParallelExecutor = _without_timeout
+    try:
+        yield
+    finally:
+        for module, original in zip(modules, before, strict=True):
+            module.ParallelExecutor = original
+
+
+@functools.wraps(ParallelExecutor)
+def _without_timeout(*args: Any, **kwargs: Any) -> ParallelExecutor:
+    return ParallelExecutor(*args, **{**kwargs, "timeout": 0})

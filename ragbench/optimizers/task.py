@@ -1,0 +1,204 @@
+"""What an optimizer works on: the task, its candidates, and the budget it states beforehand."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import dspy
+
+from ragbench.context import KEY, current
+from ragbench.data import for_optimizer
+from ragbench.lms import RagbenchLM
+from ragbench.optimizers.scoring import Scorer, search_metric
+from ragbench.programs.core import RAGProgram
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number of runs or calls that is known only to lie between two bounds."""
+
+    low: int = 0
+    high: int = 0
+
+    @classmethod
+    def exactly(cls, n: int) -> Range:
+        """A number that is known."""
+        return cls(n, n)
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low + other.low, self.high + other.high)
+
+    def times(self, low: int, high: int | None = None) -> Range:
+        """This many times something between `low` and `high`, by default `low`."""
+        return Range(self.low * low, self.high * (low if high is None else high))
+
+    def __str__(self) -> str:
+        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a budget depends on: predictors of the program, and questions given."""
+
+    n_predictors: int
+    n_train: int
+    n_val: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a compile will spend: runs of the whole program, and calls of the prompt model.
+
+    `teacher_runs` collect demonstrations from training questions; `student_runs` score candidates.
+    """
+
+    teacher_runs: Range = Range()
+    student_runs: Range = Range()
+    prompt_calls: Range = Range()
+
+    @property
+    def runs(self) -> Range:
+        """Runs of the program by either model."""
+        return self.teacher_runs + self.student_runs
+
+    def lm_calls(self, low: int, high: int) -> Range:
+        """LM calls in all, where one run of the program takes between `low` and `high`."""
+        return self.runs.times(low, high) + self.prompt_calls
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an optimizer uses; a valset is always used to score what comes out."""
+
+    trainset: bool = True
+    prompt_lm: bool = False
+    teacher: bool = False
+
+    def __str__(self) -> str:
+        words = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
+        return ", ".join(words) or "nothing but the program"
+
+
+def trials_for(n_variables: int, n_candidates: int) -> int:
+    """DSPy's number of trials for MIPRO and GEPA: 2 V log2(N), and at least 1.5 N."""
+    return int(max(2 * n_variables * math.log2(n_candidates), 1.5 * n_candidates))
+
+
+#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM is `Outage`'s.
+NEVER = 10**9
+#: Numbered samples between those of one seed and the next: more than a compile draws.
+_ROLLOUTS = 100_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to compile for.
+
+    `train` and `val` are full examples; an optimizer is handed their questions and answers alone.
+    `prompt_lm` writes instructions and `teacher` answers training questions; None for `lm`.
+    """
+
+    train: Sequence[dspy.Example]
+    val: Sequence[dspy.Example]
+    scorer: Scorer
+    lm: dspy.LM
+    log_folder: Path
+    prompt_lm: dspy.LM | None = None
+    teacher: dspy.LM | None = None
+    teacher_adapter: dspy.Adapter | None = None
+    seed: int = 0
+    workers: int = 1
+
+    @property
+    def trainset(self) -> list[dspy.Example]:
+        """Questions and answers for training, in an order that the seed decides.
+
+        DSPy's few-shot optimizers are seeded with 0 inside, so the order is their only seed.
+        """
+        return random.Random(self.seed).sample(for_optimizer(self.train), len(self.train))
+
+    @property
+    def valset(self) -> list[dspy.Example]:
+        """Questions and answers for validation, in the given order."""
+        return for_optimizer(self.val)
+
+    @property
+    def metric(self) -> Any:
+        """A strict bool under a trace, else the score as a float."""
+        return search_metric(self.scorer)
+
+    def seeded(self, lm: dspy.LM) -> dspy.LM:
+        """`lm`, of which the samples that an optimizer draws by number depend on the seed.
+
+        DSPy counts them from 0 or 1 in every compile, so that two seeds would draw the same ones
+        from a cache, or from a server that has a seed.
+        """
+        return lm.copy(first_rollout=self.seed * _ROLLOUTS) if isinstance(lm, RagbenchLM) else lm
+
+    @property
+    def writer(self) -> dspy.LM:
+        """The LM that writes instructions."""
+        return self.prompt_lm or self.lm
+
+    @property
+    def teacher_settings(self) -> dict[str, Any]:
+        """Settings under which DSPy runs the teacher; empty where the LM teaches itself."""
+        if self.teacher is None:
+            return {}
+        settings: dict[str, Any] = {
+            "lm": self.seeded(self.teacher),
+            # Without roles: an LM of a role's own would answer in the teacher's place.
+            KEY: replace(current(), side="teacher", role_lms={}),
+        }
+        if self.teacher_adapter is not None:
+            settings["adapter"] = self.teacher_adapter
+        return settings
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of one program over examples, in their order; `failed` counts runs that raised."""
+
+    scores: tuple[float, ...]
+    failed: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Their mean, in [0, 1]."""
+        return sum(self.scores) / len(self.scores)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program that was tried: what its score was taken over, and its score in [0, 1] if known."""
+
+    program: RAGProgram
+    score: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to; `files` are further JSON files that the artefact must hold."""
+
+    program: RAGProgram
+    candidates: Sequence[Candidate] = ()
+    files: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
+    """What DSPy hung on the best program as `candidate_programs`; scores are out of `scale`."""
+    return [
+        Candidate(cast(RAGProgram, row["program"]), round(row["score"] / scale, 6), _note(row))
+        for row in getattr(program, "candidate_programs", ())
+    ]
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    return f"seed {row['seed']}" if "seed" in row else ""

@@ -1,0 +1,69 @@
+from .asking import (
+    role_lm as role_lm,
+)
+from .budget import (
+    BudgetSpentError as BudgetSpentError,
+)
+from .confidence import (
+    Label as Label,
+    Source as Source,
+    Weighing as Weighing,
+    ask_probabilities as ask_probabilities,
+    grader as grader,
+    labels_of as labels_of,
+    unit as unit,
+)
+from .fusion import (
+    Fusion as Fusion,
+    fuse as fuse,
+)
+from .placeholders import (
+    answers_used as answers_used,
+    with_answers as with_answers,
+)
+from .program import (
+    NO_ANSWER as NO_ANSWER,
+    PROGRAMS as PROGRAMS,
+    Autonomy as Autonomy,
+    Described as Described,
+    ProgramKnobs as ProgramKnobs,
+    RAGProgram as RAGProgram,
+    calls_of as calls_of,
+    chain_of_thought as chain_of_thought,
+    done_so_far as done_so_far,
+    named as named,
+    predict as predict,
+)
+from .prompts import (
+    render as render,
+)
+from .similarity import (
+    cosine as cosine,
+    embedder_of as embedder_of,
+    jaccard as jaccard,
+)
+from .texts import (
+    first_sentence as first_sentence,
+    is_answer as is_answer,
+    sentences_of as sentences_of,
+)
+from .tool_loop import (
+    FINISH as FINISH,
+    Seen as Seen,
+    Toolbox as Toolbox,
+    ToolInfo as ToolInfo,
+    ToolLoop as ToolLoop,
+    ToolUse as ToolUse,
+    argument_text as argument_text,
+    given as given,
+)
+from .tool_turns import (
+    Backend as Backend,
+    ToolAsker as ToolAsker,
+    check_backend as check_backend,
+    tool_predictor as tool_predictor,
+)
+from .trace import (
+    StopReason as StopReason,
+    Trace as Trace,
+)

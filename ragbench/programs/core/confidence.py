@@ -1,0 +1,155 @@
+"""Probabilities of labels, from where an LM can give them.
+
+Self-RAG reads the probability of each reflection token. Three sources stand in for that:
+
+- `verbal`: the label and a confidence that the model states. It is not a calibrated probability.
+- `decision`: a probability per label, as DSPy's decision types ask for it (Noul, Choice); a
+  back-end for decisions returns its own, another LM writes them down.
+- `logprob`: the LM's token probabilities at the place of the label in its reply.
+
+Experimental in DSPy 3.4.1: the decision types.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import dspy
+from dspy.experimental import Choice, Noul
+
+from ragbench.errors import LMSetupError
+from ragbench.programs.core.program import predict
+from ragbench.programs.core.trace import Trace
+
+Source = Literal["verbal", "decision", "logprob"]
+#: How sure of a label: by one of the sources, or its bare label counts as certain.
+Weighing = Literal["label", "verbal", "decision", "logprob"]
+Label = str | int | bool
+
+#: Alternatives asked for at each token; the most that hosted APIs give.
+TOP_LOGPROBS = 20
+
+
+def grader(signature: type[dspy.Signature], field: str, source: Weighing) -> dspy.Module:
+    """A predictor of the label `field` of `signature` that `probabilities` can read."""
+    if source == "verbal":
+        return predict(signature)
+    bare = signature.delete("confidence") if "confidence" in signature.fields else signature
+    if source == "label":
+        return predict(bare, like=signature)
+    if source == "logprob":
+        return predict(bare, like=signature, logprobs=True, top_logprobs=TOP_LOGPROBS)
+    labels = labels_of(signature, field)
+    kind = Noul if labels == (True, False) else Choice[tuple((label, "") for label in labels)]
+    asked = bare.with_updated_fields(field, type_=kind, desc=signature.instructions)
+    return predict(asked, like=signature)
+
+
+def labels_of(signature: type[dspy.Signature], field: str) -> tuple[Label, ...]:
+    """The labels that `field` may take."""
+    annotation = signature.output_fields[field].annotation
+    return (True, False) if annotation is bool else get_args(annotation)
+
+
+def ask_probabilities(
+    trace: Trace,
+    grading: dspy.Module,
+    field: str,
+    labels: Sequence[Label],
+    *,
+    source: Weighing,
+    **inputs: Any,
+) -> dict[Label, float] | None:
+    """The probability of each label, which sum to 1; None where the reply cannot be read.
+
+    Raises:
+        LMSetupError: token probabilities were asked for and the LM gives none.
+    """
+    try:
+        reply = trace.ask(grading, otherwise={field: None}, **inputs)
+    except ValueError:  # a distribution of zeros, which DSPy's decoder refuses
+        trace.count("parse_fallback")
+        return None
+    value = reply[field]
+    if value is None:
+        return None
+    if isinstance(value, Noul):
+        return {True: float(value.probability or 0.0), False: 1.0 - float(value.probability or 0.0)}
+    if isinstance(value, Choice):
+        return normalised({label: (value.probabilities or {})[str(label)] for label in labels})
+    if source == "logprob":
+        return _from_tokens(reply, field, value, labels)
+    stated = reply.get("confidence") if source == "verbal" else None
+    return _spread(value, 1.0 if stated is None else unit(stated, default=1.0), labels)
+
+
+def normalised(weights: Mapping[Label, float]) -> dict[Label, float]:
+    """`weights`, none negative, divided by their sum; equal shares where that is 0."""
+    total = sum(weights.values())
+    share = 1 / len(weights)
+    return {label: weight / total if total else share for label, weight in weights.items()}
+
+
+def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[Label, float]:
+    # A label that was chosen is at least as likely as by chance; the others share the rest.
+    top = max(confidence, 1 / len(labels))
+    rest = (1 - top) / (len(labels) - 1)
+    return {label: top if label == value else rest for label in labels}
+
+
+def _from_tokens(
+    reply: dspy.Prediction, field: str, value: Label, labels: Sequence[Label]
+) -> dict[Label, float]:
+    content = list(getattr(reply.get("logprobs"), "content", None) or [])
+    if not content:
+        raise LMSetupError(
+            "confidence_source=logprob needs an LM that returns token probabilities, and this one "
+            "returned none; set confidence_source to verbal or decision"
+        )
+    start = _place(content, field, value)
+    if start is None:
+        return _spread(value, 1.0, labels)
+    weights = dict.fromkeys(labels, 0.0)
+    options = {option.token: option.logprob for option in content[start].top_logprobs}
+    for text, logprob in {content[start].token: content[start].logprob, **options}.items():
+        token = _bare(text)
+        meant = [label for label in labels if token and _bare(str(label)).startswith(token)]
+        if len(meant) == 1:  # a token that begins two labels tells nothing
+            weights[meant[0]] += math.exp(logprob)
+    return normalised(weights) if any(weights.values()) else _spread(value, 1.0, labels)
+
+
+def _place(content: Sequence[Any], field: str, value: Label) -> int | None:
+    """Index of the token at which the value of `field` begins."""
+    text = "".join(token.token for token in content)
+    after = text.rfind(field) + len(field) if field in text else 0
+    match = re.compile(re.escape(str(value)), re.IGNORECASE).search(text, after)
+    if match is None:
+        return None
+    end = 0
+    for index, token in enumerate(content):
+        end += len(token.token)
+        if end > match.start():
+            return index
+    return None
+
+
+def unit(value: Any, *, default: float = 0.0) -> float:
+    """A stated confidence as a number in [0, 1]; above 1 up to 100 is read as percent.
+
+    What is no number gives `default`.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return default
+    if math.isnan(number):
+        return default
+    return min(max(number / 100 if 1 < number <= 100 else number, 0.0), 1.0)
+
+
+def _bare(token: str) -> str:
+    return token.strip().strip("\"'[").strip().lower()

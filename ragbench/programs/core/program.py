@@ -1,0 +1,221 @@
+"""What every architecture stands on: the program contract and the state of one question.
+
+A program is a `dspy.Module` whose predictors are direct attributes (so that optimizers find them)
+and whose `forward` keeps everything about one question in a `Trace` that it makes and drops.
+Subclasses write `solve`, and `force` for the answer given when a limit is reached; `forward` sees
+to the rest: the answer is never blank, a limit never raises, and only an LM's provider errors
+leave it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import dspy
+from pydantic import Field
+
+from ragbench.context import current, use
+from ragbench.errors import UnknownNameError
+from ragbench.knobs import Knobs, resolve
+from ragbench.programs.core.budget import Budget, BudgetSpentError
+from ragbench.programs.core.trace import Trace
+from ragbench.registry import Registry
+from ragbench.retrievers import Progress, Retriever
+from ragbench.signatures import AnswerStyle, role_of, styled
+
+Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
+
+#: HotpotQA's own word for giving no answer; never equal to a gold answer there.
+NO_ANSWER = "noanswer"
+
+
+class Autonomy(NamedTuple):
+    """The three marks of A-RAG's Table 4 (Du et al. 2026): "yes", "partly" or "no" each."""
+
+    strategy: str
+    iterative: str
+    interleaved: str
+
+
+class ProgramKnobs(Knobs):
+    """Knobs that every program has."""
+
+    variant: str = Field("", description="which published behaviour to follow")
+    k: int = Field(5, ge=1, le=100, description="passages per search")
+    context_tokens: int = Field(
+        4000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
+    )
+    answer_style: AnswerStyle = Field(
+        "brief", description="the final answer: a name or phrase, a sentence or two, or at length"
+    )
+    max_calls: int = Field(50, ge=1, le=10_000, description="LM calls per question at the most")
+    max_retrievals: int = Field(
+        100, ge=0, le=10_000, description="searches per question at the most"
+    )
+
+
+def predict(
+    signature: type[dspy.Signature], *, like: type[dspy.Signature] | None = None, **config: Any
+) -> dspy.Module:
+    """A `dspy.Predict` that remembers the name and role of its signature for the ledger.
+
+    `like` is the declared signature that `signature` was derived from, whose name it lost.
+    """
+    return named(dspy.Predict(signature, **config), like or signature)
+
+
+def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
+    """A `dspy.ChainOfThought` that remembers the name and role of its signature for the ledger."""
+    return named(dspy.ChainOfThought(signature, **config), signature)
+
+
+def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
+    """`module`, with the name and role that the ledger files its calls under."""
+    # An optimizer replaces the signature by one without its name, so the name is kept beside it.
+    module.rb_signature = signature.__name__
+    module.rb_role = role_of(signature)
+    return module
+
+
+@dataclass(frozen=True)
+class Described:
+    """A kind of LM call that a program makes: what makes it, its signature and its role."""
+
+    predictor: str
+    signature: str
+    role: str
+
+
+class _Styled(type(dspy.Module)):  # type: ignore[misc]
+    """Puts the wording of `answer_style` into every predictor once a program is made."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        program = super().__call__(*args, **kwargs)
+        for predictor in program.predictors():
+            predictor.signature = styled(predictor.signature, program.knobs.answer_style)
+        return program
+
+
+# Class docstrings of programs are shown to instruction optimizers as part of the prompt: keep them
+# short, neutral and without citations; the module docstring is the place for those.
+class RAGProgram(dspy.Module, metaclass=_Styled):
+    """Answer a question with retrieved passages."""
+
+    name: ClassVar[str]
+    family: ClassVar[Family]
+    paper: ClassVar[str] = ""
+    #: LM calls per question with the default knobs, as a formula, for `ragbench show`.
+    calls: ClassVar[str] = ""
+    autonomy: ClassVar[Autonomy] = Autonomy("no", "no", "no")
+    Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
+    #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+
+    def __init__(self, retriever: Retriever, **knobs: Any) -> None:
+        super().__init__()
+        self.retriever = retriever
+        self.knobs: Any = self.resolve_knobs(knobs)
+
+    @classmethod
+    def resolve_knobs(cls, given: Mapping[str, Any]) -> ProgramKnobs:
+        """The knobs of this program: `given` over the variant's over the declared defaults.
+
+        Raises:
+            KnobError: an unknown knob, a wrong type or a value outside its bounds.
+            UnknownNameError: an unknown variant.
+        """
+        variant = str(given.get("variant") or next(iter(cls.variants)))
+        if variant not in cls.variants:
+            raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
+        return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """Do nothing if the program can work with these LMs; by default any will do.
+
+        Raises:
+            ConfigError: it cannot; the message has the cure.
+        """
+
+    def other_calls(self) -> Sequence[Described]:
+        """The LM calls that no predictor of this program makes, such as those for its index.
+
+        Whatever makes them asks the LM of their role, as `role_lm` gives it.
+        """
+        return ()
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Make what all questions share, such as an index of the program's own.
+
+        Called before a run with its LM active, so that no question's time includes the work; where
+        it was not called, the first question does it.
+        """
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason.
+
+        Raises:
+            dspy.LMError: the provider failed.
+        """
+        budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
+        trace = Trace(question, self.retriever.for_question(question), budget)
+        try:
+            with use(replace(current(), question=question).plus(trace.pending)):
+                prediction = self._solved(trace)
+        except Exception as error:
+            error.ragbench_trace = trace  # type: ignore[attr-defined]  # for the record
+            raise
+        if not str(prediction.answer or "").strip():
+            trace.count("blank_answer")
+            prediction.answer = NO_ANSWER
+        if 0 < budget.calls <= trace.counts.get("parse_fallback", 0):
+            prediction.stop_reason = "parse_fallback"  # no reply could be read
+        return prediction
+
+    def _solved(self, trace: Trace) -> dspy.Prediction:
+        try:
+            return self.solve(trace)
+        except BudgetSpentError:
+            return trace.prediction(self._forced(trace), "budget")
+
+    def _forced(self, trace: Trace) -> str:
+        try:
+            return self.force(trace)
+        except BudgetSpentError:  # the call kept back is spent as well
+            return ""
+
+    @abstractmethod
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
+
+    def force(self, trace: Trace) -> str:
+        """The answer given when the budget is spent: one last call, which is always allowed."""
+        return NO_ANSWER
+
+
+def done_so_far(error: Exception) -> dspy.Prediction | None:
+    """What a program had done when `error` left its `forward`: steps, searches, passages."""
+    trace = getattr(error, "ragbench_trace", None)
+    return trace.prediction("") if isinstance(trace, Trace) else None
+
+
+def calls_of(program: RAGProgram) -> list[Described]:
+    """Every kind of LM call of `program`: its predictors', then the others."""
+    return [*predictors_of(program), *program.other_calls()]
+
+
+PROGRAMS: Registry[type[RAGProgram]] = Registry(
+    "program", package="ragbench.programs", outside="ragbench.programs.external:load_program"
+)
+
+
+def predictors_of(program: RAGProgram) -> list[Described]:
+    """Each predictor of `program` with its signature and role, in DSPy's order."""
+    rows = []
+    for name, module in program.named_sub_modules():
+        signature = getattr(module, "rb_signature", None)
+        if signature:
+            rows.append(Described(name.removeprefix("self."), signature, module.rb_role))
+    return rows

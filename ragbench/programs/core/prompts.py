@@ -1,0 +1,163 @@
+"""What a prompt shows: numbered passages, and inputs cut shorter where the LM refused them.
+
+Of inputs that are too long the longest alone are cut, down to one length, so that a short list
+beside a long one stays whole. The question, tools and settings are never cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import dspy
+from dspy.primitives.repl_types import REPLHistory
+from pydantic import BaseModel
+
+from ragbench.retrievers import Passage
+from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens, first_tokens
+
+Part = TypeVar("Part")
+
+#: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
+_GROWING = frozenset({"trajectory", "history", "repl_history", "thoughts"})
+_WHOLE = frozenset({"question", "tools", "signature", "config"})
+#: Characters, of all inputs that may be cut, under which cutting is given up.
+_LEAST = 200
+#: Where it matters that the cut suffices: more than the estimate of the package.
+_CHARS_PER_TOKEN = CHARACTERS_PER_TOKEN + 1
+_MARK = " ..."
+
+
+def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
+    """Passages as a prompt shows them, "[n] title | text" with n from 1, in `max_tokens` in all.
+
+    The passage that crosses the limit is cut at a word; later ones are left out. The first is
+    always shown, cut if need be.
+    """
+    lines: list[str] = []
+    left = max_tokens
+    for number, passage in enumerate(passages, start=1):
+        line = f"[{number}] {passage}"
+        size = estimate_tokens(line)
+        if size > left:
+            if left >= 30 or not lines:
+                lines.append(first_tokens(line, left))
+            break
+        lines.append(line)
+        left -= size
+    return lines
+
+
+def shortened(
+    inputs: Mapping[str, Any], *, refusal: str = "", reply_tokens: int = 0
+) -> dict[str, Any] | None:
+    """`inputs` cut to fit, or None where there is nothing left to cut.
+
+    The size to cut to is read off the LM's own words, `refusal`, where these name the prompt's
+    tokens and the window's, with room for `reply_tokens`; otherwise half is kept.
+    """
+    sizes = {name: _size(value) for name, value in inputs.items() if name not in _WHOLE}
+    total = sum(sizes.values())
+    room = total - _excess(refusal, reply_tokens)
+    if not _LEAST <= room < total:
+        room = total // 2
+    if room < _LEAST:
+        return None
+    cap = _cap(list(sizes.values()), room)
+    cut = dict(inputs)
+    for name, size in sizes.items():
+        if size > cap:
+            cut[name] = _cut(inputs[name], cap, newest=name in _GROWING)
+    return cut if sum(_size(cut[name]) for name in sizes) < total else None
+
+
+def _excess(refusal: str, reply_tokens: int) -> int:
+    """Characters too many, by the two largest numbers in the LM's words; 0 if it does not say."""
+    numbers = {int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", refusal)}
+    tokens = sorted(number for number in numbers if number >= 256)[-2:]
+    if len(tokens) < 2:
+        return 0
+    window, asked = tokens
+    return (asked - window + min(reply_tokens, window // 4)) * _CHARS_PER_TOKEN
+
+
+def _cap(sizes: Sequence[int], room: int) -> int:
+    """The length such that `sizes`, none longer than it, sum up to `room` at the most."""
+    for place, size in enumerate(sorted(sizes)):
+        share = room // (len(sizes) - place)
+        if size > share:
+            return share
+        room -= size
+    return max(sizes, default=0)
+
+
+def _size(value: Any) -> int:
+    """Characters of what can be cut; 0 for anything else."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dspy.History):
+        return sum(len(str(message)) for message in value.messages)
+    if isinstance(value, REPLHistory):
+        return len(value.format())
+    if isinstance(value, BaseModel):
+        return len(value.model_dump_json())
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return 0
+
+
+def _cut(value: Any, room: int, *, newest: bool) -> Any:
+    if isinstance(value, str):
+        return _end(value, room) if newest else _head(value, room)
+    if isinstance(value, dspy.History):
+        kept = _fitting(value.messages, room, newest=True, size=lambda m: len(str(m)))
+        return dspy.History(messages=kept)
+    if isinstance(value, REPLHistory):
+        entries = _fitting(value.entries, room, newest=True)
+        return REPLHistory(entries=entries, max_output_chars=value.max_output_chars)
+    if isinstance(value, BaseModel):
+        return _with_less(value, room)
+    return _fitting(list(value), room, newest=newest, shorten=_shorter)
+
+
+def _fitting(
+    parts: Sequence[Part],
+    room: int,
+    *,
+    newest: bool,
+    size: Callable[[Part], int] = _size,
+    shorten: Callable[[Part, int], Part] = lambda part, room: part,
+) -> list[Part]:
+    """The first parts (`newest`: the last) that fit, in order; one at least, cut if need be."""
+    kept: list[Part] = []
+    for part in reversed(parts) if newest else parts:
+        if size(part) > room:
+            if not kept:
+                kept.append(shorten(part, room))
+            break
+        kept.append(part)
+        room -= size(part)
+    return kept[::-1] if newest else kept
+
+
+def _shorter(part: Any, room: int) -> Any:
+    return _cut(part, room, newest=False)
+
+
+def _with_less(model: BaseModel, room: int) -> BaseModel:
+    """The model with its longest text cut by as much as it is too long."""
+    texts = {name: value for name, value in model if isinstance(value, str)}
+    if not texts:
+        return model
+    longest = max(texts, key=lambda name: len(texts[name]))
+    left = max(len(texts[longest]) - (_size(model) - room), 0)
+    return model.model_copy(update={longest: _head(texts[longest], left)})
+
+
+def _head(text: str, room: int) -> str:
+    return text[: max(room - len(_MARK), 0)].rsplit(" ", 1)[0] + _MARK
+
+
+def _end(text: str, room: int) -> str:
+    return "... " + text[len(text) - max(room - len(_MARK), 0) :].split(" ", 1)[-1]

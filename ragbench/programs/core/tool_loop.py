@@ -1,0 +1,268 @@
+"""The loop of a program whose model chooses tools: turn by turn until one answers.
+
+How a turn is asked for stands in `tool_turns`, what the tools do in the program's own toolbox.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ragbench.errors import crossing
+from ragbench.programs.core.trace import StopReason, Trace
+from ragbench.tokens import estimate_tokens, first_tokens
+
+FINISH = "finish"
+#: Shown in place of what a step found that did the same as the one before, with the same result.
+REPEATED = "This was done before. Try something else, or finish."
+_STUCK = 3
+
+
+class ToolInfo(NamedTuple):
+    """A tool as a model is told of it; `many` says that it takes a list of texts."""
+
+    argument: str
+    does: str
+    many: bool = False
+    #: Default of the argument `top_k`, and its bound; (0, 0) where there is no such argument.
+    top_k: tuple[int, int] = (0, 0)
+
+
+class ToolUse(NamedTuple):
+    """A tool that a model chose, and what it gave it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def shown(self) -> str:
+        """The arguments as the prompt and the record have them."""
+        return "; ".join(map(_text, self.arguments.values()))
+
+
+class Seen(NamedTuple):
+    """What a tool showed: the observation, its passages, and the texts of the corpus in it.
+
+    The texts are None where a tool shows passages as the searches have them.
+    """
+
+    observation: str
+    pids: tuple[str, ...] = ()
+    retrieved: tuple[str, ...] | None = None
+
+
+class Turn(NamedTuple):
+    """What a model did in one turn: uses of tools, or else an answer."""
+
+    thought: str = ""
+    answer: str = ""
+    uses: tuple[ToolUse, ...] = ()
+    unreadable: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """A tool that was used, in which turn and with what thought, and what it showed."""
+
+    turn: int
+    thought: str
+    use: ToolUse
+    observation: str
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens the step takes in a prompt."""
+        return estimate_tokens(self.thought + self.use.tool + self.use.shown + self.observation)
+
+
+class Toolbox(ABC):
+    """The tools of one question, by name. None raises but for a spent budget."""
+
+    def __init__(self, trace: Trace, tools: Mapping[str, ToolInfo]) -> None:
+        self.trace, self.tools = trace, tools
+
+    @property
+    def offered(self) -> Mapping[str, ToolInfo]:
+        """The tools that the model is told of now; by default all."""
+        return self.tools
+
+    @property
+    @abstractmethod
+    def shown_nothing(self) -> bool:
+        """Whether nothing of the corpus was shown so far."""
+
+    @abstractmethod
+    def run(self, use: ToolUse) -> Seen:
+        """What the tool shows, given its argument; advice where that does not fit."""
+
+    @abstractmethod
+    def question_search(self) -> ToolUse:
+        """A search for the question itself."""
+
+    def use(self, use: ToolUse) -> Seen:
+        """What the tool shows; advice where it does not exist or is given nothing."""
+        tool = self.tools.get(use.tool)
+        if tool is None:
+            return Seen(f"There is no tool {use.tool}. Use one of {', '.join(self.tools)}.")
+        if not _text(given(use.arguments, tool.argument)):
+            return Seen(f"{use.tool} needs the argument {tool.argument}.")
+        with crossing("tool"):
+            return self.run(use)
+
+
+class ToolLoop:
+    """The turns of one question.
+
+    `ask` gives the next turn, from what was done and how many turns are left. The loop ends with an
+    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or when the same is
+    done three times in a row with the same result. `parallel` runs all tools that a turn asks for,
+    otherwise the first alone; `unsearched_answers` lets an answer stand before anything was shown.
+    """
+
+    def __init__(
+        self,
+        box: Toolbox,
+        ask: Callable[[Sequence[Done], int], Turn],
+        *,
+        max_steps: int,
+        token_budget: float = float("inf"),
+        parallel: bool = False,
+        unsearched_answers: bool = True,
+    ) -> None:
+        self.box, self.ask, self.trace = box, ask, box.trace
+        self.max_steps, self.token_budget, self.parallel = max_steps, token_budget, parallel
+        self.unsearched_answers = unsearched_answers
+        self.done: list[Done] = []
+        self.searched_question = False
+        self._turn = 0
+
+    def run(self) -> tuple[str, StopReason]:
+        """The answer, blank if there is none yet, and why the turns ended.
+
+        Raises:
+            BudgetSpentError: calls or searches are spent.
+        """
+        for number in range(self.max_steps):
+            self._turn = number
+            if sum(step.tokens for step in self.done) >= self.token_budget:
+                return "", "budget"
+            turn = self.ask(self.done, self.max_steps - self._turn)
+            if turn.unreadable:
+                if not self.search_question():
+                    return "", "parse_fallback"
+            elif not turn.uses and self._too_early():
+                self.trace.count("unsearched_answer")
+            elif not turn.uses:
+                self.trace.step("answer", thought=turn.thought, observation=turn.answer)
+                return turn.answer, "answered"
+            for use in turn.uses if self.parallel else turn.uses[:1]:
+                self._use(use, turn.thought)
+            if self._is_stuck():
+                return "", "no_progress"
+        return "", "max_steps"
+
+    def search_question(self) -> bool:
+        """Whether a search for the question itself was still to be made, and now was."""
+        asked = {search.query for search in self.trace.searches}
+        if self.searched_question or self.trace.question in asked:
+            return False
+        self.searched_question = True
+        self._use(self.box.question_search(), "")
+        return True
+
+    @property
+    def thoughts(self) -> list[str]:
+        """The thoughts so far, in order, once each."""
+        return list(dict.fromkeys(step.thought for step in self.done if step.thought))
+
+    def _too_early(self) -> bool:
+        early = not self.unsearched_answers and self.box.shown_nothing
+        return early and self.search_question()
+
+    def _use(self, use: ToolUse, thought: str) -> None:
+        seen = self.box.use(use)
+        self.done.append(Done(self._turn, thought, use, seen.observation))
+        self.trace.step(
+            use.tool,
+            input=use.shown,
+            thought=thought,
+            observation=seen.observation,
+            pids=seen.pids,
+            notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
+        )
+
+    def _is_stuck(self) -> bool:
+        last = self.done[-_STUCK:]
+        return len(last) == _STUCK and all(_same(last[0], step) for step in last)
+
+
+def shown_again(done: Sequence[Done], max_tokens: int) -> list[Done]:
+    """The newest steps that fit a prompt, as it shows them.
+
+    A step that only repeats the one before says so. A passage that an earlier one of these steps
+    shows is named alone: a line that stands in both, up to its " | ". Of a newest step that is too
+    long by itself, the head of what it saw stays.
+    """
+    for start in range(len(done)):
+        kept = _without_repeats(done[start:])
+        if sum(step.tokens for step in kept) <= max_tokens:
+            return kept
+    if not done:
+        return []
+    last = done[-1]
+    return [_with(last, first_tokens(last.observation, max_tokens))]
+
+
+def _without_repeats(done: Sequence[Done]) -> list[Done]:
+    shown: set[str] = set()
+    kept: list[Done] = []
+    for before, step in zip([None, *done], done, strict=False):
+        if before is not None and _same(before, step):
+            kept.append(_with(step, REPEATED))
+            continue
+        lines = step.observation.split("\n")
+        named = [_named(line) if line in shown else line for line in lines]
+        shown.update(lines)
+        kept.append(_with(step, "\n".join(named)))
+    return kept
+
+
+def _named(line: str) -> str:
+    title, mark, _ = line.partition(" | ")
+    return f"{title} (shown above)" if mark else line
+
+
+def _with(step: Done, observation: str) -> Done:
+    return Done(step.turn, step.thought, step.use, observation)
+
+
+def _same(one: Done, other: Done) -> bool:
+    return (one.use, one.observation) == (other.use, other.observation)
+
+
+def given(arguments: Mapping[str, Any], name: str) -> Any:
+    """The argument `name`, or the first one whatever a model called it."""
+    others = (value for key, value in arguments.items() if key != "top_k")
+    return arguments[name] if name in arguments else next(others, None)
+
+
+def argument_text(value: Any, name: str = "") -> str:
+    """The one text in what a model gave as arguments: `name`'s, else the first there is.
+
+    Numbers are texts, and so are lists of texts, joined; without any text it is blank.
+    """
+    if isinstance(value, Mapping):
+        values = [value[name]] if name in value else []
+        values += [part for key, part in value.items() if key != name]
+        return next(filter(None, map(argument_text, values)), "")
+    if isinstance(value, list | tuple):
+        return " ".join(filter(None, map(argument_text, value)))
+    if value is None or isinstance(value, bool):
+        return ""
+    return " ".join(str(value).split())
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(argument_text, value)) if isinstance(value, list) else argument_text(value)

@@ -1,0 +1,187 @@
+"""One turn of a tool loop: typed, for any LM, or by the provider's own tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+import dspy
+
+from ragbench.errors import ConfigError
+from ragbench.lms.adapters import CLOSING, ToolConversation
+from ragbench.programs.core.asking import role_lm
+from ragbench.programs.core.program import predict
+from ragbench.programs.core.tool_loop import (
+    FINISH,
+    Done,
+    Toolbox,
+    ToolInfo,
+    ToolUse,
+    Turn,
+    argument_text,
+    shown_again,
+)
+from ragbench.signatures import ANSWER_STYLES, GUESS, AnswerStyle, ToolTurn, styled
+
+Backend = Literal["auto", "typed", "native"]
+_NOW = "No tool is left. Answer now."
+
+
+def tool_predictor(
+    step: type[dspy.Signature],
+    tools: Mapping[str, ToolInfo],
+    *,
+    like: type[dspy.Signature] | None = None,
+) -> dspy.Module:
+    """A predictor of `step`, whose `tool` is one of `tools` or finish; `like` as in `predict`."""
+    choice = Literal[(*tools, FINISH)]  # type: ignore[valid-type]
+    return predict(step.with_updated_fields("tool", type_=choice), like=like or step)
+
+
+class ToolAsker:
+    """Asks for the turns of one question, in the form that the LM and `backend` allow.
+
+    `auto` is native where the LM of the predictor's role can call tools, is not of a server of
+    one's own (small models keep a schema better than the protocol), and the predictor has no
+    demonstrations, which are of typed turns. Instructions are the predictor's in both forms.
+    """
+
+    def __init__(
+        self,
+        predictor: dspy.Module,
+        box: Toolbox,
+        *,
+        backend: Backend,
+        context_tokens: int,
+        style: AnswerStyle = "brief",
+        parallel: bool = False,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.predictor, self.box, self.trace = predictor, box, box.trace
+        self.context_tokens, self.style, self.parallel = context_tokens, style, parallel
+        self.config = dict(config or {})
+        able = _calls_tools_well(role_lm(predictor.rb_role)) and not predictor.demos
+        self.native = backend == "native" or (backend == "auto" and able)
+
+    def __call__(self, done: Sequence[Done], turns_left: int) -> Turn:
+        """The next turn, after what was `done`."""
+        return self._native(done) if self.native else self._typed(done, turns_left)
+
+    def conclude(self, done: Sequence[Done]) -> str:
+        """The answer that the same conversation gives when no tool is left; native turns alone."""
+        reply = self._converse(done, last=True)
+        text = argument_text(reply.answer)
+        if text:
+            self.trace.step("answer", input=self.trace.question, observation=text)
+        return text
+
+    def _typed(self, done: Sequence[Done], turns_left: int) -> Turn:
+        outputs = self.predictor.signature.output_fields
+        with_config: dict[str, Any] = {"config": self.config} if self.config else {}
+        reply = self.trace.ask(
+            self.predictor,
+            otherwise={"thought": "", "tool": "", "argument": "", "arguments": []},
+            tools=[*(_line(*tool) for tool in self.box.offered.items()), self._finish()],
+            question=self.trace.question,
+            trajectory=rendered(shown_again(done, self.context_tokens)),
+            steps_left=turns_left,
+            **with_config,
+        )
+        value = reply.get("arguments") if "arguments" in outputs else reply.get("argument")
+        thought = argument_text(reply.get("thought"))
+        if not reply.tool:
+            return Turn(unreadable=True)
+        if reply.tool == FINISH:
+            return Turn(
+                thought, ", ".join(value) if isinstance(value, list) else argument_text(value)
+            )
+        name = self.box.offered[reply.tool].argument if reply.tool in self.box.offered else ""
+        return Turn(thought, uses=(ToolUse(reply.tool, {name: value or ""}),))
+
+    def _native(self, done: Sequence[Done]) -> Turn:
+        reply = self._converse(done)
+        text = argument_text(reply.answer)
+        if reply.get("tool_calls"):
+            calls = reply.tool_calls.tool_calls
+            return Turn(text, uses=tuple(ToolUse(call.name, call.args or {}) for call in calls))
+        return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
+
+    def _converse(self, done: Sequence[Done], *, last: bool = False) -> dspy.Prediction:
+        signature = styled(ToolTurn, self.style)
+        config = {**self.config, **({"tool_choice": "none"} if last else {})}
+        history = _history(shown_again(done, self.context_tokens))
+        if last:
+            history.append({CLOSING: _NOW})
+        parallel = None if last else self.parallel
+        with dspy.context(adapter=ToolConversation(parallel=parallel)):
+            return self.trace.ask(
+                self.predictor,
+                otherwise={"answer": "", "tool_calls": None},
+                last=last,
+                signature=signature.with_instructions(self.predictor.signature.instructions),
+                tools=[_tool(name, tool) for name, tool in self.box.offered.items()],
+                question=self.trace.question,
+                history=dspy.History(messages=history),
+                config=config,
+            )
+
+    def _finish(self) -> str:
+        return f"{FINISH}(answer): give {ANSWER_STYLES[self.style]}; {GUESS}"
+
+
+def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:
+    """Do nothing if `lm` can take the turns that `backend` asks for.
+
+    Raises:
+        ConfigError: native turns and an LM that cannot call tools.
+    """
+    if backend == "native" and not lm.supports_function_calling:
+        raise ConfigError(
+            f"{program} backend=native needs an LM that can call tools, and {lm.model} cannot; "
+            "use backend=typed"
+        )
+
+
+def _calls_tools_well(lm: dspy.LM) -> bool:
+    # Servers that a person runs are known by the bound that they put on lists.
+    self_hosted = getattr(getattr(lm, "engine", None), "max_items", None) is not None
+    return bool(lm.supports_function_calling) and not self_hosted
+
+
+def rendered(done: Sequence[Done]) -> str:
+    """The steps so far as plain numbered text."""
+    return "\n\n".join(map(_block, done))
+
+
+def _block(step: Done) -> str:
+    head = " ".join(filter(None, [f"Step {step.turn + 1}.", step.thought]))
+    return f"{head}\n{step.use.tool}({step.use.shown}) showed:\n{step.observation}"
+
+
+def _line(name: str, tool: ToolInfo) -> str:
+    return f"{name}({tool.argument}): {tool.does}"
+
+
+def _history(done: Sequence[Done]) -> list[dict[str, Any]]:
+    """One message for each turn, in the form of `ToolConversation`."""
+    messages: list[dict[str, Any]] = []
+    for _, steps in groupby(done, key=lambda step: step.turn):
+        of_turn = list(steps)
+        calls = [(step.use.tool, dict(step.use.arguments), step.observation) for step in of_turn]
+        messages.append({"text": of_turn[0].thought, "calls": calls})
+    return messages
+
+
+def _tool(name: str, tool: ToolInfo) -> dspy.Tool:
+    texts = {"type": "array", "items": {"type": "string"}}
+    schema: dict[str, Any] = {tool.argument: texts if tool.many else {"type": "string"}}
+    default, most = tool.top_k
+    if most:
+        schema["top_k"] = {"type": "integer", "minimum": 1, "maximum": most, "default": default}
+    kinds: dict[str, Any] = dict.fromkeys(schema, Any)
+    return dspy.Tool(_unused, name=name, desc=tool.does, args=schema, arg_types=kinds)
+
+
+def _unused(**arguments: Any) -> str:
+    raise NotImplementedError("the toolbox of a question runs it")

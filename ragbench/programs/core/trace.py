@@ -1,0 +1,249 @@
+"""The state of one question: what was asked, searched, found and spent.
+
+A `Trace` lives for one `forward`. Programs ask models, search and note steps through it, so that
+the budget is checked before each call, parse failures take their declared default and are counted,
+and every program leaves the same kind of record.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import dspy
+
+from ragbench.context import current, use
+from ragbench.errors import crossing
+from ragbench.ledger import PendingCalls, fan_out
+from ragbench.logs import fields as fields_of, get
+from ragbench.programs.core.asking import ask
+from ragbench.programs.core.budget import Budget, BudgetSpentError
+from ragbench.programs.core.question_log import QuestionLog
+from ragbench.programs.core.references import split_shown
+from ragbench.record import Search, Step
+from ragbench.retrievers import Passage, Retriever
+
+_log = get(__name__)
+
+StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
+
+MAX_QUERY_CHARS = 4_000
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _ItemLog:
+    """The trace that an item of a fan-out belongs to, and that item's log."""
+
+    trace: Trace
+    log: QuestionLog
+
+
+class Trace:
+    """What one question has done so far. Local to one `forward`; safe under `fan_out`."""
+
+    def __init__(self, question: str, retriever: Retriever, budget: Budget) -> None:
+        self.question, self.retriever, self.budget = question, retriever, budget
+        self.counts: Counter[str] = Counter()
+        self._root = QuestionLog()
+        self._cache: dict[tuple[str, int], list[Passage]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def _log(self) -> QuestionLog:
+        item = current().get(_ItemLog)
+        # Another trace's: a program inside another's fan-out.
+        return item.log if item is not None and item.trace is self else self._root
+
+    @property
+    def pending(self) -> PendingCalls:
+        """The calls that no step has named yet (inside a fan-out: this item's own)."""
+        return self._log.pending
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps noted so far (inside a fan-out: this item's own)."""
+        return self._log.steps
+
+    @property
+    def searches(self) -> list[Search]:
+        """The searches made so far (inside a fan-out: this item's own)."""
+        return self._log.searches
+
+    @property
+    def passages(self) -> list[Passage]:
+        """Every passage seen, once each, in the order first seen."""
+        return list({**self._root.seen, **self._log.seen}.values())
+
+    def ask(
+        self,
+        predictor: dspy.Module,
+        *,
+        otherwise: Mapping[str, Any] | None = None,
+        last: bool = False,
+        **inputs: Any,
+    ) -> dspy.Prediction:
+        """Call `predictor`; what cannot be read of its reply is taken from `otherwise`.
+
+        Counted as `parse_fallback` where nothing could be read (the reply then has
+        `parse_fallback=True`), as `partial_reply` where something could. A prompt that the LM
+        refuses as too long is cut and sent again, counted as `context_cut`. One that cannot be cut
+        enough takes `otherwise` too, counted as `context_overflow`. `last` marks a forced answer,
+        which may use the call that the budget keeps back, and has no such way out.
+
+        Raises:
+            BudgetSpentError: no call is left.
+            dspy.LMError: the provider failed; a window too small for a `last` call is one.
+        """
+        return self._ask(predictor, otherwise, last, inputs)[0]
+
+    def answer(self, predictor: dspy.Module, *, last: bool = False, **inputs: Any) -> str:
+        """The `answer` that `predictor` gives, stripped; blank where its reply cannot be parsed.
+
+        Noted as a step: its input is the question, its pids the passages shown, and its notes what
+        else was shown. `last` as in `ask`.
+        """
+        reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
+        text = str(reply.answer or "").strip()
+        pids, notes = split_shown(shown, self.passages)
+        thought = str(reply.get("reasoning", "") or "")
+        question = str(shown.get("question", ""))
+        self.step(
+            "answer", input=question, thought=thought, observation=text, pids=pids, notes=notes
+        )
+        return text
+
+    def _ask(
+        self,
+        predictor: dspy.Module,
+        otherwise: Mapping[str, Any] | None,
+        last: bool,
+        inputs: Mapping[str, Any],
+    ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
+        with use(replace(current(), counts=self.counts)):
+            return ask(
+                predictor,
+                inputs,
+                otherwise=otherwise,
+                last=last,
+                budget=self.budget,
+                count=self.count,
+            )
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """The retriever's passages for `query`, noted as a search; a repeat costs nothing.
+
+        Raises:
+            BudgetSpentError: no search is left.
+        """
+        return self.search_many([query], k=k)[0]
+
+    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
+        """One list of passages per query, in order; each is noted as a search.
+
+        Of a query of more than 4,000 characters the rest is left out: generated code can make one
+        of any length.
+
+        Raises:
+            BudgetSpentError: not that many searches are left.
+        """
+        queries = [query[:MAX_QUERY_CHARS] for query in queries]
+        new = [q for q in dict.fromkeys(queries) if (q, k) not in self._cache]
+        self.budget.spend_retrievals(len(new))
+        start = time.perf_counter()
+        with crossing("retriever"):
+            hits_of = self.retriever.search_many(new, k=k) if new else []
+        found = dict(zip(new, hits_of, strict=True))
+        each = (time.perf_counter() - start) / max(len(new), 1)
+        with self._lock:
+            for query in queries:
+                fresh = query in found and (query, k) not in self._cache
+                hits = self._cache.setdefault((query, k), found.get(query, []))
+                pairs = tuple((p.pid, p.score) for p in hits)
+                search = Search(query, k, pairs, each if fresh else 0.0, not fresh)
+                self._log.add_search(search, hits)
+        return [list(self._cache[query, k]) for query in queries]
+
+    def search_by(
+        self, find: Callable[[], Sequence[Passage]], query: str, *, k: int
+    ) -> list[Passage]:
+        """The passages that `find` gives, noted as a search for `query`; for a program's own index.
+
+        Raises:
+            BudgetSpentError: no search is left, and `find` is not called.
+        """
+        self.budget.spend_retrievals(1)
+        start = time.perf_counter()
+        with crossing("retriever"):
+            found = list(find())
+        elapsed = time.perf_counter() - start
+        with self._lock:
+            pairs = tuple((passage.pid, passage.score) for passage in found)
+            self._log.add_search(Search(query, k, pairs, elapsed), found)
+        return found
+
+    def fan_out(
+        self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
+    ) -> list[Result]:
+        """`function` of each item at once, in input order, for as many as the budget allows.
+
+        The cut is made before anything runs, so that what is asked does not depend on timing.
+
+        Raises:
+            BudgetSpentError: not even one item is affordable.
+        """
+        affordable = self.budget.calls_left // calls_each if calls_each else len(items)
+        if items and affordable < 1:
+            raise BudgetSpentError("LM calls")
+        if affordable < len(items):
+            self.count("cut_by_budget", len(items) - affordable)
+        outer, logs = self._log, [QuestionLog() for _ in items[:affordable]]
+
+        def run(pair: tuple[QuestionLog, Item]) -> Result:
+            with use(current().plus(_ItemLog(self, pair[0]), pair[0].pending)):
+                return function(pair[1])
+
+        results = fan_out(run, list(zip(logs, items[:affordable], strict=True)))
+        for log in logs:
+            outer.merge(log)
+        return results
+
+    def step(self, action: str, **fields: Any) -> None:
+        """Note one step; see `Step` for the fields. One cut or left out counts as `step_cut`."""
+        if not self._log.note(Step(action, **fields)):
+            self.count("step_cut")
+
+    def count(self, event: str, n: int = 1) -> None:
+        """Count an event of the question, such as `parse_fallback` or `label_repair`."""
+        with self._lock:
+            self.counts[event] += n
+        _log.info("counted", extra=fields_of(what=event, n=n))
+
+    def prediction(
+        self,
+        answer: str,
+        stop_reason: StopReason | None = None,
+        *,
+        passages: Sequence[Passage] | None = None,
+        **extra: Any,
+    ) -> dspy.Prediction:
+        """The result of `forward`; `extra` may hold citations, plan, facts, tree.
+
+        `passages` are the program's own ranking, where it makes one; else all seen, in order.
+        """
+        self._log.name_the_rest()
+        return dspy.Prediction(
+            answer=answer,
+            passages=self.passages if passages is None else list(passages),
+            steps=list(self.steps),
+            searches=list(self.searches),
+            stop_reason=stop_reason,
+            counts=self.counts,
+            **extra,
+        )

@@ -1,0 +1,221 @@
+"""Any DSPy module as a program: it takes `question` and returns a prediction with `answer`.
+
+Named `package.module:Class` or `path/to/file.py:Class`. A `RAGProgram` is taken as it is; any other
+`dspy.Module` is wrapped, so that it runs, compiles and compares like the others. It searches by the
+retriever that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted in the
+question's trace. Passages that it returns as `passages` or `context` are kept with the record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+import dspy
+from pydantic import Field
+
+from ragbench.context import current, use
+from ragbench.errors import ConfigError
+from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, named
+from ragbench.retrievers import Passage, Retriever
+
+
+class TracedRetriever:
+    """Searches of a wrapped module, noted in the trace of the question that is being answered.
+
+    Callable as `dspy.settings.rm`, so that `dspy.Retrieve` finds it.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def search(self, query: str, *, k: int | None = None) -> list[Passage]:
+        """At most `k` passages for `query`, best first; by default as many as the knob says.
+
+        Raises:
+            RuntimeError: no question is being answered.
+        """
+        return self.search_many([query], k=k)[0]
+
+    def search_many(self, queries: Sequence[str], *, k: int | None = None) -> list[list[Passage]]:
+        """One list of passages per query, in order.
+
+        Raises:
+            RuntimeError: no question is being answered.
+        """
+        trace = current().get(Trace)
+        if trace is None:
+            raise RuntimeError("the retriever of a program searches while it answers a question")
+        return trace.search_many(list(queries), k=k or self.k)
+
+    def __call__(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
+        """As `search`; what else `dspy.Retrieve` gives is left out."""
+        return self.search(query, k=k)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class ModuleKnobs(ProgramKnobs):
+    """Knobs of a wrapped module; what its constructor takes is given as `init`."""
+
+    init: dict[str, Any] = Field({}, description="arguments of the module's constructor")
+
+
+class ModuleProgram(RAGProgram):
+    """Answer a question with a given module."""
+
+    family = "workflow"
+    calls = "those of the module"
+    Knobs = ModuleKnobs
+    make: type[dspy.Module]
+
+    def __init__(self, retriever: Retriever, **knobs: Any) -> None:
+        super().__init__(retriever, **knobs)
+        self.traced = TracedRetriever(self.knobs.k)
+        arguments = dict(self.knobs.init)
+        if "retriever" in inspect.signature(self.make.__init__).parameters:
+            arguments.setdefault("retriever", self.traced)
+        try:
+            kept = _KEPT.get(self.name)
+            self.module = kept.deepcopy() if kept else self.make(**arguments)
+        except TypeError as error:
+            raise ConfigError(
+                f"{self.name} cannot be made: {error}; give its arguments as --set init='{{...}}'"
+            ) from None
+        for name, predictor in self.module.named_predictors():
+            if not hasattr(predictor, "rb_signature"):
+                named(predictor, predictor.signature)
+                predictor.rb_signature = predictor.signature.__name__ or name
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """What the module answers, with its passages where its prediction has them."""
+        with use(current().plus(trace), rm=self.traced):
+            prediction = self.module(question=trace.question)
+        answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
+        if not isinstance(answer, str | int | float):
+            raise ConfigError(
+                f"{self.name} must return a dspy.Prediction with a text `answer`, not {answer!r}"
+            )
+        passages = _passages(prediction, trace)
+        thought = str(prediction.get("reasoning") or "")
+        trace.step("answer", input=trace.question, thought=thought, observation=str(answer))
+        return trace.prediction(str(answer), "answered", passages=passages or None)
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        """The state of the module alone, so that it also loads without ragbench."""
+        state: dict[str, Any] = self.module.dump_state(json_mode=json_mode)
+        return state
+
+    def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
+        """Load a state of the module alone."""
+        self.module.load_state(state, **options)
+
+
+def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
+    """The passages that the module says it used; texts stand for themselves."""
+    given = prediction.get("passages") or prediction.get("context") or ()
+    items = [given] if isinstance(given, str) else list(given)
+    by_text = {str(passage): passage for passage in trace.passages}
+    found = []
+    for number, item in enumerate(items):
+        if isinstance(item, Passage):
+            found.append(item)
+        elif isinstance(item, str):
+            found.append(by_text.get(item) or Passage(pid=f"text-{number}", title="", text=item))
+    return found
+
+
+#: Modules that were given as objects, by the name that stands for them.
+_KEPT: dict[str, dspy.Module] = {}
+
+
+def keep_module(module: dspy.Module) -> str:
+    """A name for `module` as it is now, for this process, by which `load_program` finds it."""
+    made = type(module)
+    name = f"{made.__module__}:{made.__qualname__}"
+    if isinstance(module, RAGProgram) and module.name:
+        raise ConfigError(
+            f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
+        )
+    _KEPT[name] = module
+    return name
+
+
+def source_digest(spec: str) -> str:
+    """A hash of what `spec` names: the file of its class, and its state where it is an object.
+
+    Raises:
+        ConfigError: it cannot be imported, or is no DSPy module.
+    """
+    program = load_program(spec)
+    made = program.make if issubclass(program, ModuleProgram) else program
+    try:
+        source = Path(inspect.getfile(made)).read_bytes()
+    except (OSError, TypeError):  # a class of a notebook has no file
+        source = made.__qualname__.encode()
+    state = _KEPT[spec].dump_state() if spec in _KEPT else {}
+    text = json.dumps(state, sort_keys=True, default=str).encode()
+    return hashlib.sha256(source + text).hexdigest()[:16]
+
+
+def load_program(spec: str) -> type[RAGProgram]:
+    """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`.
+
+    Raises:
+        ConfigError: it cannot be imported, or is no DSPy module.
+    """
+    if spec in _KEPT:
+        return as_program(type(_KEPT[spec]), spec)
+    place, _, name = spec.rpartition(":")
+    module = _import(place, spec)
+    if not hasattr(module, name):
+        raise ConfigError(f"{place} has no {name!r}; give --program {place}:CLASS")
+    return as_program(getattr(module, name), spec)
+
+
+def as_program(made: Any, spec: str) -> type[RAGProgram]:
+    """The class `made` as a program that is called `spec`.
+
+    Raises:
+        ConfigError: it is no DSPy module.
+    """
+    if not (isinstance(made, type) and issubclass(made, dspy.Module)):
+        raise ConfigError(f"{spec} is no subclass of dspy.Module")
+    if issubclass(made, RAGProgram):
+        return made
+    # An instruction optimizer reads the docstring of the program: it is the module's own.
+    members = {"name": spec, "make": made, "__doc__": made.__doc__, "__module__": __name__}
+    return type(f"{made.__name__}Program", (ModuleProgram,), members)
+
+
+def _import(place: str, spec: str) -> ModuleType:
+    try:
+        if place.endswith(".py"):
+            return _import_file(Path(place))
+        if "" not in sys.path:  # a console script does not look into the working folder by itself
+            sys.path.insert(0, "")
+        return importlib.import_module(place)
+    except Exception as error:  # whatever a stranger's module raises while it is imported
+        raise ConfigError(f"--program {spec}: {type(error).__name__}: {error}") from None
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"ragbench_program_{path.stem}"
+    if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
+        return sys.modules[name]
+    found = importlib.util.spec_from_file_location(name, path.resolve())
+    if found is None or found.loader is None or not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module

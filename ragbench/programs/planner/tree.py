@@ -1,0 +1,231 @@
+"""The planner's tree of sub-questions, as plain data with the moves that change it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ragbench.metrics import contains
+from ragbench.programs.core import answers_used, is_answer, with_answers
+from ragbench.retrievers import Passage
+from ragbench.signatures import TreeNode
+
+ROOT = "n0"
+
+#: Passages kept of a solved node, to be shown again with its answer.
+_PROOFS = 2
+# Words by which a sub-question without a placeholder points back to the answer before it.
+_POINTS_BACK = re.compile(
+    r"\b(he|she|him|his|her|hers|it|its|they|them|their|this|these|those"
+    r"|(?:at|by|did|does|for|from|in|is|of|on|to|was|were|with) that)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Node:
+    """A sub-question; `number` is its place among its sisters, from 1, and 0 for the root.
+
+    `filled` is the question as it was last asked, with its placeholders filled.
+    """
+
+    id: str
+    question: str
+    parent: str = ""
+    depth: int = 0
+    number: int = 0
+    status: Literal["open", "solved", "pruned"] = "open"
+    answer: str = ""
+    confidence: float = 0.0
+    tries: int = 0
+    filled: str = ""
+    passages: list[Passage] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        """What the record keeps of it."""
+        return TreeNode(
+            id=self.id,
+            parent=self.parent,
+            depth=self.depth,
+            question=self.question,
+            status=self.status,
+            answer=self.answer,
+            confidence=self.confidence,
+        ).model_dump()
+
+    def learn(self, answer: str, confidence: float, found: Sequence[Passage], *, at: float) -> None:
+        """Keep `answer` with its proofs among `found`; the node is solved from confidence `at` on.
+
+        An answer of less confidence than the one kept changes nothing.
+        """
+        if not is_answer(answer) or confidence < self.confidence:
+            return
+        self.answer, self.confidence = answer, confidence
+        proofs = [passage for passage in found if contains(str(passage), answer)]
+        self.passages = (proofs or list(found))[:_PROOFS]
+        if confidence >= at:
+            self.status = "solved"
+
+    @property
+    def note(self) -> str:
+        """What is known of the node: "question: answer"."""
+        return f"{(self.filled or self.question).rstrip(' ?')}: {self.answer}"
+
+    @property
+    def line(self) -> str:
+        """The node as the model sees it."""
+        part = f" (part of {self.parent})" if self.parent else ""
+        if self.answer:
+            state = f"{self.answer} (confidence {self.confidence:.1f})"
+        else:
+            state = "not found" if self.tries else "open"
+        return f"{self.id}{part}: {self.question} -> {state}"
+
+
+class Tree:
+    """Nodes by id, in the order made; `active` is the id of the one in focus."""
+
+    def __init__(self, question: str) -> None:
+        self.nodes = {ROOT: Node(ROOT, question)}
+        self.active = ROOT
+
+    @property
+    def root(self) -> Node:
+        """The node of the question itself."""
+        return self.nodes[ROOT]
+
+    def node(self, node_id: str) -> Node:
+        """The node called `node_id`; the active one if there is none."""
+        return self.nodes.get(node_id.strip(), self.nodes[self.active])
+
+    def children(self, node: Node) -> list[Node]:
+        """The children of `node`, pruned ones included."""
+        return [n for n in self.nodes.values() if n.parent == node.id]
+
+    def solved(self) -> list[Node]:
+        """The solved nodes, children before parents, else in the order made."""
+        found = [n for n in self.nodes.values() if n.status == "solved"]
+        return sorted(found, key=lambda n: -n.depth)
+
+    def open_leaves(self) -> list[Node]:
+        """The nodes below the root that are neither solved, pruned nor split, in the order made."""
+        return [
+            n
+            for n in self.nodes.values()
+            if n.parent and n.status == "open" and not self.children(n)
+        ]
+
+    def due(self) -> Node | None:
+        """The first leaf not tried yet whose question waits for no other; None if there is none."""
+        for node in self.open_leaves():
+            sisters = {n.number: n for n in self.children(self.nodes[node.parent])}
+            needed = [sisters[i] for i in answers_used(node.question) if i in sisters]
+            if not node.tries and all(n.answer for n in needed if n is not node):
+                return node
+        return None
+
+    def deepest_open(self) -> Node | None:
+        """The first of the deepest nodes that are neither solved nor pruned."""
+        found = [n for n in self.nodes.values() if n.status == "open"]
+        return max(found, key=lambda n: n.depth, default=None)
+
+    def known_to(self, node: Node) -> list[Node]:
+        """Solved nodes that bear on `node`: its ancestors, their and its sisters, its children.
+
+        A later sub-question usually asks about the answer of an earlier one.
+        """
+        known, at = [], node
+        while at.parent:
+            parent = self.nodes[at.parent]
+            known += [*reversed([n for n in self.children(parent) if n is not at]), parent]
+            at = parent
+        return [n for n in [*known[::-1], *self.children(node)] if n.status == "solved"]
+
+    def asked(self, node: Node, count: Callable[[str], None]) -> str:
+        """The question of `node` with its placeholders filled."""
+        if not node.parent:
+            return node.question
+        sisters = {n.number: n for n in self.children(self.nodes[node.parent])}
+        parts = {number: n.question for number, n in sisters.items()}
+        answers = {number: n.answer for number, n in sisters.items()}
+        return with_answers(node.question, parts, answers, count)
+
+    def query(self, node: Node, question: str) -> str:
+        """What is searched for `node`, whose question with placeholders filled is `question`.
+
+        To the question come the answers of the node's own children, and the answer of the sister
+        before it where a pronoun points back to it: no other sister's, since the halves of a
+        comparison only disturb each other's searches.
+        """
+        more = [n.answer for n in self.children(node) if n.status == "solved"]
+        if node.parent and question == node.question and _POINTS_BACK.search(question):
+            sisters = [n for n in self.children(self.nodes[node.parent]) if n.status == "solved"]
+            before = [n for n in sisters if n.number < node.number]
+            more = [n.answer for n in (before or sisters)[-1:]] + more
+        return " ".join([question, *more])
+
+    def add(
+        self,
+        parent: Node,
+        questions: Sequence[str],
+        *,
+        most: int,
+        alike: Callable[[str, str], bool],
+    ) -> list[Node]:
+        """New children of `parent`, up to `most` in all; a question `alike` a node's is dropped.
+
+        Each keeps its number in `questions`, by which placeholders refer to it.
+        """
+        added: list[Node] = []
+        last = max((child.number for child in self.children(parent)), default=0)
+        for number, text in enumerate(questions, start=last + 1):
+            question = " ".join(text.split())
+            if len(self.children(parent)) >= most:
+                break
+            if question and not any(alike(question, n.question) for n in self.nodes.values()):
+                node = Node(f"n{len(self.nodes)}", question, parent.id, parent.depth + 1, number)
+                self.nodes[node.id] = node
+                added.append(node)
+        return added
+
+    def close_above(self, node: Node) -> None:
+        """Solve the ancestors of `node` below the root whose children are all solved.
+
+        The answer is that of the last child if it uses an earlier one's, else those of all: the
+        question itself is only ever answered by the model.
+        """
+        parent = self.nodes.get(node.parent)
+        if parent is None or not parent.parent or parent.status != "open":
+            return
+        children = self.children(parent)
+        if any(child.status != "solved" for child in children):
+            return
+        chain = bool(answers_used(children[-1].question))
+        parent.answer = "; ".join(n.answer for n in (children[-1:] if chain else children))
+        parent.confidence = min(child.confidence for child in children)
+        parent.passages = without_repeats(p for n in children for p in n.passages)
+        parent.status = "solved"
+        self.close_above(parent)
+
+    def prune_active(self) -> bool:
+        """Give up the active node and all below it, and go to its parent; False at the root."""
+        node = self.nodes[self.active]
+        if not node.parent:
+            return False
+        doomed = [node]
+        for each in doomed:
+            each.status = "pruned"
+            doomed += self.children(each)
+        self.active = node.parent
+        return True
+
+    def lines(self) -> list[str]:
+        """The nodes as the model sees them: those given up are left out."""
+        return [n.line for n in self.nodes.values() if n.status != "pruned"]
+
+
+def without_repeats(passages: Iterable[Passage]) -> list[Passage]:
+    """The passages, each once, in the order first seen."""
+    return list({passage.pid: passage for passage in passages}.values())

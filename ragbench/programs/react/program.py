@@ -1,0 +1,143 @@
+"""ReAct: think, use a tool, look at what it shows, and repeat until finished.
+
+Yao et al. 2023 (arXiv:2210.03629). Variants:
+
+- `seed`: the simplified specification. `search` shows the top passages of the corpus, `lookup` all
+  matching sentences of every passage found so far.
+- `page`: the original's tools. `search` opens the page of a title, or names similar ones; `lookup`
+  walks the open page one hit at a time. The live Wikipedia is the given corpus here, and the six
+  worked examples are left to `compile`. `force_answer=False` gives no answer at the limit, as the
+  original did.
+- `dspy`: the loop of `dspy.ReAct` with the tools of `seed`. It always spends one more call on
+  extracting the answer.
+
+`act_only` and `lookup=False` are the paper's ablations. `backend=native` takes the turns by the
+provider's own tool calls: a turn without a call is the answer, and at the limit the same
+conversation goes on without tools. It is the default of `seed` where the LM can call tools; `page`
+keeps the text protocol of the paper, and `act_only` has no text beside a call.
+
+A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
+answer if that was done before; it never becomes the answer itself. So does the same action with
+the same result three times in a row; the second time the model is told so in place of the result.
+`lookup` is offered once there is something to look in. A passage shown before is named, not shown
+again, and the oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import dspy
+from pydantic import Field
+
+from ragbench.context import current
+from ragbench.programs.core import (
+    PROGRAMS,
+    Autonomy,
+    Backend,
+    BudgetSpentError,
+    ProgramKnobs,
+    RAGProgram,
+    StopReason,
+    ToolAsker,
+    ToolLoop,
+    Trace,
+    check_backend,
+    predict,
+    render,
+    tool_predictor,
+)
+from ragbench.programs.react.dspy_react import TracedReAct
+from ragbench.programs.react.tools import CorpusTools, PageTools, ReActTools
+from ragbench.retrievers import Retriever
+from ragbench.signatures import ActStep, AnswerWithHints, ReActStep
+
+
+class ReActKnobs(ProgramKnobs):
+    """Knobs of `react`."""
+
+    max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
+    snippet_words: int = Field(120, ge=5, le=10_000, description="words shown of a passage found")
+    lookup: bool = Field(True, description="offer the tool lookup")
+    act_only: bool = Field(False, description="no thoughts (seed, page)")
+    force_answer: bool = Field(True, description="answer from the passages at the limit")
+    backend: Backend = Field("auto", description="how tools are called; auto: native if possible")
+
+
+@PROGRAMS.register("react")
+class ReActRAG(RAGProgram):
+    """Think and use tools in turns until the answer is found."""
+
+    name = "react"
+    family = "agentic"
+    paper = "arXiv:2210.03629"
+    calls = "steps (<= max_steps) + 1 if forced; dspy: steps + 1"
+    autonomy = Autonomy("yes", "yes", "yes")
+    Knobs = ReActKnobs
+    variants = {"seed": {}, "page": {"backend": "typed"}, "dspy": {}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.tools: type[ReActTools] = PageTools if self.knobs.variant == "page" else CorpusTools
+        described = dict(self.tools.described)
+        if not self.knobs.lookup:
+            del described["lookup"]
+        if self.knobs.variant == "dspy":
+            self.agent = TracedReAct(described, max_iters=self.knobs.max_steps)
+        else:
+            self.act = tool_predictor(ActStep if self.knobs.act_only else ReActStep, described)
+        if self.knobs.force_answer:
+            self.conclude = predict(AnswerWithHints)
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """Do nothing if the LM of the role "reason" can take the program's turns.
+
+        Raises:
+            ConfigError: the native backend with an LM that cannot call tools.
+        """
+        check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Steps until one finishes, then a forced answer if none did."""
+        knobs = self.knobs
+        box = self.tools(trace, k=knobs.k, snippet_words=knobs.snippet_words, lookup=knobs.lookup)
+        if knobs.variant == "dspy":
+            answer, reason = self.agent.run(trace, box)
+        else:
+            answer, reason = self._loop(trace, box)
+        if not answer and knobs.force_answer:
+            if not trace.passages and trace.question not in {s.query for s in trace.searches}:
+                trace.search(trace.question, k=knobs.k)
+            answer = self.force(trace)
+        return trace.prediction(answer, reason)
+
+    def force(self, trace: Trace) -> str:
+        """An answer from all passages and thoughts; blank if the program was told not to."""
+        if not self.knobs.force_answer:
+            return ""
+        return trace.answer(
+            self.conclude,
+            last=True,
+            context=render(trace.passages, max_tokens=self.knobs.context_tokens),
+            notes=list(dict.fromkeys(step.thought for step in trace.steps if step.thought)),
+            question=trace.question,
+        )
+
+    def _loop(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
+        self.check_lms(dspy.settings.lm, current().role_lms)
+        asker = ToolAsker(
+            self.act,
+            box,
+            backend="typed" if self.knobs.act_only else self.knobs.backend,
+            context_tokens=self.knobs.context_tokens,
+            style=self.knobs.answer_style,
+        )
+        loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps)
+        reason: StopReason
+        try:
+            answer, reason = loop.run()
+        except BudgetSpentError:
+            answer, reason = "", "budget"
+        if not answer and asker.native and self.knobs.force_answer and trace.passages:
+            answer = asker.conclude(loop.done)
+        return answer, reason

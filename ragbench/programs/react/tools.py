@@ -1,0 +1,191 @@
+"""Tools over one corpus for programs whose model chooses what to do next.
+
+A toolbox lives for one question. Each public tool takes one text and returns the observation that
+the model sees; none raises but for a spent budget.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core import (
+    Seen,
+    Toolbox,
+    ToolInfo,
+    ToolUse,
+    Trace,
+    argument_text,
+    sentences_of,
+)
+from ragbench.retrievers import Passage
+
+#: Sentences of a page that a search shows, and titles it offers where no page fits (ReAct).
+PAGE_SENTENCES = 5
+SIMILAR_TITLES = 5
+_LITTLE_MORE = 1.25
+
+
+class ReActTools(Toolbox):
+    """The tools `search` and `lookup` of one question; `lookup=False` leaves the second out."""
+
+    described: ClassVar[Mapping[str, ToolInfo]]
+
+    def __init__(self, trace: Trace, *, k: int, snippet_words: int, lookup: bool = True) -> None:
+        tools = dict(self.described)
+        if not lookup:
+            del tools["lookup"]
+        super().__init__(trace, tools)
+        self.k, self.snippet_words = k, snippet_words
+
+    @property
+    def offered(self) -> Mapping[str, ToolInfo]:
+        """The tools; `lookup` once there is something to look in."""
+        hidden = set() if self.can_look_up else {"lookup"}
+        return {name: tool for name, tool in self.tools.items() if name not in hidden}
+
+    @property
+    def shown_nothing(self) -> bool:
+        """Whether no passage was found so far."""
+        return not self.trace.passages
+
+    @property
+    @abstractmethod
+    def can_look_up(self) -> bool:
+        """Whether there is something to look in."""
+
+    @abstractmethod
+    def search(self, query: str) -> str:
+        """What a search for `query` shows."""
+
+    @abstractmethod
+    def lookup(self, text: str) -> str:
+        """The sentences that contain `text`, without regard to case."""
+
+    def question_search(self) -> ToolUse:
+        """A search for the question."""
+        return ToolUse("search", {self.described["search"].argument: self.trace.question})
+
+    def run(self, use: ToolUse) -> Seen:
+        """What the tool shows, and the passages found by it."""
+        text = argument_text(use.arguments, self.described[use.tool].argument)
+        if use.tool == "search" and text in self.described["search"]:
+            self.trace.count("copied_tool")
+            text = self.trace.question
+        before = len(self.trace.searches)
+        shown = self.search(text) if use.tool == "search" else self.lookup(text)
+        hits = [hit for search in self.trace.searches[before:] for hit in search.hits]
+        return Seen(shown, tuple(pid for pid, _ in hits))
+
+
+class CorpusTools(ReActTools):
+    """`search` shows the top k passages, `lookup` every matching sentence of all passages seen."""
+
+    described: ClassVar[Mapping[str, ToolInfo]] = {
+        "search": ToolInfo("words", "find passages"),
+        "lookup": ToolInfo("name", "find a name in the passages found so far"),
+    }
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether anything was found yet."""
+        return bool(self.trace.passages)
+
+    def search(self, query: str) -> str:
+        """Title and first words of each passage found."""
+        found = self.trace.search(query, k=self.k)
+        return "\n".join(_snippet(p, self.snippet_words) for p in found) or "Nothing found."
+
+    def lookup(self, text: str) -> str:
+        """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus.
+
+        Where nothing was found yet, this searches.
+        """
+        if not self.trace.passages:  # small models look up first, again and again
+            self.trace.count("lookup_as_search")
+            return self.search(text)
+        lines = [
+            f"{passage.title} [{index}] {sentence}"
+            for passage in self.trace.passages
+            for index, sentence in matching(passage, text)
+        ]
+        return "\n".join(lines) or "No sentence has this text."
+
+
+class PageTools(ReActTools):
+    """ReAct's own: `search` opens the page of that title, `lookup` walks it one hit at a time."""
+
+    described: ClassVar[Mapping[str, ToolInfo]] = {
+        "search": ToolInfo("entity", "open the page of this name"),
+        "lookup": ToolInfo("text", "show the next sentence with this text on the open page"),
+    }
+
+    def __init__(self, trace: Trace, *, k: int, snippet_words: int, lookup: bool = True) -> None:
+        super().__init__(trace, k=k, snippet_words=snippet_words, lookup=lookup)
+        self._page: Passage | None = None
+        self._sought, self._cursor = "", 0
+
+    @property
+    def can_look_up(self) -> bool:
+        """Whether a page is open."""
+        return self._page is not None
+
+    def search(self, query: str) -> str:
+        """The first sentences of the page called `query`, or similar titles if there is none.
+
+        A page of exactly that title, whatever its case, opens wherever it ranks. Otherwise it is
+        one of the pages found, whose title may have a bracket more ("Paris (film)").
+        """
+        page = self._titled(query)
+        found = [] if page else self.trace.search(query, k=self.k)
+        page = page or next((p for p in found if _same_title(p.title, query)), None)
+        if page is None:
+            titles = list(dict.fromkeys(p.title for p in found))[:SIMILAR_TITLES]
+            return f"Could not find {query}. Similar: {', '.join(titles) or 'none'}."
+        self._page, self._sought, self._cursor = page, "", 0
+        return " ".join(sentences_of(page)[:PAGE_SENTENCES])
+
+    def _titled(self, query: str) -> Passage | None:
+        """The page whose title is `query`, noted as found by a search."""
+        corpus = self.trace.retriever.corpus
+        place = corpus.titles.get(query, corpus.titles.get(query.casefold()))
+        return (
+            None if place is None else self.trace.search_by(lambda: [corpus[place]], query, k=1)[0]
+        )
+
+    def lookup(self, text: str) -> str:
+        """The next hit on the open page as "(Result i / n) sentence"; a new text starts anew."""
+        if self._page is None:
+            return "No page is open. Use search first."
+        if text.lower() != self._sought:
+            self._sought, self._cursor = text.lower(), 0
+        hits = matching(self._page, text)
+        if self._cursor >= len(hits):
+            return "No more results."
+        self._cursor += 1
+        return f"(Result {self._cursor} / {len(hits)}) {hits[self._cursor - 1][1]}"
+
+
+def matching(passage: Passage, text: str) -> list[tuple[int, str]]:
+    """Index and sentence of each sentence of `passage` that contains `text`, in any case."""
+    sentences: Sequence[str] = sentences_of(passage)
+    return [(i, s.strip()) for i, s in enumerate(sentences) if text.lower() in s.lower()]
+
+
+def _snippet(passage: Passage, words: int) -> str:
+    """Title and first words; all of a passage that is not much longer than `words`."""
+    parts = str(passage).split()
+    if len(parts) <= words * _LITTLE_MORE:
+        return " ".join(parts)
+    return " ".join(parts[:words]) + " ..."
+
+
+def _same_title(title: str, entity: str) -> bool:
+    # "Paris (film)" is reached by "Paris" as well, as Wikipedia's search would.
+    wanted = normalise_answer(entity)
+    return bool(wanted) and wanted in (
+        normalise_answer(title),
+        normalise_answer(title.split(" (")[0]),
+    )

@@ -1,0 +1,285 @@
+"""What is kept of one question: the record, and the calls, steps and searches in it.
+
+A record is written by a program and a run, stored as one JSON line, and read by metrics, reports
+and comparisons. The classes here are its schema, its type and its documentation; they need neither
+DSPy nor a model. Reading is strict about types and leaves fields out that it does not know, so that
+records of other versions stay readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, FiniteFloat, TypeAdapter
+
+#: Title of a paragraph and number of a sentence in it, from 0.
+Fact = tuple[str, int]
+#: Subject, relation and object.
+Triple = tuple[str, str, str]
+#: Id of a passage and its score.
+Hit = tuple[str, FiniteFloat]
+
+#: Kinds of call that count as LM calls; embedding and reranking servers are counted apart.
+LM_KINDS = frozenset({"lm", "judge"})
+#: Class of error of a question that a limit of the command's spending cut off.
+CUT_OFF = "LimitReachedError"
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+#: Marks a field that is left out of a line where it is None.
+_ABSENT = Field(exclude_if=_is_none)
+#: Likewise where it is empty.
+_NOT_EMPTY = Field(exclude_if=lambda value: not value)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to a model.
+
+    `latency_s` is the time of the call that reached the server, retries and waits included; a
+    cached call carries that of the call that filled the cache. `cost_usd` is None where no price
+    is known. `error` is the class of error of a call that failed, whose tokens are then 0. A call
+    of a `batch` costs half, and has no latency of its own.
+    """
+
+    model: str
+    signature: str = ""
+    role: str = ""
+    kind: Literal["lm", "embed", "rerank", "judge"] = "lm"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: FiniteFloat | None = None
+    latency_s: FiniteFloat = 0.0
+    attempts: int = 1
+    cached: bool = False
+    fallback: bool = False
+    error: str | None = None
+    batch: bool = False
+    #: Ids of the messages sent, and of the reply, where the run keeps them; see `records.prompts`.
+    prompt: Annotated[tuple[str, ...], _NOT_EMPTY] = field(default=(), compare=False)
+    reply: Annotated[str, _NOT_EMPTY] = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over calls; `cost_usd` is None as soon as one call's price is unknown.
+
+    `calls` counts those to an LM, `others` those to an embedder or a reranker; the rest is of both.
+    """
+
+    calls: int = 0
+    others: int = 0
+    failed: int = 0
+    attempts: int = 0
+    fallbacks: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = 0.0
+    latency_s: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Totals) -> Totals:
+        mine, theirs = asdict(self), asdict(other)
+        sums: dict[str, Any] = {n: mine[n] + theirs[n] for n in mine if n != "cost_usd"}
+        if self.cost_usd is None or other.cost_usd is None:
+            return Totals(**sums, cost_usd=None)
+        return Totals(**sums, cost_usd=self.cost_usd + other.cost_usd)
+
+
+def total(calls: Iterable[Call]) -> Totals:
+    """The sums over `calls`."""
+    calls = list(calls)
+    costs = [call.cost_usd for call in calls if call.error is None]
+    known = [cost for cost in costs if cost is not None]
+    return Totals(
+        calls=sum(call.kind in LM_KINDS for call in calls),
+        others=sum(call.kind not in LM_KINDS for call in calls),
+        failed=sum(call.error is not None for call in calls),
+        attempts=sum(call.attempts for call in calls),
+        fallbacks=sum(call.fallback for call in calls),
+        prompt_tokens=sum(call.prompt_tokens for call in calls),
+        completion_tokens=sum(call.completion_tokens for call in calls),
+        cost_usd=sum(known) if len(known) == len(costs) else None,
+        latency_s=sum(call.latency_s for call in calls),
+    )
+
+
+@dataclass(slots=True)
+class CriticalPath:
+    """Length of the longest chain of calls that had to wait for each other.
+
+    `cached_s` is the part of `latency_s` that the cache saved this time.
+    """
+
+    calls: int = 0
+    latency_s: FiniteFloat = 0.0
+    cached_s: FiniteFloat = 0.0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All calls of one question, in the order in which they ended, and their critical path."""
+
+    calls: list[Call]
+    path: CriticalPath
+
+    @property
+    def as_if(self) -> Totals:
+        """Totals as if nothing had been cached; the same on a cached re-run."""
+        return total(self.calls)
+
+    @property
+    def billed(self) -> Totals:
+        """Totals of what this run sent to a server."""
+        return total(call for call in self.calls if not call.cached)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing a program did: what it thought, did with what input, and saw.
+
+    `action` is a short verb: search, answer, gate, judge, plan, think, lookup, read, decompose,
+    extract, ... `pids` are the passages it got or used; `notes` holds scores and labels.
+    """
+
+    action: str
+    input: str = ""
+    thought: str = ""
+    observation: str = ""
+    pids: tuple[str, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    #: Places in the ledger, from 0, of the calls that were made for it.
+    calls: Annotated[tuple[int, ...], _NOT_EMPTY] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search: query, depth, and the passages that came back with their scores, best first.
+
+    `cached` marks a query that the same question had searched before; it cost nothing.
+    """
+
+    query: str
+    k: int
+    hits: tuple[Hit, ...]
+    latency_s: FiniteFloat
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPassage:
+    """One passage that the program saw; `sentences` where the data splits it.
+
+    On a chunk corpus that is aligned, `holds` lists the paragraphs' sentences in it.
+    """
+
+    pid: str
+    title: str
+    text: str
+    sentences: Annotated[tuple[str, ...], _NOT_EMPTY] = ()
+    holds: Annotated[tuple[Fact, ...] | None, _ABSENT] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The boundary that failed, the class of the error and its message, keys taken out."""
+
+    boundary: str
+    error: str
+    message: str
+
+    @property
+    def name(self) -> str:
+        """Boundary and class, as `provider/LMServerError`."""
+        return f"{self.boundary}/{self.error}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One question of a run: what was asked, what the program did, and what came of it."""
+
+    qid: str
+    question: str
+    #: The canonical answer first, then its aliases.
+    answers: Annotated[list[str], Field(min_length=1)]
+    qtype: str = ""
+    hops: int | None = None
+    #: Supporting facts.
+    support: list[Fact]
+    gold_pids: list[str]
+    decomposition: list[dict[str, Any]] = field(default_factory=list)
+    #: Other fields of the data set's example.
+    extra: dict[str, Any] = field(default_factory=dict)
+    answer: str | None
+    stop_reason: str | None
+    steps: list[Step]
+    searches: list[Search]
+    passages: list[ShownPassage]
+    counts: dict[str, int]
+    ledger: Ledger
+    latency_s: FiniteFloat
+    failure: Failure | None
+    scores: dict[str, FiniteFloat | None]
+    citations: Annotated[Any, _ABSENT] = None
+    plan: Annotated[Any, _ABSENT] = None
+    facts: Annotated[Any, _ABSENT] = None
+    tree: Annotated[Any, _ABSENT] = None
+    stages: Annotated[Any, _ABSENT] = None
+    #: Filled in when a run is scored, never stored with the record.
+    attribution: Annotated[list[Fact] | None, _ABSENT] = None
+    attributed_triples: Annotated[list[Triple] | None, _ABSENT] = None
+    #: What metrics have worked out of this record; see `ragbench.metrics.base.once`.
+    memo: Annotated[dict[object, Any], Field(exclude=True)] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def answer_text(self) -> str:
+        """The answer; empty where there is none."""
+        return self.answer or ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the question got no answer: an error ended it, or none was given."""
+        return self.failure is not None or self.answer is None
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether a limit of the command's spending kept the question from its end."""
+        return self.failure is not None and self.failure.error == CUT_OFF
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; `parse_record` reads it back."""
+        found: dict[str, Any] = _RECORD.dump_python(self, warnings=False)
+        return found
+
+
+_RECORD: TypeAdapter[Record] = TypeAdapter(Record)
+_CALL: TypeAdapter[Call] = TypeAdapter(Call)
+
+
+def parse_call(row: Mapping[str, Any]) -> Call:
+    """The call that `asdict` wrote; fields it does not know are left out.
+
+    Raises:
+        ValidationError: it is no call.
+    """
+    return _CALL.validate_python(row)
+
+
+def parse_record(line: str | bytes) -> Record:
+    """The record that a JSON object holds.
+
+    Raises:
+        ValidationError: it is no record, or a field is missing or of another type.
+    """
+    return _RECORD.validate_json(line, strict=True)

@@ -1,0 +1,208 @@
+"""The index of BM25: for each word the passages that hold it, and its weight in each.
+
+Made in blocks of passages, so that only the postings themselves and the vocabulary are held in
+memory, and memory-mapped when loaded. The weights are those of bm25s (Lù 2024, arXiv:2407.03618),
+which keeps every passage's words in memory while it indexes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+#: Words counted at once: about 200 MB while a block is sorted.
+_BLOCK_WORDS = 2_000_000
+#: Up to this size a vocabulary is read into a dict when it is loaded, which takes 0.1 s.
+_DICT_TO = 500_000
+_ENCODING = ("utf-8", "surrogatepass")
+
+
+class Weighting(NamedTuple):
+    """The constants of the formula; see `BM25Settings`."""
+
+    k1: float
+    b: float
+    idf: Literal["lucene", "okapi"]
+
+
+@dataclass(frozen=True)
+class Postings:
+    """A sparse matrix by word: word `t` has the weights `data[indptr[t]:indptr[t + 1]]`.
+
+    They belong to the passages at the same places of `indices`, which ascend within a word.
+    """
+
+    words: Mapping[str, int]
+    data: Floats
+    indices: Ints
+    indptr: Longs
+
+    def save(self, folder: Path) -> None:
+        """Write all parts into `folder`."""
+        encoded = [word.encode(*_ENCODING) for word in self.words]
+        (folder / "words.txt").write_bytes(b"\n".join(encoded) + b"\n")
+        ends = np.cumsum([len(word) + 1 for word in encoded], dtype=np.int64)
+        np.save(folder / "word_ends.npy", ends)
+        for name in ("data", "indices", "indptr"):
+            np.save(folder / f"{name}.npy", getattr(self, name))
+
+    @classmethod
+    def load(cls, folder: Path) -> Postings:
+        """The postings that `save` wrote, memory-mapped."""
+        # asarray: numba knows arrays, not memory maps
+        data, indices, indptr = (
+            np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
+            for name in ("data", "indices", "indptr")
+        )
+        return cls(_load_words(folder), data, indices, indptr)
+
+    def check(self, passages: int) -> None:
+        """Do nothing where every word and every posting points into the index.
+
+        Raises:
+            ValueError: one does not.
+        """
+        sizes = np.diff(self.indptr)
+        whole = (
+            len(self.indptr) == len(self.words) + 1
+            and self.indptr[0] == 0
+            and bool((sizes >= 0).all())
+            and self.indptr[-1] == len(self.indices) == len(self.data)
+        )
+        in_range = not len(self.indices) or (
+            self.indices.min() >= 0 and self.indices.max() < passages
+        )
+        if not (whole and in_range):
+            raise ValueError(f"its postings do not fit a corpus of {passages} passages")
+
+
+def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Postings | None:
+    """The postings of the passages whose words are `texts`, in order; None where none has a word.
+
+    The weight of a word is idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)).
+    """
+    seen: dict[str, int] = {}
+    lengths = array("i")
+    blocks = [
+        _sorted_block(ids, sizes, first) for ids, sizes, first in _blocks(texts, seen, lengths)
+    ]
+    if not seen:
+        return None
+    words = sorted(seen)
+    place = np.empty(len(words), dtype=np.int64)  # a word's id -> its place in the vocabulary
+    place[[seen[word] for word in words]] = np.arange(len(words))
+    held = np.zeros(len(words), dtype=np.int64)
+    for block in blocks:
+        held[place[block.words]] += block.sizes
+    indptr = np.concatenate([[0], np.cumsum(held)]).astype(np.int64)
+    data = np.empty(indptr[-1], dtype=np.float32)
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    n, sizes = len(lengths), np.frombuffer(lengths, dtype=np.int32)
+    idf = _idf(held, n, weighting.idf) * (weighting.k1 + 1)
+    norm = weighting.k1 * (1 - weighting.b + weighting.b * sizes / sizes.mean())
+    cursor = indptr[:-1].copy()
+    while blocks:
+        block = blocks.pop(0)
+        own = place[block.words]
+        starts = np.cumsum(block.sizes) - block.sizes
+        at = np.repeat(cursor[own] - starts, block.sizes) + np.arange(len(block.passages))
+        indices[at] = block.passages
+        data[at] = np.repeat(idf[own], block.sizes) * (
+            block.counts / (block.counts + norm[block.passages])
+        )
+        cursor[own] += block.sizes
+    return Postings({word: i for i, word in enumerate(words)}, data, indices, indptr)
+
+
+class _Block(NamedTuple):
+    """Some passages' postings, by word and then by passage; `sizes` has the number of each word."""
+
+    words: Ints
+    sizes: Ints
+    passages: Ints
+    counts: npt.NDArray[np.unsignedinteger]
+
+
+def _blocks(
+    texts: Iterable[Sequence[str]], seen: dict[str, int], lengths: array[int]
+) -> Iterator[tuple[array[int], array[int], int]]:
+    """Word ids and lengths of some passages, and the position of the first of them."""
+    ids, first = array("i"), 0
+    for words in texts:
+        ids.extend([seen.setdefault(word, len(seen)) for word in words])
+        lengths.append(len(words))
+        if len(ids) >= _BLOCK_WORDS:
+            yield ids, lengths[first:], first
+            ids, first = array("i"), len(lengths)
+    if ids:
+        yield ids, lengths[first:], first
+
+
+def _sorted_block(ids: array[int], lengths: array[int], first: int) -> _Block:
+    n = len(lengths)
+    owners = np.repeat(np.arange(n), np.frombuffer(lengths, dtype=np.int32))
+    keys, counts = np.unique(
+        np.frombuffer(ids, dtype=np.int32).astype(np.int64) * n + owners, return_counts=True
+    )
+    words, sizes = np.unique(keys // n, return_counts=True)
+    passages = (keys % n + first).astype(np.int32)
+    counts = counts.astype(np.min_scalar_type(counts.max()))
+    return _Block(words.astype(np.int32), sizes.astype(np.int32), passages, counts)
+
+
+def _idf(held: Longs, n: int, kind: str) -> npt.NDArray[np.float64]:
+    """The inverse document frequency of words that `held` of `n` passages hold."""
+    idf: npt.NDArray[np.float64]
+    if kind == "lucene":
+        idf = np.log1p((n - held + 0.5) / (held + 0.5))
+        return idf
+    idf = np.log(n - held + 0.5) - np.log(held + 0.5)
+    idf[idf < 0] = 0.25 * idf.mean()
+    return idf
+
+
+def _load_words(folder: Path) -> Mapping[str, int]:
+    path = folder / "words.txt"
+    ends = np.load(folder / "word_ends.npy", mmap_mode="r")
+    if len(ends) > _DICT_TO:
+        return _SortedWords(path, ends)
+    words = path.read_bytes().decode(*_ENCODING).split("\n")[:-1]
+    return {word: i for i, word in enumerate(words)}
+
+
+class _SortedWords(Mapping[str, int]):
+    """A large vocabulary on disk, in ascending order, searched by halving."""
+
+    def __init__(self, path: Path, ends: Longs) -> None:
+        with path.open("rb") as file:
+            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ends = ends
+
+    def _word(self, place: int) -> bytes:
+        start = int(self._ends[place - 1]) if place else 0
+        return self._text[start : int(self._ends[place]) - 1]
+
+    def __getitem__(self, word: str) -> int:
+        encoded = word.encode(*_ENCODING)
+        place = bisect_left(range(len(self)), encoded, key=self._word)
+        if place == len(self) or self._word(place) != encoded:
+            raise KeyError(word)
+        return place
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._word(place).decode(*_ENCODING) for place in range(len(self)))
+
+    def __len__(self) -> int:
+        return len(self._ends)

@@ -1,0 +1,3 @@
+from .index import (
+    SummaryTree as SummaryTree,
+)

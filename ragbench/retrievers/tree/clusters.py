@@ -1,0 +1,106 @@
+"""Soft clusters of vectors, as RAPTOR groups the nodes of a layer (Sarthi et al. 2024).
+
+Global clusters first, then local ones inside each: dimensions are reduced, a Gaussian mixture is
+fitted with as many components as the Bayesian information criterion prefers, and a node belongs to
+every cluster that claims it with some probability. RAPTOR reduces by UMAP; here it is PCA, which
+needs no further package and is deterministic. A node always belongs to its likeliest cluster, so
+that none drops out of the tree.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragbench.retrievers.embedders import Vectors
+
+#: The mixture is not asked to be better than this; the covariance is kept away from singular.
+_REGULARISATION = 1e-6
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Settings of the grouping of a layer; `max_tokens` is the limit of one cluster's texts."""
+
+    dimensions: int = 10
+    max_components: int = 50
+    membership: float = 0.1
+    max_tokens: int = 3500
+    seed: int = 224
+
+
+def group(vectors: Vectors, tokens: Sequence[int], settings: Clustering) -> list[list[int]]:
+    """Rows of `vectors` by cluster, each in ascending order; a row may be in several.
+
+    `tokens` are the sizes of the rows' texts; a cluster of more than `max_tokens` is divided
+    again, in the order of its rows where the mixture does not divide it.
+    """
+    clusters: dict[tuple[int, ...], None] = {}
+    for members in _soft(vectors, settings):
+        for inner in _soft(vectors[members], settings):
+            rows = [members[i] for i in inner]
+            clusters.update(dict.fromkeys(map(tuple, _fitting(rows, vectors, tokens, settings))))
+    return [list(rows) for rows in clusters]
+
+
+def _fitting(
+    rows: list[int], vectors: Vectors, tokens: Sequence[int], settings: Clustering
+) -> list[list[int]]:
+    if len(rows) == 1 or sum(tokens[row] for row in rows) <= settings.max_tokens:
+        return [rows]
+    parts = [[rows[i] for i in part] for part in _soft(vectors[rows], settings)]
+    if any(len(part) == len(rows) for part in parts):
+        return _runs(rows, tokens, settings.max_tokens)
+    return [fit for part in parts for fit in _fitting(part, vectors, tokens, settings)]
+
+
+def _runs(rows: list[int], tokens: Sequence[int], limit: int) -> list[list[int]]:
+    """`rows` cut into runs of at most `limit` tokens, one row at the least."""
+    runs: list[list[int]] = [[]]
+    size = 0
+    for row in rows:
+        if runs[-1] and size + tokens[row] > limit:
+            runs.append([])
+            size = 0
+        runs[-1].append(row)
+        size += tokens[row]
+    return runs
+
+
+def _soft(vectors: Vectors, settings: Clustering) -> list[list[int]]:
+    """Clusters of all rows; one of them all where there are too few to reduce."""
+    n = len(vectors)
+    if n <= settings.dimensions + 1:
+        return [list(range(n))]
+    from sklearn.decomposition import PCA
+    from sklearn.exceptions import ConvergenceWarning
+
+    size = min(settings.dimensions, n - 2, vectors.shape[1])
+    with warnings.catch_warnings():
+        # Fewer distinct vectors than components, or no variance: the fit is valid all the same.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        reduced = PCA(size, random_state=settings.seed).fit_transform(vectors.astype(np.float64))
+        chances = _mixture(reduced, settings)
+    belongs = chances > settings.membership
+    belongs[np.arange(n), chances.argmax(axis=1)] = True
+    clusters = [np.flatnonzero(column).tolist() for column in belongs.T]
+    return [cluster for cluster in clusters if cluster]
+
+
+def _mixture(reduced: np.ndarray, settings: Clustering) -> np.ndarray:
+    """Chances `(n, components)` under the mixture of the lowest information criterion."""
+    from sklearn.mixture import GaussianMixture
+
+    def fit(components: int) -> GaussianMixture:
+        mixture = GaussianMixture(components, random_state=settings.seed, reg_covar=_REGULARISATION)
+        return mixture.fit(reduced)
+
+    distinct = len(np.unique(reduced, axis=0))
+    most = max(1, min(settings.max_components, distinct, len(reduced) - 1))
+    best = min((fit(components) for components in range(1, most + 1)), key=lambda m: m.bic(reduced))
+    chances: np.ndarray = best.predict_proba(reduced)
+    return chances

@@ -1,0 +1,134 @@
+"""Three ways through a summary tree: RAPTOR's two, and HIRO's.
+
+RAPTOR: Sarthi et al. 2024 (arXiv:2401.18059). HIRO: Goel and Chandak 2024 (arXiv:2406.09979). All
+work on a score per node, by default its cosine with the query, and none asks an LM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+
+KeepParent = Literal["any_fail", "none_pass"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Nodes by layer, leaves first, and the children of each node, empty for a leaf."""
+
+    layers: Sequence[Sequence[int]]
+    children: Sequence[Sequence[int]]
+
+    def layer(self, number: int) -> Sequence[int]:
+        """The nodes of a layer; -1 is the top, and one above it is the top as well."""
+        return self.layers[min(number, len(self.layers) - 1)] if self.layers else ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """Nodes kept; `empty` where no node passed the first threshold."""
+
+    nodes: tuple[int, ...]
+    empty: bool = False
+
+
+def collapsed(scores: Floats, *, k: int) -> Found:
+    """The `k` best nodes of all layers, best first."""
+    return Found(tuple(_best(range(len(scores)), scores)[:k]))
+
+
+def traversal(scores: Floats, shape: Shape, *, k: int, start_layer: int = -1) -> Found:
+    """The `k` best of the start layer, then of the children of those, and so on, top first."""
+    nodes: Sequence[int] = shape.layer(start_layer)
+    kept: dict[int, None] = {}
+    while nodes:
+        chosen = _best(nodes, scores)[:k]
+        kept.update(dict.fromkeys(chosen))
+        nodes = sorted({child for node in chosen for child in shape.children[node]})
+    return Found(tuple(kept))
+
+
+def hiro(
+    scores: Floats,
+    shape: Shape,
+    *,
+    selection: float,
+    delta: float,
+    start_layer: int = -1,
+    keep_parent: KeepParent = "any_fail",
+) -> Found:
+    """Nodes down to which similarity to the query keeps rising, most similar first.
+
+    From each node of the start layer above `selection`, descend into the children above it that
+    are more than `delta` better than their parent. A node is kept where no child is, and with
+    `keep_parent="any_fail"` also where only some are. Where no node of the start layer is above
+    `selection`, the best one starts alone.
+    """
+    start = _best(shape.layer(start_layer), scores)
+    roots = [node for node in start if scores[node] > selection]
+    walk = _Walk(scores, shape, selection, delta, keep_parent)
+    for root in roots or start[:1]:
+        walk.visit(root)
+    return Found(tuple(_best(walk.kept, scores)), empty=not roots)
+
+
+def hiro_reference(
+    similarities: Floats, shape: Shape, *, selection: float, delta: float, start_layer: int = -1
+) -> Found:
+    """What the published code does, for comparison.
+
+    It compares cosine *distances* with thresholds meant for similarities, keeps only parents of
+    children that fail, so that a descent that ends in a leaf keeps nothing, and has no order: here
+    nodes are in that of the tree. The result may be empty.
+    """
+    distances = 1 - similarities
+    kept: set[int] = set()
+
+    def visit(node: int) -> None:
+        for child in shape.children[node]:
+            risen = distances[child] - distances[node] > delta
+            if distances[child] > selection and risen:
+                visit(child)
+            else:
+                kept.add(node)
+
+    for root in shape.layer(start_layer):
+        if distances[root] > selection:
+            visit(root)
+    return Found(tuple(sorted(kept)), empty=not kept)
+
+
+@dataclass
+class _Walk:
+    scores: Floats
+    shape: Shape
+    selection: float
+    delta: float
+    keep_parent: KeepParent
+    kept: dict[int, None] = field(default_factory=dict)
+    visited: set[int] = field(default_factory=set)
+
+    def visit(self, node: int) -> None:
+        if node in self.visited:  # a soft cluster gives a node several parents
+            return
+        self.visited.add(node)
+        children = self.shape.children[node]
+        good = [child for child in children if self._passes(child, node)]
+        if not good or (self.keep_parent == "any_fail" and len(good) < len(children)):
+            self.kept[node] = None
+        for child in good:
+            self.visit(child)
+
+    def _passes(self, child: int, parent: int) -> bool:
+        score = self.scores[child]
+        return bool(score > self.selection and score - self.scores[parent] > self.delta)
+
+
+def _best(nodes: Iterable[int], scores: Floats) -> list[int]:
+    return sorted(nodes, key=lambda node: (-scores[node], node))

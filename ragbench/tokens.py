@@ -1,0 +1,15 @@
+"""Tokens of a text, estimated from its characters: one conversion for the whole package."""
+
+CHARACTERS_PER_TOKEN = 4
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of `text`: a quarter of its characters, rounded up."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def first_tokens(text: str, tokens: int) -> str:
+    """The first `tokens` tokens of `text`, cut at a word and marked; all of a text that fits."""
+    if estimate_tokens(text) <= tokens:
+        return text
+    return text[: max(tokens * CHARACTERS_PER_TOKEN - 4, 0)].rsplit(" ", 1)[0] + " ..."

@@ -1,0 +1,190 @@
+"""Tables in every format, lists of runs, one question of a run, and what commands import."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ragbench.cli.main import cli
+from ragbench.experiments.config import load_config, make_config
+from ragbench.experiments.report import FORMATS, flush
+from ragbench.experiments.report.grid import Grid, print_grid, set_format
+from tests.cli.test_mistakes import run as command
+from tests.experiments.towns import World, killed_at
+
+COLUMNS = ["program", "n", "EM", "F1"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run of 4 questions."""
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", world.data, "--limit", 4)
+    invoke("eval", *given, "--adapter", "chat", "--out", tmp_path / "runs" / "one")
+    return tmp_path / "runs" / "one"
+
+
+def invoke(*arguments: object) -> Result:
+    result = CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_json_is_one_document_with_numbers(run: Path) -> None:
+    result = invoke("summarize", run, run, "--by-group", "--format", "json")
+    tables = {table["table"]: table["rows"] for table in json.loads(result.stdout)}
+    assert len(tables["runs"]) == 2
+    row = tables["runs"][0]
+    assert [*row][:4] == COLUMNS
+    assert (row["program"], row["n"]) == ("vanilla", 4)
+    assert isinstance(row["EM"], float)
+    assert {group["by"] for group in tables["groups"]} >= {"question type"}
+    assert "searches, tokens: per question" in result.stderr
+
+
+def test_csv_markdown_latex_and_html_are_what_they_say(run: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(invoke("summarize", run, "--format", "csv").stdout)))
+    assert rows[0]["n"] == "4"
+    markdown = invoke("summarize", run, "--format", "markdown").stdout.splitlines()
+    assert markdown[0].startswith("| program |")
+    assert set(markdown[1]) == {"|", "-"}
+    latex = invoke("summarize", run, "--format", "latex").stdout
+    assert latex.startswith("\\begin{tabular}{lrrr")
+    assert "cost \\$" in latex
+    parser = Cells()
+    parser.feed(invoke("summarize", run, "--format", "html").stdout)
+    assert parser.found[:4] == COLUMNS
+
+
+class Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.found += [data] if data.strip() else []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_hostile_text_breaks_no_format(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = '</td><script>"|,\\&%$#_{}~^'
+    set_format(format)
+    try:
+        print_grid(Grid(["name"], [[cell]], frozenset({"name"})), "x")
+    finally:
+        flush()
+    out = capsys.readouterr().out
+    if format == "json":
+        assert json.loads(out)[0]["rows"] == [{"name": cell}]
+    elif format == "csv":
+        assert [*csv.reader(io.StringIO(out))][1] == [cell]
+    elif format == "html":
+        assert "<script>" not in out
+    elif format == "latex":
+        assert "\\&\\%\\$\\#\\_\\{\\}" in out
+
+
+def test_the_least_important_columns_are_left_out_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = Grid(["a", "b", "c"], [["x" * 30, "1" * 30, "2" * 30]], frozenset({"a"}), ("c", "b"))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_grid(grid)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[1:])) <= 80
+    assert lines[-1] == "left out for the width: c (--wide shows all)"
+    set_format("table", wide=True)
+    print_grid(grid)
+    set_format("table")
+    assert "2" * 30 in capsys.readouterr().out
+
+
+def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
+    rows = json.loads(invoke("runs", "--format", "json").stdout)[0]["rows"]
+    assert [(r["run"], r["program"], r["done"]) for r in rows] == [("runs/one", "vanilla", 4)]
+    questions = invoke("show", "run", run).output
+    lines = [line for line in questions.splitlines() if line.startswith("| q")]
+    assert len(lines) == 1 + 4
+    one = lines[1].split("|")[1].strip()
+    shown = invoke("show", "run", run, one).output
+    assert "question  Which town number" in shown
+    assert "calls" in shown
+    assert " tokens, " in shown
+
+
+def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = command(capsys, "show", "run", str(run), "q999")
+    assert code == 2
+    assert "no question of" in err
+    code, _, err = command(capsys, "show", "run", "nowhere")
+    assert (code, "not a run folder" in err) == (2, True)
+
+
+def test_the_former_name_of_compiled_says_so(run: Path) -> None:
+    result = invoke("programs", run)
+    assert "is now `ragbench compiled`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args", ["list programs", "show program ircot", "show config ircot", "runs ."]
+)
+def test_list_show_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.argv = ['ragbench', *{args.split()!r}]\n"
+        "from ragbench.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'dspy', 'numpy', 'pydantic', 'rich'} & set(sys.modules)\n"
+        "print(heavy or 'light', file=sys.stderr)\n"
+    )
+    env = {**os.environ, "RAGBENCH_CACHE": str(tmp_path)}
+    outputs = [
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env)
+        for _ in range(2)
+    ]
+    assert outputs[0].stdout == outputs[1].stdout
+    assert outputs[1].stderr.decode().strip() == "light"
+
+
+def test_show_config_can_be_pasted_back(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(invoke("show", "config", "ircot_full").output)
+    mine = make_config({}, base=load_config(tmp_path / "mine.yaml"))
+    assert mine == make_config({}, base=load_config("ircot_full"))
+
+
+@pytest.mark.parametrize("command", ["eval", "verdict", "tune"])
+def test_ctrl_c_prints_the_table_so_far(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.use(killed_at(12))
+    given = ["--program", "vanilla", "--dataset", "jsonl", "--data-file", str(world.data)]
+    given += ["--adapter", "chat", "--workers", "1", "--limit", "0" if command == "eval" else "9"]
+    result = CliRunner().invoke(cli, [command, *given, "--out", str(tmp_path / "out")])
+    assert result.exit_code != 0
+    assert "| vanilla" in result.output
+
+
+def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
+    data = run.parents[1] / "questions.jsonl"
+    given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", data, "--limit", 4)
+    other = run.with_name("two")
+    invoke(
+        "eval", *given, "--adapter", "chat", "--k", 2, "--retriever", "rank_bm25", "--out", other
+    )
+    table = json.loads(invoke("summarize", run, other, "--format", "json").stdout)[0]
+    assert [row["program"] for row in table["rows"]] == [
+        "vanilla, k=5, retriever=bm25",
+        "vanilla, k=2, retriever=rank_bm25",
+    ]

@@ -1,0 +1,304 @@
+"""Every format and layout of questions and passages gives the same data set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from ragbench.data import DataSpec, detect_layout, load_dataset
+from ragbench.errors import ConfigError, DataError
+from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
+
+ROWS = [
+    {"id": f"q{i}", "question": f"Where is thing {i}?", "answers": [f"Town {i}", "Town, the"]}
+    for i in range(10)
+]
+CORPUS = [{"id": f"p{i}", "title": f"Thing {i}", "text": f"It is in Town {i}."} for i in range(10)]
+
+
+def write_rows(folder: Path, kind: str, rows: list[dict[str, Any]], name: str) -> Path:
+    """The rows as a file of this kind."""
+    path = folder / f"{name}.{kind}"
+    if kind == "parquet":
+        datasets.Dataset.from_list(rows).to_parquet(str(path))
+    elif kind == "json":
+        path.write_text(json.dumps(rows))
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+    else:
+        separator = {"csv": ",", "tsv": "\t"}[kind]
+        cells = [[v if isinstance(v, str) else json.dumps(v) for v in r.values()] for r in rows]
+        lines = [list(rows[0]), *cells]
+        quoted = [['"' + cell.replace('"', '""') + '"' for cell in line] for line in lines]
+        path.write_text("\ufeff" + "\n".join(separator.join(line) for line in quoted))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "tsv", "parquet"])
+def test_every_format_gives_the_same_data_set(kind, tmp_path):
+    rows = [{**row, "gold": [f"p{i}"]} for i, row in enumerate(ROWS)]
+    expected = load_dataset(
+        DataSpec(
+            "jsonl",
+            data_file=write_rows(tmp_path, "json", rows, "expected"),
+            corpus_file=write_rows(tmp_path, "json", CORPUS, "passages"),
+        )
+    )
+    data = load_dataset(
+        DataSpec(
+            "jsonl",
+            data_file=write_rows(tmp_path, kind, rows, "questions"),
+            corpus_file=write_rows(tmp_path, kind, CORPUS, "corpus"),
+        )
+    )
+    assert data.digest == expected.digest
+    assert data.questions[3].gold_pids == ["p3"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("x", ["x"]),
+        (["x", "y", "x"], ["x", "y"]),
+        (1914, ["1914"]),
+        (2.5, ["2.5"]),
+        (3.0, ["3"]),
+        ([1, "one"], ["1", "one"]),
+        (True, ["yes"]),
+        (10**30, [str(10**30)]),
+    ],
+)
+def test_answers_may_be_lists_numbers_and_truth_values(answer, expected, write):
+    corpus = write(CORPUS, "corpus.json")
+    path = write([{"question": "What?", "answer": answer}])
+    data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus))
+    assert data.questions[0].answers == expected
+
+
+def test_a_table_written_by_a_spreadsheet(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text('question;answer;notes\n"Who; where?";007;\nWhen?;"[not JSON";x\n')
+    corpus = write_rows(tmp_path, "csv", CORPUS, "corpus")
+    data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus))
+    assert [(e.qid, e.question, e.answers) for e in data.questions] == [
+        ("q000001", "Who; where?", ["007"]),
+        ("q000002", "When?", ["[not JSON"]),
+    ]
+
+
+def test_fields_of_other_names(tmp_path):
+    rows = [{"query": "Who?", "truth": {"value": "Ann", "aliases": ["A."]}}]
+    path = write_rows(tmp_path, "json", rows, "mine")
+    corpus = write_rows(tmp_path, "json", CORPUS, "corpus")
+    fields = (("question", "query"), ("answer", "truth.value"), ("answers", "truth.aliases"))
+    data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus, fields=fields))
+    assert data.questions[0].answers == ["Ann", "A."]
+
+
+def test_flashrag_layout(tmp_path):
+    questions = [
+        {
+            "id": f"test_{i}",
+            "question": f"Where is thing {i}?",
+            "golden_answers": [f"Town {i}", "the town"],
+            "metadata": {"type": "bridge", "level": "hard"},
+        }
+        for i in range(4)
+    ]
+    corpus = [{"id": str(i), "contents": f'"Thing {i}"\nIt is in Town {i}.'} for i in range(4)]
+    spec = DataSpec(
+        "jsonl",
+        data_file=write_rows(tmp_path, "jsonl", questions, "test"),
+        corpus_file=write_rows(tmp_path, "jsonl", corpus, "wiki"),
+    )
+    data = load_dataset(spec)
+    assert (data.corpus[2].pid, str(data.corpus[2])) == ("2", "Thing 2 | It is in Town 2.")
+    assert data.questions[1].answers == ["Town 1", "the town"]
+    assert data.questions[1].qtype == "bridge"
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    queries = [{"_id": f"q{i}", "text": f"thing {i}", "metadata": {}} for i in range(4)]
+    corpus = [{"_id": f"d{i}", "title": f"T{i}", "text": f"Thing {i} is."} for i in range(4)]
+    write_rows(folder, "jsonl", queries, "queries")
+    write_rows(folder, "jsonl", corpus, "corpus")
+    head = "query-id\tcorpus-id\tscore\n"
+    (folder / "qrels" / "test.tsv").write_text(f"{head}q0\td0\t1\nq0\td1\t2\nq1\td1\t0\n")
+    (folder / "qrels" / "dev.tsv").write_text(f"{head}q2\td2\t1\nq3\tgone\t1\n")
+    return folder
+
+
+def test_beir_layout_is_for_retrieval(beir):
+    data = load_dataset(DataSpec("beir", data_file=beir))
+    assert [e.qid for e in data.splits["test"]] == ["q0"]
+    assert data.splits["test"][0].gold_pids == ["d0", "d1"]
+    assert {e.qid: e.gold_pids for e in data.splits["validation"]} == {"q2": ["d2"], "q3": []}
+    assert [e.qid for e in data.select("all", answered=False)] == ["q0", "q2", "q3"]
+    with pytest.raises(ConfigError, match="only `ragbench retrieve`"):
+        data.select("test")
+    with pytest.raises(DataError, match=r"needs a folder with queries\.jsonl"):
+        load_dataset(DataSpec("beir", data_file=beir / "qrels"))
+
+
+def test_beir_with_answers_can_be_asked(beir):
+    rows = [{"_id": "q0", "text": "thing 0", "metadata": {"answer": "yes"}}]
+    write_rows(beir, "jsonl", rows, "queries")
+    assert load_dataset(DataSpec("beir", data_file=beir)).select("all")[0].answers == ["yes"]
+
+
+def pdf(pages: list[str]) -> bytes:
+    """A PDF file with a line of text on each page."""
+    objects = ["<</Type/Catalog/Pages 2 0 R>>"]
+    kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
+    objects.append(f"<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>")
+    objects.append("<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>")
+    for i, text in enumerate(pages):
+        stream = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET"
+        page = f"/Type/Page/Parent 2 0 R/Contents {5 + 2 * i} 0 R/MediaBox[0 0 612 792]"
+        objects.append(f"<<{page}/Resources<</Font<</F1 3 0 R>>>>>>")
+        objects.append(f"<</Length {len(stream)}>>stream\n{stream}\nendstream")
+    out, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(out))
+        out += f"{number} 0 obj{body}endobj\n".encode()
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    size = len(objects) + 1
+    tail = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer<</Size {size}/Root 1 0 R>>\n"
+    return out + f"{tail}startxref\n{len(out)}\n%%EOF".encode()
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    (folder / "sub" / ".git").mkdir(parents=True)
+    (folder / "notes.txt").write_text(" ".join(f"Ann has {i} cats." for i in range(60)))
+    (folder / "sub" / "guide.md").write_text(
+        "Preface.\n\n# Setup *now*\n\nInstall it.\n\n```\n# no heading\n```\n\n## Use\n\nRun it.\n"
+    )
+    (folder / "sub" / ".git" / "hidden.md").write_text("# Hidden")
+    (folder / "report.pdf").write_bytes(pdf(["Bo owns the firm.", "It is in Oslo."]))
+    (folder / "image.png").write_bytes(b"\x89PNG")
+    return folder
+
+
+def test_a_folder_of_documents_is_a_corpus(documents, write):
+    question = write([{"question": "Where is the firm?", "answer": "Oslo"}])
+    spec = DataSpec("jsonl", data_file=question, corpus_file=documents, passage_tokens=50)
+    data = load_dataset(spec)
+    titles = [p.title for p in data.corpus]
+    assert list(dict.fromkeys(titles)) == [
+        "notes",
+        "report, page 1",
+        "report, page 2",
+        "sub/guide",
+        "sub/guide: Setup *now*",
+        "sub/guide: Use",
+    ]
+    assert len(data.corpus) > 6  # the notes are longer than a passage
+    assert all(len(p.text) <= 4 * 50 for p in data.corpus)
+    setup = data.corpus[titles.index("sub/guide: Setup *now*")]
+    assert "Install it." in setup.text
+    assert "# no heading" in setup.text
+    assert data.corpus[titles.index("report, page 2")].text == "It is in Oslo."
+
+
+def test_pdf_files_need_an_extra(documents, write, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
+    spec = DataSpec("jsonl", data_file=write(ROWS), corpus_file=documents)
+    with pytest.raises(ConfigError, match=r"pip install 'ragbench\[pdf\]'"):
+        load_dataset(spec)
+
+
+GRAPH = {"id": "1", "source": "x", "question": "Q?", "answer": "A", "question_type": "t"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "dataset"),
+    [
+        (MUSIQUE, "musique"),
+        (HOTPOT, "hotpotqa"),
+        ([{**HOTPOT[0], "evidences": []}], "2wikimultihopqa"),
+        (CUSTOM, "jsonl"),
+        ([{**GRAPH, "evidence": [["A", "is in", "B"]]}], "2wikimultihopqa"),
+        ([{**GRAPH, "evidence": ["A is in B."]}], "graphrag_bench"),
+        ([{"question": "Who?", "golden_answers": ["x"]}], "jsonl"),
+        ([{"x": 1}], None),
+    ],
+)
+def test_layouts_are_detected(rows, dataset, write):
+    layout = detect_layout(write(rows))
+    assert (layout and layout.dataset) == dataset
+
+
+@pytest.mark.parametrize("named", ["hotpotqa", "musique", "jsonl", "synthetic", "arag"])
+@pytest.mark.parametrize(
+    ("rows", "title"), [(MUSIQUE, "MuSiQue"), (HOTPOT, "HotpotQA")], ids=["musique", "hotpotqa"]
+)
+def test_a_file_in_another_layout_is_recognised(named, rows, title, write):
+    if named == title.lower():
+        pytest.skip("that is its own layout")
+    spec = DataSpec(named, data_file=write(rows))
+    with pytest.raises((DataError, ConfigError)) as caught:
+        load_dataset(spec)
+    assert f"this looks like {title}: give --dataset {title.lower()}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_for_each_split_keep_their_order(tmp_path):
+    corpus = write_rows(tmp_path, "json", CORPUS, "corpus")
+    parts = {"train": ROWS[:4], "val": ROWS[4:6], "test": ROWS[6:][::-1]}
+    files = {
+        f"{name}_file": write_rows(tmp_path, "jsonl", rows, name) for name, rows in parts.items()
+    }
+    data = load_dataset(DataSpec("jsonl", corpus_file=corpus, **files))
+    assert [e.qid for e in data.splits["train"]] == ["q0", "q1", "q2", "q3"]
+    assert [e.qid for e in data.splits["validation"]] == ["q4", "q5"]
+    assert [e.qid for e in data.select("test", 2)] == ["q9", "q8"]
+    assert len(data.select("all")) == 10
+
+
+def test_a_test_file_leaves_the_rest_for_training(tmp_path):
+    corpus = write_rows(tmp_path, "json", CORPUS, "corpus")
+    asked = [*ROWS[8:], {**ROWS[0], "id": "same", "question": "where is THING 0"}]
+    spec = DataSpec(
+        "jsonl",
+        corpus_file=corpus,
+        data_file=write_rows(tmp_path, "json", ROWS[:8], "rest"),
+        test_file=write_rows(tmp_path, "json", asked, "test"),
+        fractions=(0.5, 0.5, 0.0),
+    )
+    data = load_dataset(spec)
+    assert [e.qid for e in data.splits["test"]] == ["q8", "q9", "same"]
+    assert {len(data.splits["train"]), len(data.splits["validation"])} == {3, 4}
+    held = {e.qid for name in ("train", "validation") for e in data.splits[name]}
+    assert held == {f"q{i}" for i in range(1, 8)}  # q0 is asked in the test file too
+
+
+def test_a_set_is_asked_whole_and_in_order(write):
+    """A question that is asked twice is left out of the splits, not of the set."""
+    rows = [*ROWS, {**ROWS[0], "id": "again"}]
+    data = load_dataset(
+        DataSpec("jsonl", data_file=write(rows), corpus_file=write(CORPUS, "corpus.json"))
+    )
+    assert [e.qid for e in data.select("all")] == [row["id"] for row in rows]
+    assert [e.qid for e in data.select("all", 3)] == ["q0", "q1", "q2"]
+    whole = [e.qid for e in data.select("test")]
+    assert whole == sorted(whole)
+    assert {e.qid for e in data.select("test", 2)} < {e.qid for e in data.select("test", 3)}
+    assert data.card["duplicates_dropped"] == 1
+    with pytest.raises(ConfigError, match="has no validation questions"):
+        load_dataset(
+            DataSpec(
+                "jsonl",
+                data_file=write(rows),
+                corpus_file=write(CORPUS, "corpus.json"),
+                fractions=(0.5, 0.0, 0.5),
+            )
+        ).select("validation")

@@ -1,0 +1,120 @@
+"""Corpora that stay on disk: copied once, found again, the same as in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ragbench.data import DataSpec, load_dataset, stored
+from ragbench.data.passage_file import PassageFile
+from ragbench.errors import DataError
+from ragbench.retrievers import Corpus, IndexStore, Passage, make_retriever
+
+CORPUS = [
+    {"id": f"p{i}", "title": f"Thing {i // 2}", "text": f"It is number {i}. It is in Town {i % 7}."}
+    for i in range(300)
+]
+QUESTIONS = [
+    {"id": f"q{i}", "question": f"Which town has number {i}?", "answer": "x", "gold": [f"p{i}"]}
+    for i in range(20)
+]
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stored, "LARGE_BYTES", 1)
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+
+
+def files(folder: Path, corpus: list[dict[str, object]] = CORPUS) -> DataSpec:
+    for name, rows in (("questions", QUESTIONS), ("corpus", corpus)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return DataSpec(
+        "jsonl", data_file=folder / "questions.jsonl", corpus_file=folder / "corpus.jsonl"
+    )
+
+
+def test_a_stored_corpus_is_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = files(tmp_path)
+    on_disk = load_dataset(spec)
+    monkeypatch.setattr(stored, "LARGE_BYTES", 1 << 40)
+    in_memory = load_dataset(spec)
+    assert isinstance(on_disk.corpus.passages, PassageFile)
+    assert list(on_disk.corpus) == list(in_memory.corpus)
+    assert on_disk.corpus[-3:] == list(in_memory.corpus[-3:])
+    assert on_disk.digest == in_memory.digest
+    assert on_disk.corpus.positions == in_memory.corpus.positions
+    assert "p300" not in on_disk.corpus.positions
+    with pytest.raises(IndexError):
+        on_disk.corpus[300]
+
+
+@pytest.mark.parametrize("spec", ["bm25", "bm25(engine=numba)"])
+def test_search_over_it_finds_the_same(spec: str, tmp_path: Path) -> None:
+    data = load_dataset(files(tmp_path))
+    queries = [example.question for example in data.questions]
+    found = make_retriever(spec, data.corpus).build(IndexStore()).search_many(queries, k=5)
+    memory = Corpus(tuple(data.corpus))
+    assert found == make_retriever(spec, memory).build().search_many(queries, k=5)
+
+
+def test_the_copy_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = files(tmp_path)
+    load_dataset(spec)
+    entry = IndexStore().entries()[0]
+    assert (entry.retriever, entry.passages) == ("passages", 300)
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "write_passages", None)
+        load_dataset(spec)
+    files(tmp_path, [*CORPUS[:-1], {"id": "new", "text": "Another."}])
+    assert load_dataset(spec).corpus[299].pid == "new"
+
+
+def test_damage_is_noticed_and_mended(tmp_path: Path) -> None:
+    spec = files(tmp_path)
+    digest = load_dataset(spec).digest
+    path = IndexStore().root / IndexStore().entries()[0].key / "passages.jsonl"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    again = load_dataset(spec)
+    assert again.digest == digest
+    assert [p.pid for p in again.corpus] == [row["id"] for row in CORPUS]
+
+
+def test_an_id_of_two_passages_is_named_and_one_twice_is_once(tmp_path: Path) -> None:
+    twice = load_dataset(files(tmp_path, [*CORPUS, CORPUS[5]]))
+    assert len(twice.corpus) == 300
+    spec = files(tmp_path, [*CORPUS, {**CORPUS[5], "text": "Other."}])
+    with pytest.raises(DataError, match="'p5' is the id of two passages"):
+        load_dataset(spec)
+    assert not [path for path in IndexStore().root.iterdir() if path.name.startswith(".")]
+
+
+def test_gold_is_found_by_title_where_only_one_has_it(tmp_path: Path) -> None:
+    named = [{**row, "gold": [f"thing {i}"]} for i, row in enumerate(QUESTIONS)]
+    rows = [{"title": f"Thing {i}", "text": f"Text {i}."} for i in range(20)]
+    spec = files(tmp_path, rows)
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
+    data = load_dataset(spec)
+    assert [data.corpus[data.corpus.positions[e.gold_pids[0]]].title for e in data.questions] == [
+        f"Thing {i}" for i in range(20)
+    ]
+
+
+def test_characters_that_are_hard_to_store(tmp_path: Path) -> None:
+    texts = ["line\u2028separator", "null\\u0000 in words", "🦜 é ü", 'quote " and \\', "a\tb\nc"]
+    rows = [{"id": str(i), "title": text, "text": text} for i, text in enumerate(texts)]
+    corpus = load_dataset(files(tmp_path, [*CORPUS, *rows])).corpus
+    assert [p.title for p in corpus[300:]] == [text.strip() for text in texts]
+
+
+def test_two_readers_share_one_file(tmp_path: Path) -> None:
+    data = load_dataset(files(tmp_path))
+    again = load_dataset(files(tmp_path))
+    os.sync()
+    assert isinstance(data.corpus[7], Passage)
+    assert data.corpus[7] == again.corpus[7]

@@ -1,0 +1,83 @@
+"""One run, one folder: identity is of what a config resolves to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.config import make_config
+
+SAME: list[dict[str, Any]] = [
+    {},
+    {"k": 3},
+    {"set": {"k": 3}},
+    {"set": {"k": "3", "variant": "seed"}},
+    {"lm": "local:qwen2.5-coder-0.5b"},
+    {"retriever": "bm25(k1=0.9)"},
+    {"retriever_set": {"b": "0.4"}},
+    {"limit": 3, "workers": 1, "cache": False, "price": "in=1,out=2", "rpm": 5, "timeout": 9},
+]
+OTHER: list[dict[str, Any]] = [
+    {"k": 4},
+    {"set": {"max_steps": 2}},
+    {"set": {"variant": "paper"}},
+    {"seed": 7},
+    {"lm": "openai/gpt-4o-mini"},
+    {"api_base": "http://127.0.0.1:9/v1"},
+    {"lm_for": {"answer": "openai/gpt-4o-mini"}},
+    {"retriever": "rank_bm25"},
+    {"retriever_set": {"b": 0.5}},
+    {"adapter": "json"},
+    {"split": "train"},
+    {"votes": 3},
+    {"form": True},
+    {"temperature": 0.5},
+    {"reply_tokens": 100},
+]
+
+
+@pytest.mark.parametrize("given", SAME)
+def test_what_resolves_the_same_is_one_run(given: dict[str, Any]) -> None:
+    assert make_config(given).identity() == make_config({"program": "ircot"}).identity()
+    assert (
+        make_config(given)
+        .folder()
+        .name.startswith("ircot-seed-synthetic-test-bm25-qwen2.5_coder_0.5b-")
+    )
+
+
+def test_what_resolves_otherwise_is_another_run() -> None:
+    folders = {make_config(given).folder() for given in [{}, *OTHER]}
+    assert len(folders) == 1 + len(OTHER)
+
+
+def test_an_identity_resolves_to_itself() -> None:
+    for given in [*SAME, *OTHER]:
+        identity = make_config(given).identity()
+        assert make_config(json.loads(json.dumps(identity))).identity() == identity
+
+
+def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("other" if name == "c" else "same")
+    a, b, c = (
+        make_config({"dataset": "jsonl", "data_file": tmp_path / name}).identity() for name in "abc"
+    )
+    assert a == b != c
+
+
+def test_a_folder_that_an_earlier_version_named_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+    config = make_config({"k": 3})
+    fields = {**config.flat(), "set": {}, "k": 3, "lm": "local", "retriever_set": {}}
+    for name, content in (("ircot-synthetic-test-local-0a", fields), ("ircot-x", {"lm": 3})):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "config.json").write_text(json.dumps({"identity": content}))
+    assert config.folder() == Path("runs/ircot-synthetic-test-local-0a")
+    assert not make_config({"k": 4}).folder().exists()

@@ -1,0 +1,238 @@
+"""Replies that are no completion, that redirect, echo the key, or count tokens that cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import dspy
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.ledger import open_ledger
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from tests.fake_server import FakeServer, Fault, Hit, plausible
+
+PREDICT = dspy.Predict("question -> answer")
+
+
+def message(**parts: Any) -> dict[str, Any]:
+    """A reply whose only choice has this message."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **parts}}
+    return {"choices": [choice]}
+
+
+NO_COMPLETIONS: dict[str, Fault] = {
+    "nothing": Fault("body", json={}),
+    "a detail": Fault("body", json={"detail": "not found"}),
+    "an error object": Fault("body", json={"object": "error", "message": "overloaded"}),
+    "an error": Fault("body", json={"error": {"message": "overloaded"}}),
+    "an error text": Fault("body", json={"error": "overloaded"}),
+    "no choices": Fault("changed", json={"choices": None}),
+    "an empty list of choices": Fault("changed", json={"choices": []}),
+    "a choice without a message": Fault("changed", json={"choices": [{"finish_reason": "stop"}]}),
+    "a message without content": Fault("changed", json=message()),
+    "content that is null": Fault("changed", json=message(content=None)),
+    "content that is a number": Fault("changed", json=message(content=7)),
+    "an error for an ending": Fault(
+        "changed",
+        json={"choices": [{"finish_reason": "error", "message": {"content": "half a sen"}}]},
+    ),
+}
+
+
+def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
+    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
+    lm.metered.caller.retries = replace(lm.metered.caller.retries, base_s=0.0)
+    return lm
+
+
+def ask(lm: RagbenchLM, question: str = "Where?") -> str:
+    with dspy.context(lm=lm, adapter=make_adapter("chat")):
+        return str(PREDICT(question=question).answer)
+
+
+@pytest.mark.parametrize("name", NO_COMPLETIONS)
+def test_what_is_no_completion_is_tried_again(name: str) -> None:
+    def script(hit: Hit) -> str | Fault:
+        return NO_COMPLETIONS[name] if hit.number == 1 else plausible(hit)
+
+    with FakeServer(script) as server, open_ledger() as ledger:
+        assert ask(lm_at(server)) == "some answer"
+    assert [(call.attempts, call.error) for call in ledger.calls] == [(2, None)]
+
+
+@pytest.mark.parametrize("name", NO_COMPLETIONS)
+def test_what_is_no_completion_fails_the_call_and_is_never_cached(
+    name: str, tmp_path: Path
+) -> None:
+    configure_cache(tmp_path)
+    with FakeServer(lambda hit: NO_COMPLETIONS[name]) as server, open_ledger() as ledger:
+        lm = lm_at(server, cache=True, retries=0)
+        with pytest.raises(dspy.LMServerError):
+            ask(lm)
+        assert [call.error for call in ledger.calls] == ["LMServerError"]
+        server.script = plausible  # the server is healed
+        assert ask(lm) == "some answer"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        message(content=""),
+        message(content=None, refusal="I must not."),
+        {"choices": [{"finish_reason": "length", "message": {"content": None}}]},
+        {"choices": [{"finish_reason": "content_filter", "message": {"content": None}}]},
+    ],
+)
+def test_a_completion_without_a_text_is_one(reply: dict[str, Any]) -> None:
+    with FakeServer(lambda hit: Fault("changed", json=reply)) as server, open_ledger() as ledger:
+        lm_at(server)("Where?")
+    assert [(call.attempts, call.error) for call in ledger.calls] == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -5, "completion_tokens": 3},
+        {"prompt_tokens": 1.5, "completion_tokens": 3},
+        {"prompt_tokens": float("nan"), "completion_tokens": 3},
+        {"prompt_tokens": "many", "completion_tokens": "few"},
+        {"prompt_tokens": 0, "completion_tokens": 3},
+        ["no", "object"],
+        7,
+    ],
+)
+def test_token_counts_that_cannot_be_true_are_estimated_and_nothing_is_paid_twice(
+    usage: Any,
+) -> None:
+    script = lambda hit: Fault("changed", json={"usage": usage})  # noqa: E731
+    with FakeServer(script) as server, open_ledger() as ledger:
+        assert ask(lm_at(server)) == "some answer"
+        assert len(server.hits) == 1
+    assert ledger.calls[0].prompt_tokens > 50
+    assert ledger.calls[0].completion_tokens > 0
+
+
+@contextmanager
+def raw_server(head: str, body: bytes = b"", got: list[Any] | None = None) -> Iterator[str]:
+    """A server that answers everything by this status line with headers, and this body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def reply(self) -> None:
+            if got is not None:
+                got.append(dict(self.headers))
+            self.wfile.write(head.encode() + b"\r\nConnection: close\r\n\r\n" + body)
+            self.close_connection = True
+
+        do_GET = do_POST = reply  # noqa: N815
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_keys_are_not_sent_on_by_a_redirect(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    got: list[Any] = []
+    with (
+        raw_server("HTTP/1.1 200 OK", b'{"data": []}', got) as elsewhere,
+        raw_server(f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}/models") as url,
+    ):
+        lm = make_lm("openai/fake", api_base=url, cache=False)
+        with pytest.raises(LMSetupError, match="redirects"):
+            lm.check()
+        with pytest.raises(dspy.LMInvalidRequestError, match="redirects"):
+            lm("Where?")
+    assert got == []
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("HTTP/1.1 200 OK", b"x" * 5_000_000),
+        ("HTTP/1.1 200 OK", b"[" * 200_000),
+        ("HTTP/1.1 200 OK", b'{"data": [7]}'),
+        ("HTTP/1.1 200 OK", b""),
+        ("HTTP/1.1 abc", b""),
+        ("no HTTP at all", b""),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: br", b"x"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 50", b"short"),
+    ],
+)
+def test_the_check_of_models_ends_in_one_line_or_none(head: str, body: bytes) -> None:
+    with raw_server(head, body) as url:
+        said: list[str] = []
+        try:
+            make_lm("openai/fake", api_base=url, cache=False).check()
+        except LMSetupError as error:
+            said.append(str(error))
+        assert "\n" not in "".join(said)
+
+
+def test_compression_has_a_bound() -> None:
+    bomb = gzip.compress(b" " * 100_000_000)
+    twice = gzip.compress(bomb)
+    for coding, body in (("gzip", bomb), ("gzip, gzip", twice)):
+        with raw_server(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}", body) as url:
+            lm = make_lm("openai/fake", api_base=url, cache=False, retries=0)
+            with pytest.raises(dspy.LMTransportError):
+                lm("Where?")
+
+
+def test_a_head_that_drips_ends_with_the_time_limit() -> None:
+    class Slow(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            for _ in range(1000):
+                if closing.wait(0.05):
+                    return
+                self.wfile.write(b"H")
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    closing = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        with pytest.raises(dspy.LMTimeoutError):
+            make_lm("openai/fake", api_base=url, cache=False, retries=0, timeout=0.2)("Where?")
+    finally:
+        closing.set()
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("written", ["plain", "json", "url"])
+def test_a_key_that_a_server_echoes_leaves_no_trace(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = 'sk-"canary"+/0123456789'
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    echoed = {"plain": key, "json": json.dumps(key), "url": quote(key, safe="")}[written]
+    configure_cache(tmp_path)
+    with FakeServer(lambda hit: f"[[ ## answer ## ]]\nmy key is {echoed}") as server:
+        assert "[OPENAI_API_KEY]" in ask(lm_at(server, cache=True))
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"canary" not in kept
+    with FakeServer(lambda hit: Fault("body", json={"error": {"message": echoed}})) as server:
+        with pytest.raises(dspy.LMError) as caught:
+            lm_at(server, retries=0)("Where?")
+        assert "canary" not in str(caught.value)

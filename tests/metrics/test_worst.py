@@ -1,0 +1,26 @@
+"""A failed question has the worst score of every metric, but of those that the docs name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ragbench.metrics import METRICS, get_metric
+from tests.metrics.records import failure
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+#: What the second paragraph of the docs says of failed questions.
+NAMED = set(
+    re.findall(r"`(\w+)`", DOCS.read_text("utf-8").split("worst score.")[1].split("A metric")[0])
+)
+TRIPLES = {"evidences": [["Ann Lee", "place of birth", "Oslo"]]}
+
+
+@pytest.mark.parametrize("name", METRICS.names())
+def test_a_failed_question_has_the_worst_score(name: str) -> None:
+    metric = get_metric(name)
+    score = metric.score(replace(failure(), extra=TRIPLES))
+    assert (score == metric.worst) is (name not in NAMED)

@@ -1,0 +1,237 @@
+"""Native tool calls of A-RAG and ReAct, at the wire of a server that speaks the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.errors import ConfigError
+from ragbench.ledger import open_ledger
+from ragbench.lms import make_lm
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs.a_rag.program import ARAG
+from ragbench.programs.core import RAGProgram, ToolAsker, Trace
+from ragbench.programs.core.budget import Budget
+from ragbench.programs.react.program import ReActRAG
+from ragbench.programs.react.tools import CorpusTools
+from ragbench.signatures import ANSWER_STYLES
+from tests.fake_server import Calls, FakeServer
+from tests.fakes import ScriptedLM
+from tests.programs.shelf import ask, shelf
+
+QUESTION = "Where was the author of Salt Road born?"
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "none")
+
+
+Bodies = list[dict[str, Any]]
+
+
+def talk(
+    program: RAGProgram, replies: Sequence[str | Calls], lm_spec: str = "openai/gpt-4o-mini"
+) -> tuple[Any, Bodies]:
+    """The prediction over these replies, and the requests that the server saw."""
+    left = list(replies)
+    with FakeServer(lambda hit: left.pop(0)) as server:
+        lm = make_lm(lm_spec, api_base=server.url, cache=False)
+        with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+            prediction = program(question=QUESTION)
+        lm.close()
+        assert left == []
+        return prediction, [hit.body for hit in server.hits]
+
+
+def keywords(*words: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "keyword_search", {"keywords": list(words), **more}
+
+
+def search(words: str) -> Calls:
+    return Calls((("search", {"words": words}),), text=f"I look for {words}.")
+
+
+def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else() -> None:
+    prediction, bodies = talk(
+        ARAG(shelf()),
+        [
+            Calls((keywords("Orla", top_k=1),), text="Who is it?"),
+            Calls((("chunk_read", {"chunk_ids": ["3"]}),)),
+            "Harwick",
+        ],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    third = bodies[2]["messages"]
+    assert [m["role"] for m in third] == [
+        *("system", "user", "assistant", "tool", "assistant", "tool")
+    ]
+    system, question, asked, shown, read, whole = third
+    assert "[[" not in system["content"]
+    assert ANSWER_STYLES["brief"] in system["content"]
+    assert question["content"] == QUESTION
+    assert asked["content"] == "Who is it?"
+    (call,) = asked["tool_calls"]
+    assert call["function"]["name"] == "keyword_search"
+    assert json.loads(call["function"]["arguments"]) == {"keywords": ["Orla"], "top_k": 1}
+    assert shown["tool_call_id"] == call["id"]
+    assert shown["content"].startswith("Chunk 0 | Orla Venn: ")
+    assert read["tool_calls"][0]["id"] != call["id"]
+    assert "900 inhabitants" in whole["content"]
+    assert [step.action for step in prediction.steps] == ["keyword_search", "chunk_read", "answer"]
+    assert prediction.steps[0].thought == "Who is it?"
+
+
+def test_openai_is_sent_the_schemas_of_the_tools() -> None:
+    _, (first, *_) = talk(ARAG(shelf()), [Calls((keywords("Orla"),)), "Harwick"])
+    named = {tool["function"]["name"]: tool["function"]["parameters"] for tool in first["tools"]}
+    assert list(named) == ["keyword_search", "semantic_search", "chunk_read"]
+    assert named["keyword_search"]["required"] == ["keywords"]
+    assert named["keyword_search"]["properties"]["keywords"]["type"] == "array"
+    assert named["keyword_search"]["properties"]["top_k"]["maximum"] == 20
+    assert list(named["chunk_read"]["properties"]) == ["chunk_ids"]
+    assert first["parallel_tool_calls"] is False
+    assert "response_format" not in first
+
+
+def test_anthropic_sees_the_same_in_its_own_blocks() -> None:
+    prediction, bodies = talk(
+        ARAG(shelf()),
+        [Calls((keywords("Orla"),), text="Who is it?"), "Harwick"],
+        "anthropic/claude-sonnet-4-5",
+    )
+    assert prediction.answer == "Harwick"
+    first, second = bodies
+    assert [tool["name"] for tool in first["tools"]] == [
+        *("keyword_search", "semantic_search", "chunk_read")
+    ]
+    assert first["tools"][0]["input_schema"]["required"] == ["keywords"]
+    assert first["tool_choice"]["disable_parallel_tool_use"] is True
+    assert [m["role"] for m in second["messages"]] == ["user", "assistant", "user"]
+    _, asked, shown = second["messages"]
+    assert [block["type"] for block in asked["content"]] == ["text", "tool_use"]
+    assert asked["content"][1]["input"] == {"keywords": ["Orla"]}
+    (result,) = shown["content"]
+    assert (result["type"], result["tool_use_id"]) == ("tool_result", asked["content"][1]["id"])
+
+
+@pytest.mark.parametrize("spec", ["openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"])
+def test_at_the_limit_the_same_conversation_goes_on_without_tools(spec: str) -> None:
+    prediction, bodies = talk(
+        ARAG(shelf(), max_steps=1), [Calls((keywords("Orla"),)), "Harwick"], spec
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    last = bodies[-1]
+    assert last["tool_choice"] in ("none", {"type": "none"})
+    assert last["messages"][: len(bodies[0]["messages"])] == bodies[0]["messages"]
+    assert "No tool is left" in str(last["messages"][-1]["content"])
+
+
+@pytest.mark.parametrize(("parallel", "used"), [(False, 1), (True, 2)])
+def test_one_tool_is_used_per_turn_unless_told_otherwise(parallel: bool, used: int) -> None:
+    both = Calls((keywords("Orla"), keywords("Tam")))
+    prediction, bodies = talk(ARAG(shelf(), parallel_tools=parallel), [both, "Harwick"])
+    assert len(prediction.searches) == used
+    messages = bodies[1]["messages"]
+    assert sum(m["role"] == "tool" for m in messages) == used
+    assert sum(m["role"] == "assistant" for m in messages) == 1
+    assert bodies[0]["parallel_tool_calls"] is parallel
+
+
+def test_answers_are_read_with_or_without_the_marks() -> None:
+    marked = "[[ ## answer ## ]]\nHarwick\n\n[[ ## completed ## ]]"
+    found = [Calls((keywords("Orla"),))]
+    assert talk(ARAG(shelf()), [*found, marked])[0].answer == "Harwick"
+    assert talk(ARAG(shelf()), [*found, "Harwick"])[0].answer == "Harwick"
+
+
+def test_an_answer_before_any_search_is_asked_for_again_after_one() -> None:
+    prediction, bodies = talk(ARAG(shelf()), ["Oslo", "Harwick"])
+    assert (prediction.answer, prediction.counts["unsearched_answer"]) == ("Harwick", 1)
+    assert "Salt Road" in str(bodies[1]["messages"][-1])
+
+
+def test_react_calls_its_tools_natively_and_hides_lookup_until_something_was_found() -> None:
+    prediction, bodies = talk(
+        ReActRAG(shelf()),
+        [search("Orla Venn"), Calls((("lookup", {"name": "born"}),)), "Harwick"],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert [[t["function"]["name"] for t in body["tools"]] for body in bodies] == [
+        ["search"],
+        ["search", "lookup"],
+        ["search", "lookup"],
+    ]
+    assert [step.action for step in prediction.steps] == ["search", "lookup", "answer"]
+    assert prediction.steps[0].thought == "I look for Orla Venn."
+    assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
+
+
+def test_react_concludes_the_conversation_at_the_limit() -> None:
+    prediction, bodies = talk(ReActRAG(shelf(), max_steps=1), [search("Orla Venn"), "Harwick"])
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    assert bodies[-1]["tool_choice"] == "none"
+
+
+def test_a_blank_conclusion_is_followed_by_the_reader() -> None:
+    prediction, bodies = talk(
+        ReActRAG(shelf(), max_steps=1), [search("Orla Venn"), " ", '{"answer": "Harwick"}']
+    )
+    assert prediction.answer == "Harwick"
+    assert "tools" not in bodies[-1]
+
+
+@pytest.mark.parametrize("program", [ARAG, ReActRAG])
+def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations(
+    program: type[RAGProgram],
+) -> None:
+    name = "arguments" if program is ARAG else "argument"
+    value: Any = ["Harwick"] if program is ARAG else "Harwick"
+    typed = json.dumps({"thought": "x", "tool": "finish", name: value})
+    knobs = {"unsearched_answers": True} if program is ARAG else {}
+    prediction, (body,) = talk(program(shelf(), backend="typed", **knobs), [typed])
+    assert prediction.answer == "Harwick"
+    assert "tools" not in body
+    compiled = program(shelf(), **knobs)
+    compiled.act.demos = [dspy.Example(question="?", tool="finish")]
+    _, (body,) = talk(compiled, [typed])
+    assert "tools" not in body
+
+
+def test_compiled_instructions_hold_for_native_turns() -> None:
+    program = ARAG(shelf())
+    program.act.signature = program.act.signature.with_instructions("Look twice.")
+    _, bodies = talk(program, [Calls((keywords("Orla"),)), "Harwick"])
+    assert bodies[0]["messages"][0]["content"].startswith("Look twice.")
+
+
+@pytest.mark.parametrize("program", [ARAG, ReActRAG])
+def test_an_lm_without_tool_calls_is_refused_in_one_line(program: type[RAGProgram]) -> None:
+    native = program(shelf(), backend="native")
+    lm = ScriptedLM()
+    with pytest.raises(ConfigError, match="cannot; use backend=typed") as error:
+        native.check_lms(lm, {})
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError):
+        ask(native, lambda asked: {})
+
+
+def test_a_server_of_ones_own_is_asked_for_typed_turns_unless_told_otherwise() -> None:
+    own = make_lm("hosted_vllm/some-model", api_base="http://127.0.0.1:9/v1", cache=False)
+    with dspy.context(lm=own):
+        trace = Trace(QUESTION, shelf(), Budget(9, 9))
+        box = CorpusTools(trace, k=3, snippet_words=120)
+        made = {
+            backend: ToolAsker(ReActRAG(shelf()).act, box, backend=backend, context_tokens=100)
+            for backend in ("auto", "native", "typed")
+        }
+    assert {name: asker.native for name, asker in made.items()} == {
+        "auto": False,
+        "native": True,
+        "typed": False,
+    }

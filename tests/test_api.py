@@ -1,0 +1,240 @@
+"""The Python API, over a real server on loopback and real folders."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+import ragbench as rb
+from ragbench.errors import ConfigError
+from tests.fake_server import FakeServer, Hit, plausible
+from tests.kills import write_questions
+
+MODULE = '''
+import dspy
+
+
+class Hop(dspy.Signature):
+    """Answer from the context."""
+
+    context: list[str] = dspy.InputField()
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+
+
+class MyRAG(dspy.Module):
+    """Search once and answer."""
+
+    def __init__(self, retriever, times=1):
+        self.retriever, self.times = retriever, times
+        self.generate = dspy.Predict(Hop)
+
+    def forward(self, question):
+        found = self.retriever.search(question)
+        answer = self.generate(context=[str(p) for p in found], question=question).answer
+        return dspy.Prediction(answer=answer, passages=found)
+
+
+class Retrieving(dspy.Module):
+    """Search by DSPy's own module and answer."""
+
+    def __init__(self):
+        self.retrieve = dspy.Retrieve(k=2)
+        self.generate = dspy.Predict(Hop)
+
+    def forward(self, question):
+        context = self.retrieve(question).passages
+        return dspy.Prediction(answer=self.generate(context=context, question=question).answer)
+
+
+class Silent(dspy.Module):
+    """Return nothing."""
+
+    def forward(self, question):
+        return dspy.Prediction(text="")
+
+
+class NoModule:
+    pass
+'''
+
+
+def right(hit: Hit) -> str:
+    """The town that the question asks for."""
+    asked = re.findall(r"Which town number (\d+) lies", hit.prompt)
+    return plausible(hit).replace("some answer", f"Town {asked[-1]}")
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Options of a run against a scripted server, from a folder with a module of one's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "mine.py").write_text(MODULE)
+    with FakeServer(right) as server:
+        yield {
+            "data": "jsonl", "data_file": str(write_questions(tmp_path, 10)), "lm": "openai/fake",
+            "api_base": server.url, "adapter": "chat", "limit": None, "cache": False,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["MyRAG", "Retrieving"])
+def test_a_module_of_ones_own_is_recorded_as_a_program_is(
+    name: str, shared: dict[str, Any]
+) -> None:
+    run = rb.evaluate(f"mine.py:{name}", **shared)
+    vanilla = rb.evaluate("vanilla", k=5, **shared)
+    assert len(run.records) == len(vanilla.records) > 0
+    assert run.scores["em"] == vanilla.scores["em"] == 1.0
+    record = run.records[0]
+    assert len(record.searches) == 1
+    assert record.ledger.as_if.calls == 1
+    assert record.ledger.calls[0].signature == "Hop"
+    assert record.passages
+    compared = rb.compare(run, vanilla)
+    assert compared.scores["em"].n == len(run.records)
+
+
+def test_arguments_of_the_constructor_are_a_knob(shared: dict[str, Any]) -> None:
+    run = rb.evaluate("mine.py:MyRAG", set={"init": {"times": 2}}, **shared)
+    assert run.evaluation.card.knobs["init"] == {"times": 2}
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'tims'"):
+        rb.evaluate("mine.py:MyRAG", set={"init": {"tims": 2}}, **shared)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("mine.py:Absent", "has no 'Absent'"),
+        ("mine.py:NoModule", "no subclass of dspy.Module"),
+        ("absent.py:X", "no file absent.py"),
+        ("no_such_package.mod:X", "No module named"),
+    ],
+)
+def test_a_name_that_is_no_program_is_refused_in_one_line(
+    spec: str, message: str, shared: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        rb.evaluate(spec, **shared)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_without_an_answer_fails_and_is_no_answer(shared: dict[str, Any]) -> None:
+    run = rb.evaluate("mine.py:Silent", **{**shared, "limit": 1})
+    assert run.records[0].failed
+    assert run.scores["em"] == 0.0
+
+
+def test_a_changed_source_is_another_run(shared: dict[str, Any], tmp_path: Path) -> None:
+    code = (
+        "import ragbench as rb, sys; "
+        "from ragbench.experiments.config import make_config; "
+        "print(make_config({'program': 'mine.py:MyRAG'}).name())"
+    )
+    names = []
+    for text in (MODULE, MODULE + "\n# changed\n"):
+        (tmp_path / "mine.py").write_text(text)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        names.append(done.stdout)
+    assert names[0] != names[1]
+
+
+def test_objects_of_ones_own_are_evaluated(shared: dict[str, Any]) -> None:
+    class Echo(dspy.Module):
+        """Answer the question."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.generate = dspy.Predict("question -> answer")
+
+        def forward(self, question: str) -> dspy.Prediction:
+            return self.generate(question=question)
+
+    examples = [
+        dspy.Example(question=f"Which town number {n} lies on the river?", answer=f"Town {n}")
+        for n in range(3)
+    ]
+    options = {name: shared[name] for name in ("lm", "api_base", "adapter", "cache")}
+    run = rb.evaluate(Echo(), examples, **options)
+    assert sorted(record.question for record in run.records) == [e.question for e in examples]
+    again = rb.evaluate(Echo(), examples, **options)
+    assert again.folder == run.folder
+    with_corpus = rb.evaluate("vanilla", examples, corpus=["Town 1 lies on a river."], **options)
+    found = {r.question: r.passages for r in with_corpus.records}[examples[1].question]
+    assert found[0].text == "Town 1 lies on a river."
+
+
+def test_an_example_without_an_answer_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs a question"):
+        rb.evaluate("vanilla", [dspy.Example(question="Who?")])
+
+
+def test_metrics_are_callables_that_dspy_takes() -> None:
+    f1 = rb.metric("f1")
+    example = dspy.Example(question="q", answer="Adam Smith").with_inputs("question")
+    prediction = dspy.Prediction(answer="Smith")
+    assert f1(example, prediction) == pytest.approx(2 / 3)
+    assert f1(example, prediction, trace=[]) is False
+    assert rb.metric("em")(example, dspy.Prediction(answer="adam smith"), trace=[]) is True
+    assert f1(example, dspy.Prediction()) == 0.0
+
+
+def test_a_run_is_a_table_and_a_frame(shared: dict[str, Any]) -> None:
+    pandas = pytest.importorskip("pandas")
+    run = rb.open_run(rb.evaluate("vanilla", **shared).folder)
+    frame = run.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame["em"]) == [1.0] * len(run.records)
+    assert "<table>" in run._repr_html_()
+    assert run.mean("f1") == 1.0
+    assert str(run.folder) in repr(run)
+
+
+def test_parts_are_made_by_name(shared: dict[str, Any]) -> None:
+    dataset = rb.load_dataset("jsonl", data_file=shared["data_file"])
+    retriever = rb.make_retriever("bm25", dataset)
+    program = rb.make_program("vanilla", retriever, k=1)
+    with dspy.context(lm=rb.make_lm("openai/fake", api_base=shared["api_base"], cache=False)):
+        example = dataset.splits["test"][0]
+        prediction = program(question=example.question)
+        scored = dspy.Evaluate(devset=[example], metric=rb.metric("em"), num_threads=1)(program)
+    assert prediction.answer in example.answers
+    assert scored.score == 100.0
+
+
+def test_importing_the_package_imports_no_dspy() -> None:
+    code = "import sys, ragbench; sys.exit('dspy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    with FakeServer() as server:
+        code = "\n".join(blocks).replace("openai/gpt-4o-mini", "openai/fake")
+        code = code.replace("lm=lm,", f"lm=lm, api_base={server.url!r}, ")
+        code = code.replace("lm=lm)", f"lm=lm, api_base={server.url!r})")
+        code = code.replace("make_lm(lm)", f"make_lm(lm, api_base={server.url!r})")
+        names: dict[str, Any] = {"__name__": "docs"}
+        exec(compile(code, "docs/api.md", "exec"), names)
+        assert len(server.hits) > 10
+    assert len(names["frame"]) == 4
+    assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
+
+
+def test_the_docs_list_every_name() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
+    listed = set(re.findall(r"^\| `(\w+)", text, flags=re.MULTILINE))
+    assert listed == set(rb.__all__)

@@ -1,0 +1,52 @@
+"""The context reaches every thread that works for a question, and no other."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import dspy
+
+from ragbench.context import Context, current, use
+from ragbench.ledger import fan_out
+
+
+@dataclass
+class Session:
+    name: str
+
+
+class Teller(dspy.Module):
+    """Tells the context of the thread that it runs in."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        session = current().get(Session)
+        inner = fan_out(lambda _: current().qid, [1, 2])
+        seen = (current().qid, session.name if session else None, *inner)
+        return dspy.Prediction(seen=seen, score=1.0)
+
+
+def test_evaluate_parallel_and_fan_out_hand_it_on() -> None:
+    devset = [dspy.Example(question=str(n)).with_inputs("question") for n in range(4)]
+    with use(Context(qid="q").plus(Session("one"))):
+        evaluate = dspy.Evaluate(devset=devset, metric=lambda e, p, t=None: p.score, num_threads=2)
+        found = [prediction.seen for _, prediction, _ in evaluate(Teller()).results]
+        found += [p.seen for p in dspy.Parallel(num_threads=2)([(Teller(), e) for e in devset])]
+    assert found == [("q", "one", "q", "q")] * 8
+
+
+def test_a_part_takes_the_place_of_the_one_of_its_class_inside_the_block_alone() -> None:
+    with use(Context(qid="q").plus(Session("outer"))):
+        with use(replace(current(), qid="inner").plus(Session("inner"))):
+            session = current().get(Session)
+            assert session is not None
+            assert (current().qid, session.name) == ("inner", "inner")
+        session = current().get(Session)
+        assert session is not None
+        assert (current().qid, session.name) == ("q", "outer")
+    assert current() == Context()
+
+
+def test_a_thread_of_somebody_else_has_an_empty_one() -> None:
+    with use(Context(qid="q")), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(current).result() == Context()
