@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.clients.lm import _is_openai_reasoning_model
 
+from ragbench.dspy_internals import is_openai_reasoning_model
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls import (
     PATIENCE_S,
@@ -172,7 +172,7 @@ def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
 def _sampling(
     engine: MeteredEngine, temperature: float, max_tokens: int | None, seed: int | None
 ) -> dict[str, Any]:
-    if _is_openai_reasoning_model(engine.identity):
+    if is_openai_reasoning_model(engine.identity):
         # These take no temperature, and their budget must hold the reasoning too.
         return {"max_tokens": max_tokens if max_tokens and max_tokens >= 16_000 else None}
     settings: dict[str, Any] = {

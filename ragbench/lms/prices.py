@@ -73,13 +73,13 @@ class MapPrice:
     @property
     def known(self) -> bool:
         """Whether the map has a price for the model."""
-        from dspy.clients.model_metadata import model_info, rate
+        from ragbench.dspy_internals import model_info, rate
 
         return rate(model_info(self.provider, self.model), "input_cost_per_token") is not None
 
     def cost(self, request: Any, response: Any) -> float | None:
         """US dollars by the map, or None where a billed kind of token has no known price."""
-        from dspy.clients.costs import estimate_cost
+        from ragbench.dspy_internals import estimate_cost
 
         usd, _ = estimate_cost(
             response, provider=self.provider, requested_model=self.model, request=request

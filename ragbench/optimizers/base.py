@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMError, LMInvalidRequestError
+from dspy import AdapterParseError, LMError, LMInvalidRequestError
 from pydantic import Field
 
 from ragbench.context import current, use

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import dspy
-from dspy.utils.exceptions import LMError, LMInvalidRequestError
+from dspy import LMError, LMInvalidRequestError
 from pydantic import BaseModel
 
 from ragbench.optimizers.outage import current_outage

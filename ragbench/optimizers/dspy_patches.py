@@ -7,7 +7,6 @@ inside `lenient_proposals` an instruction that cannot be proposed is left out.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import warnings
@@ -15,13 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-import dspy.evaluate.evaluate as dspy_evaluate
-import dspy.predict.parallel as dspy_parallel
-from dspy.propose import GroundedProposer
-from dspy.teleprompt import mipro_optimizer_v2
-from dspy.utils.exceptions import AdapterParseError, LMError
-from dspy.utils.parallelizer import ParallelExecutor
+from dspy import AdapterParseError, LMError
 
+from ragbench.dspy_internals import GroundedProposer, mipro_module, without_resubmission
 from ragbench.redact import redact
 
 _LOGGERS = ("dspy", "optuna", "gepa")
@@ -42,7 +37,7 @@ def logged_to(log_file: Path) -> Iterator[None]:
         contextlib.redirect_stderr(stream),
         warnings.catch_warnings(),
         _logging_to(stream),
-        _no_stragglers(),
+        without_resubmission(),
     ):
         warnings.simplefilter("ignore")
         yield
@@ -63,7 +58,7 @@ def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
                 lost(error)
                 return str(given["predictor"].signature.instructions)
 
-    module: Any = mipro_optimizer_v2
+    module: Any = mipro_module
     original = module.GroundedProposer
     module.GroundedProposer = Proposer
     try:
@@ -104,21 +99,3 @@ def _logging_to(stream: Any) -> Iterator[None]:
         for log, (handlers, level, propagate) in zip(loggers, before, strict=True):
             log.handlers[:], log.propagate = handlers, propagate
             log.setLevel(level)
-
-
-@contextlib.contextmanager
-def _no_stragglers() -> Iterator[None]:
-    modules: list[Any] = [dspy_evaluate, dspy_parallel]
-    before = [module.ParallelExecutor for module in modules]
-    for module in modules:
-        module.ParallelExecutor = _without_timeout
-    try:
-        yield
-    finally:
-        for module, original in zip(modules, before, strict=True):
-            module.ParallelExecutor = original
-
-
-@functools.wraps(ParallelExecutor)
-def _without_timeout(*args: Any, **kwargs: Any) -> ParallelExecutor:
-    return ParallelExecutor(*args, **{**kwargs, "timeout": 0})

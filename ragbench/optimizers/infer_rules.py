@@ -7,7 +7,7 @@ import random
 from typing import Any, cast
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMError
+from dspy import AdapterParseError, LMError
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer

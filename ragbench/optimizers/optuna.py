@@ -61,7 +61,7 @@ class Optuna(Optimizer):
         return Found(best, search.tried)
 
 
-class _Seeded(dspy.teleprompt.BootstrapFewShotWithOptuna):
+class _Seeded(dspy.BootstrapFewShotWithOptuna):
     """DSPy's leaves the sampler without a seed, and fails if a predictor got no demonstration."""
 
     def __init__(self, *, seed: int, **arguments: Any) -> None:

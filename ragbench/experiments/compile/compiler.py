@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import LMError
+from dspy import LMError
 
 from ragbench.context import current, use
 from ragbench.errors import RunError

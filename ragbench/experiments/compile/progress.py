@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import dspy
-from dspy.utils.callback import BaseCallback
 
+from ragbench.dspy_internals import BaseCallback
 from ragbench.experiments.estimates import duration
 from ragbench.optimizers import Range
 

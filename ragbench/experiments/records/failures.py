@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from dspy.primitives.code_interpreter import CodeInterpreterError
-from dspy.utils.exceptions import AdapterParseError, LMError
+from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench.errors import DataError
 from ragbench.lms.calls import CallRefusedError

@@ -7,7 +7,6 @@ sees no error and loses nothing.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-import dspy.evaluate.evaluate as dspy_evaluate
-from dspy.utils.parallelizer import ParallelExecutor
 
 from ragbench import stopping
+from ragbench.dspy_internals import without_resubmission
 from ragbench.errors import RunError
 from ragbench.experiments.records import (
     PREPARATION_CALLS,
@@ -162,7 +160,7 @@ def _evaluate(
         display_progress=False,
         max_errors=10**9,
     )
-    with _no_stragglers():
+    with without_resubmission():
         try:
             evaluate(asker)
         except KeyboardInterrupt:
@@ -240,14 +238,3 @@ class _Asker(dspy.Module):
         if self._on_record and not record.cut_off:
             self._on_record(record, self._done, self._n)
         return dspy.Prediction(score=record.scores.get("f1") or 0.0)
-
-
-@contextmanager
-def _no_stragglers() -> Iterator[None]:
-    """Keep Evaluate from asking a slow question twice: it re-submits one after 120 s."""
-    original: Any = dspy_evaluate.ParallelExecutor
-    dspy_evaluate.ParallelExecutor = functools.partial(ParallelExecutor, timeout=0)
-    try:
-        yield
-    finally:
-        dspy_evaluate.ParallelExecutor = original

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dspy.utils.exceptions import ContextWindowExceededError
+from dspy import ContextWindowExceededError
 
 from ragbench.errors import RunError, StoppedError
 from ragbench.experiments.compare import MEASURES

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 import dspy
 import json_repair
-from dspy.adapters.utils import apply_output_field_defaults
-from dspy.utils.exceptions import AdapterParseError
+from dspy import AdapterParseError
 
 from ragbench.context import current, use
+from ragbench.dspy_internals import apply_output_field_defaults
 from ragbench.errors import UnknownNameError
 from ragbench.lms.adapters.repair import UnreadableError, read_value
 from ragbench.lms.calls import count

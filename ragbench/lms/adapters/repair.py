@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal, Union, get_args, get_origin
 
-from dspy.adapters.utils import parse_value
 from pydantic import TypeAdapter
+
+from ragbench.dspy_internals import parse_value
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")

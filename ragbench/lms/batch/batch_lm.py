@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from dspy.clients.engines.lm15_engine import LM15Engine
-
 from ragbench.context import current, use
+from ragbench.dspy_internals import LM15Engine
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,

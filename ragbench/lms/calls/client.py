@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from dspy import lm15
-from dspy.clients.engines.lm15_engine import LM15Engine
 from dspy.lm15 import (
     OpenAIChatCompat,
     ProviderDefinition,
@@ -24,6 +23,7 @@ from dspy.lm15 import (
 )
 
 from ragbench import stopping
+from ragbench.dspy_internals import LM15Engine
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.completion import attempt
 from ragbench.lms.calls.scope import Scope

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
 from dspy import lm15
-from dspy._vendor.lm15.providers.base import HttpResponse
 from dspy.lm15 import LM15Error, OpenAIChatLM, Timeouts
 
+from ragbench.dspy_internals import HttpResponse
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.ledger import file_call
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec

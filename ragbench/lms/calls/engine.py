@@ -15,11 +15,10 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from dspy.clients.call_result import usage_dict
-from dspy.clients.errors import wrap_error
+from dspy import LMConfigurationError
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
-from dspy.utils.exceptions import LMConfigurationError
 
+from ragbench.dspy_internals import usage_dict, wrap_error
 from ragbench.errors import RagbenchError
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec
 from ragbench.lms.calls.client import Client

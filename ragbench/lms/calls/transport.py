@@ -16,20 +16,20 @@ from dataclasses import replace
 from typing import Any
 
 from dspy import lm15
-from dspy._vendor.lm15.rate_limits import capture_rate_limits
-from dspy._vendor.lm15.transports import (
-    ReadTimeout as ReadTimeout,
-    StdlibTransport,
-    TransportError as TransportError,
-    TransportRequest,
-)
-from dspy._vendor.lm15.transports._http11 import ResponseHeadParser
-from dspy._vendor.lm15.transports._proxy import proxy_route_for
-from dspy._vendor.lm15.transports._url import parse_url
 from dspy.lm15 import Timeouts
 
 from ragbench import stopping
 from ragbench.context import current
+from ragbench.dspy_internals import (
+    ReadTimeout as ReadTimeout,
+    ResponseHeadParser,
+    StdlibTransport,
+    TransportError as TransportError,
+    TransportRequest,
+    capture_rate_limits,
+    parse_url,
+    proxy_route_for,
+)
 
 #: Longest reply that is read; answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
+from dspy import AdapterParseError, ContextWindowExceededError
 
 from ragbench.context import current, use
 from ragbench.lms.adapters import PartialReplyError

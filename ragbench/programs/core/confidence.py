@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import dspy
-from dspy.experimental import Choice, Noul
 
+from ragbench.dspy_internals import Choice, Noul
 from ragbench.errors import LMSetupError
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.trace import Trace

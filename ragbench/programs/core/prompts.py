@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import dspy
-from dspy.primitives.repl_types import REPLHistory
 from pydantic import BaseModel
 
+from ragbench.dspy_internals import REPLHistory
 from ragbench.retrievers import Passage
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens, first_tokens
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import dspy
-from dspy.predict.rlm import SUB_AGENT_INSTRUCTIONS, _strip_code_fences
-from dspy.primitives.repl_types import REPLHistory
-from dspy.utils.exceptions import ContextWindowExceededError
+from dspy import ContextWindowExceededError
 
 from ragbench.context import current, use
+from ragbench.dspy_internals import SUB_AGENT_INSTRUCTIONS, REPLHistory, strip_code_fences
 from ragbench.ledger import calling
 from ragbench.programs.core import BudgetSpentError, Described, StopReason, Trace, role_lm
 from ragbench.programs.rlm.sandbox import Limits, SandboxFactory
@@ -203,7 +202,7 @@ class TracedRLM(dspy.RLM):
     ) -> Any:
         action = self._act(variables, history, iteration, interpreter_factory, sub_agent_rules)
         try:
-            code = _strip_code_fences(action.code)
+            code = strip_code_fences(action.code)
             result = self._run(repl, code, input_args) if code else "[Error] no code was given"
         except SyntaxError as error:
             code, result = action.code, f"[Error] {error}"

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_origin
 
-from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
+from dspy import CodeExecutionError, CodeInterpreterError, FinalOutput
 from pydantic import Field
 
 from ragbench.knobs import Knobs

@@ -187,7 +187,7 @@ def _rate(api_base: str) -> float | None:
 def _price(model: str) -> float | None:
     """US dollars per token by the price map that DSPy ships, or None."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    from dspy.clients.model_metadata import model_info, rate
+    from ragbench.dspy_internals import model_info, rate
 
     price = rate(model_info("openai", model), "input_cost_per_token")
     return None if price is None else float(price)

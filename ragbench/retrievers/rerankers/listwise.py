@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
+from dspy import AdapterParseError
 
 from ragbench.ledger import calling
 from ragbench.retrievers.base import Passage

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, LMError
+from dspy import AdapterParseError, LMError
 
 from ragbench.context import current, use
 from ragbench.experiments.records import redact
