@@ -8,6 +8,7 @@ records of other versions stay readable.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
@@ -95,22 +96,50 @@ class Totals:
         return Totals(**sums, cost_usd=self.cost_usd + other.cost_usd)
 
 
+class Sum:
+    """Adds up calls one by one."""
+
+    def __init__(self) -> None:
+        self._n = self._of_lms = self._failed = self._attempts = self._fallbacks = 0
+        self._prompt_tokens = self._completion_tokens = 0
+        self._costs, self._latencies = array("d"), array("d")
+
+    def add(self, call: Call) -> None:
+        """Count `call`."""
+        self._n += 1
+        self._of_lms += call.kind in LM_KINDS
+        self._attempts += call.attempts
+        self._fallbacks += call.fallback
+        self._prompt_tokens += call.prompt_tokens
+        self._completion_tokens += call.completion_tokens
+        self._latencies.append(call.latency_s)
+        if call.error is not None:
+            self._failed += 1
+        elif call.cost_usd is not None:
+            self._costs.append(call.cost_usd)
+
+    def totals(self) -> Totals:
+        """The sums over the calls so far."""
+        priced = len(self._costs) == self._n - self._failed
+        return Totals(
+            calls=self._of_lms,
+            others=self._n - self._of_lms,
+            failed=self._failed,
+            attempts=self._attempts,
+            fallbacks=self._fallbacks,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            cost_usd=sum(self._costs) if priced else None,
+            latency_s=sum(self._latencies),
+        )
+
+
 def total(calls: Iterable[Call]) -> Totals:
     """The sums over `calls`."""
-    calls = list(calls)
-    costs = [call.cost_usd for call in calls if call.error is None]
-    known = [cost for cost in costs if cost is not None]
-    return Totals(
-        calls=sum(call.kind in LM_KINDS for call in calls),
-        others=sum(call.kind not in LM_KINDS for call in calls),
-        failed=sum(call.error is not None for call in calls),
-        attempts=sum(call.attempts for call in calls),
-        fallbacks=sum(call.fallback for call in calls),
-        prompt_tokens=sum(call.prompt_tokens for call in calls),
-        completion_tokens=sum(call.completion_tokens for call in calls),
-        cost_usd=sum(known) if len(known) == len(costs) else None,
-        latency_s=sum(call.latency_s for call in calls),
-    )
+    found = Sum()
+    for call in calls:
+        found.add(call)
+    return found.totals()
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RagbenchError
-from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, encode, read_records
+from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, encode
+from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.runs.summary import summarize
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 from tests.experiments.scored_runs import answered, four
@@ -148,7 +149,7 @@ def check_records(content: bytes) -> None:
         assert after.records == {**before.records, "new": after.records["new"]}
         assert after.corrupt == before.corrupt
         assert not any(record.cut_off for record in after.records.values())
-        json.dumps(summarize(after.records.values(), after.earlier, after.cut_off))
+        json.dumps(summarize(after.records, after))
 
 
 #: Name -> what is drawn, and the check of it.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
@@ -25,17 +25,14 @@ from ragbench.experiments.records import (
     RECORDS,
     SENT,
     Line,
-    Loaded,
     Parse,
     as_json,
-    collect,
     held,
     parse_line,
     parse_prompt,
     read_calls,
     read_card,
     read_each,
-    read_lines,
     read_object,
     usable,
     write_without,
@@ -43,7 +40,7 @@ from ragbench.experiments.records import (
     wrong_with_scores,
     wrong_with_sent,
 )
-from ragbench.experiments.runs import SUMMARY, summary_of, write_summary
+from ragbench.experiments.runs import SUMMARY, reopen, write_summary
 from ragbench.experiments.score import LINES, SUMMARY as SCORES, digest
 from ragbench.experiments.score.annotate import JOURNAL
 from ragbench.logs import LOG
@@ -156,10 +153,7 @@ def _strangers(folder: Path) -> Iterator[Finding]:
 
 def _run(folder: Path, data: bool) -> Iterator[Finding]:
     try:
-        lines = [
-            replace(line, raw=hashlib.sha256(line.raw.rstrip(b"\n")).digest())  # all that is needed
-            for line in read_each(folder / RECORDS, parse_line)
-        ]
+        lines = [_facts(line) for line in read_each(folder / RECORDS, parse_line)]
     except RunError as error:
         yield Finding(folder / RECORDS, str(error).rpartition(": ")[2], "mend its permissions")
         return
@@ -169,7 +163,34 @@ def _run(folder: Path, data: bool) -> Iterator[Finding]:
         wrong += _unknown_questions(folder, lines)
     yield from (*wrong, *broken, *_side_findings(folder), *_score_findings(folder, lines))
     if not broken:
-        yield from _summary_findings(folder, collect(lines))
+        yield from _summary_findings(folder)
+
+
+class _Facts(NamedTuple):
+    """What is looked at of a line of records; `qid` is None where it cannot be used."""
+
+    number: int
+    torn: bool
+    bytes_sha256: bytes = b""
+    qid: str | None = None
+    finished: bool = False
+    cut_off: bool = False
+    answer: str = ""  # its hash, by which scores know it
+
+
+def _facts(line: Line[Record]) -> _Facts:
+    record = line.row
+    if record is None:
+        return _Facts(line.number, line.torn)
+    return _Facts(
+        line.number,
+        line.torn,
+        hashlib.sha256(line.raw.rstrip(b"\n")).digest(),
+        record.qid,
+        record.failure is None,
+        record.cut_off,
+        digest(record),
+    )
 
 
 def _config_findings(folder: Path) -> Iterator[Finding]:
@@ -181,8 +202,8 @@ def _config_findings(folder: Path) -> Iterator[Finding]:
         yield Finding(folder / CONFIG, what, cure)
 
 
-def _line_findings(path: Path, lines: Sequence[Line[Record]]) -> Iterator[Finding]:
-    corrupt = [line.number for line in lines if line.row is None and not line.torn]
+def _line_findings(path: Path, lines: Sequence[_Facts]) -> Iterator[Finding]:
+    corrupt = [line.number for line in lines if line.qid is None and not line.torn]
     if corrupt:
         what = f"line {_some(corrupt)} cannot be read, or was changed after it was written"
         cure = "--repair moves it out, and the run's command asks the question again"
@@ -199,26 +220,26 @@ def _line_findings(path: Path, lines: Sequence[Line[Record]]) -> Iterator[Findin
         yield Finding(path, what, "the last one counts; was the file put together by hand?")
 
 
-def _repeats(lines: Sequence[Line[Record]]) -> tuple[list[int], list[int]]:
+def _repeats(lines: Sequence[_Facts]) -> tuple[list[int], list[int]]:
     """Numbers of lines that were there before, and of others whose question was finished before."""
     seen: set[bytes] = set()
     finished: set[str] = set()
     same, again = [], []
     for line in lines:
-        if line.row is None:
+        if line.qid is None:
             continue
-        if line.raw in seen:
+        if line.bytes_sha256 in seen:
             same.append(line.number)
             continue
-        seen.add(line.raw)
-        if line.row.qid in finished:
+        seen.add(line.bytes_sha256)
+        if line.qid in finished:
             again.append(line.number)
-        if line.row.failure is None:
-            finished.add(line.row.qid)
+        if line.finished:
+            finished.add(line.qid)
     return same, again
 
 
-def _unknown_questions(folder: Path, lines: Sequence[Line[Record]]) -> list[Finding]:
+def _unknown_questions(folder: Path, lines: Sequence[_Facts]) -> list[Finding]:
     """Records of questions that the data set has not; loads it as the run did."""
     from ragbench.data import load_dataset
 
@@ -233,16 +254,16 @@ def _unknown_questions(folder: Path, lines: Sequence[Line[Record]]) -> list[Find
         what = "its data are not what they were when it ran"
         return [Finding(folder / CONFIG, what, "put the old data back, or start anew with --out")]
     known = {str(example.qid) for example in dataset.select(config.data.split)}
-    outside = [line.number for line in lines if line.row and line.row.qid not in known]
+    outside = [line.number for line in lines if line.qid not in known and line.qid is not None]
     if not outside:
         return []
     what = f"line {_some(outside)} is of a question that is not in the data"
     return [Finding(folder / RECORDS, what, "--repair moves it out", tuple(outside))]
 
 
-def _summary_findings(folder: Path, loaded: Loaded) -> Iterator[Finding]:
+def _summary_findings(folder: Path) -> Iterator[Finding]:
     path = folder / SUMMARY
-    fresh = as_json(summary_of(loaded, read_card(folder).questions))
+    fresh = as_json(reopen(folder).summary)
     if not path.is_file():
         what, cure = "is missing: the run did not come to its end", "give its command again"
         yield Finding(path, what, cure, mend=lambda: write_summary(folder))
@@ -266,10 +287,14 @@ def _side_findings(folder: Path) -> Iterator[Finding]:
             yield Finding(folder / name, f"line {_some(bad)} cannot be read", cure, tuple(bad))
 
 
-def _score_findings(folder: Path, lines: Sequence[Line[Record]]) -> Iterator[Finding]:
-    records = {line.row.qid: line.row for line in lines if line.row and not line.row.cut_off}
-    scored, _ = read_lines(folder / LINES, wrong_with_scores)
-    stale = [str(row.get("qid")) for row in scored if not _is_of(row, records)]
+def _score_findings(folder: Path, lines: Sequence[_Facts]) -> Iterator[Finding]:
+    answers = {line.qid: line.answer for line in lines if line.qid is not None and not line.cut_off}
+    scored, stale = 0, []
+    for scores in read_each(folder / LINES, usable(wrong_with_scores)):
+        if scores.row is not None:
+            scored += 1
+            if answers.get(scores.row["qid"]) != scores.row["of"]:
+                stale.append(str(scores.row["qid"]))
     if stale:
         what = f"{len(stale)} scores are not of the answers in the records (first: {stale[0]})"
         yield Finding(folder / LINES, what, "score the run again")
@@ -282,11 +307,6 @@ def _score_findings(folder: Path, lines: Sequence[Line[Record]]) -> Iterator[Fin
         except RunError as error:
             what, _, cure = str(error).removeprefix(f"{path} ").partition("; ")
             yield Finding(path, what, cure or "remove it and score the run again")
-
-
-def _is_of(row: Mapping[str, Any], records: Mapping[str, Record]) -> bool:
-    record = records.get(str(row.get("qid")))
-    return record is not None and row.get("of") == digest(record)
 
 
 def _compiled(folder: Path) -> Iterator[Finding]:

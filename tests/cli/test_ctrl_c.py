@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.experiments.records.jsonl import read_records
+from ragbench.experiments.records.stored import read_records
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.records.jsonl import RECORDS, read_records
+from ragbench.experiments.records.jsonl import RECORDS
+from ragbench.experiments.records.stored import read_records
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer
 

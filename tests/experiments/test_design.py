@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,8 @@ from ragbench.experiments.compare.looks import (
     schedule,
 )
 from ragbench.experiments.compare.running import votes_for
+from ragbench.experiments.records.stored import Shelf, StoredRecords
+from ragbench.record import Record
 from tests.metrics.records import record
 
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("zero-shot", "form")]
@@ -169,10 +172,16 @@ def test_looks_are_kept_once_and_damaged_lines_left_out(tmp_path: Any) -> None:
 
 
 def records(gold: dict[str, list[str]], **extra: str) -> Any:
-    return {
-        qid: record(qid=qid, gold_pids=pids, extra={"cluster": extra[qid]} if extra else {})
+    return stored(
+        record(qid=qid, gold_pids=pids, extra={"cluster": extra[qid]} if extra else {})
         for qid, pids in gold.items()
-    }
+    )
+
+
+def stored(records: Iterable[Record]) -> StoredRecords:
+    found = list(records)
+    places = {record.qid: place for place, record in enumerate(found)}
+    return StoredRecords(Shelf(found.__getitem__), places)
 
 
 def test_clusters_are_those_named_or_those_that_share_gold_passages() -> None:
@@ -186,7 +195,7 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages() -> None:
 def test_mostly_right_is_more_than_half_of_the_runs() -> None:
     def run(*answers: str) -> Any:
         names = zip("abc", answers, strict=True)
-        return SimpleNamespace(records={qid: record(answer, qid=qid) for qid, answer in names})
+        return SimpleNamespace(records=stored(record(a, qid=qid) for qid, a in names))
 
     arm = [run("Norway", "Norway", "Chad"), run("Norway", "Chad", "Chad")]
     assert mostly_right(arm, "abc") == {"a"}

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ragbench.errors import RunError
-from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, decode, encode, read_records
+from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, decode, encode
+from ragbench.experiments.records.stored import read_records
 from ragbench.record import Record
 from tests.metrics.records import record as whole
 

@@ -13,7 +13,8 @@ import pytest
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RunError
 from ragbench.experiments.config import make_config
-from ragbench.experiments.records.jsonl import RECORDS, read_records
+from ragbench.experiments.records.jsonl import RECORDS
+from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.runs.context import Bench
 from ragbench.experiments.runs.evaluation import reopen
 from ragbench.experiments.runs.runner import run
@@ -85,7 +86,7 @@ def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> No
     assert failed[0].answer is None
     assert failed[0].scores == {"em": 0.0, "f1": 0.0}
     assert failed[0].failure.boundary == "provider"
-    assert summarize(result.loaded.records.values())["failures"] == {"provider": 1}
+    assert summarize(result.loaded.records)["failures"] == {"provider": 1}
     retry = bench()
     assert all(r.failure is None for r in run(retry).loaded.records.values())
     assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
@@ -112,8 +113,8 @@ def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
     bench: MakeBench, tmp_path: Path
 ) -> None:
     lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
-    first = summarize(run(bench(lm=lm)).loaded.records.values())
-    second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).loaded.records.values())
+    first = summarize(run(bench(lm=lm)).loaded.records)
+    second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).loaded.records)
     assert first["billed"] == first["as_if"] == second["as_if"]
     assert first["as_if"]["cost_usd"] > 0
     assert second["billed"]["calls"] == 0
@@ -122,7 +123,7 @@ def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
 
 def test_unknown_price_is_unknown_not_zero(bench: MakeBench) -> None:
     lm = ScriptedLM(script, price=None)
-    summary = summarize(run(bench(lm=lm)).loaded.records.values())
+    summary = summarize(run(bench(lm=lm)).loaded.records)
     assert summary["as_if"]["cost_usd"] is None
 
 
@@ -149,7 +150,7 @@ def test_second_process_on_one_folder_is_refused(bench: MakeBench) -> None:
 
 def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
     result = run(bench())
-    before = summarize(result.loaded.records.values())
+    before = summarize(result.loaded.records)
     rebuilt = reopen(result.folder).summary
     assert rebuilt.pop("progress")["not_asked"] == 0
     assert rebuilt == before

@@ -16,7 +16,7 @@ from ragbench.cli.main import cli
 from ragbench.cli.sweep_progress import SweepProgress
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare
-from ragbench.experiments.records.jsonl import read_records
+from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.report.sweep import print_swept
 from ragbench.experiments.runs.evaluation import evaluate, reopen
 from ragbench.experiments.sweep.spec import Sweep

@@ -16,7 +16,8 @@ from ragbench.experiments.compare.verdicts import VERDICT, Verdict, reread
 from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.records import write_json
-from ragbench.experiments.records.jsonl import RECORDS, read_records
+from ragbench.experiments.records.jsonl import RECORDS
+from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.report.verdict import print_verdict, side_by_side, summary_lines
 from ragbench.experiments.runs.spend import limited
 from ragbench.lms.calls import Limits

@@ -13,7 +13,8 @@ from dspy import lm15
 
 from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
-from ragbench.experiments.records.jsonl import RECORDS, read_lines, read_records
+from ragbench.experiments.records.jsonl import RECORDS, read_lines
+from ragbench.experiments.records.stored import read_records
 from ragbench.lms.calls import circuit_breaker as breakers
 from ragbench.lms.calls.circuit_breaker import IN_A_ROW, Breaker
 from ragbench.lms.calls.middleware import Attempt, Reply

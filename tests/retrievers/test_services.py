@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError
-from ragbench.experiments.records.jsonl import read_records
+from ragbench.experiments.records.stored import read_records
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms.calls import circuit_breaker as breakers, embedding_client as services
 from ragbench.lms.calls.refusal import LimitReachedError, QuestionTimeoutError

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ragbench.data import find_clusters
 from ragbench.errors import CompareError
-from ragbench.experiments.runs import Evaluation, members
+from ragbench.experiments.records import StoredRecords
+from ragbench.experiments.runs import Evaluation, failed, members
 from ragbench.experiments.score import judge_of
 from ragbench.metrics import Comparison, Grouping, Interval, Method, compare_scores, get_metric
 from ragbench.record import Record
@@ -56,9 +57,9 @@ def group_differences(
     """
     sides = {metric: columns(a, b, metric, qids) for metric in metrics} if by else {}
     rows = []
-    for name, group, records in members([a[0].records[qid] for qid in qids], by):
+    for name, group, records in members(a[0].records.only(qids), by):
         for metric, (left, right) in sides.items():
-            some = [record.qid for record in records if record.qid in left]
+            some = [qid for qid in records if qid in left]
             if some:
                 both = ({q: left[q] for q in some}, {q: right[q] for q in some})
                 c = _compared(both, metric, method)
@@ -80,11 +81,10 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
         raise CompareError(
             f"{metric} is by {' and by '.join(sorted(judges))}; score one again with the other's LM"
         )
-    score = get_metric(metric).score
-    found = {qid: [score(run.records[qid]) for run in runs] for qid in qids}
-    known = {q: [s for s in row if s is not None] for q, row in found.items()}
+    sides = [run.records.only(qids).column(get_metric(metric).score) for run in runs]
+    known = {q: [s for side in sides if (s := side[q]) is not None] for q in qids}
     whole = {q: row for q, row in known.items() if len(row) == len(runs)}
-    if all(run.records[qid].failed for qid in whole for run in runs):
+    if all(all(run.records.only(whole).column(failed).values()) for run in runs):
         raise CompareError(
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
             "attribution gives, else choose another metric"
@@ -122,19 +122,29 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
 
 def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
     """Those of `qids` that more than half of the runs got exactly right."""
-    score = get_metric("em").score
-    return {qid for qid in qids if sum(score(run.records[qid]) == 1 for run in arm) > len(arm) / 2}
+    columns = [run.records.only(qids).column(get_metric("em").score) for run in arm]
+    return {qid for qid in qids if sum(column[qid] == 1 for column in columns) > len(arm) / 2}
 
 
-def clusters_of(records: Mapping[str, Record]) -> dict[str, str]:
+def cluster_of(record: Record) -> str | None:
+    """The cluster that the data set names for the question."""
+    return record.extra.get("cluster")
+
+
+def gold_pids(record: Record) -> list[str]:
+    """Ids of the passages with the supporting facts."""
+    return record.gold_pids
+
+
+def clusters_of(records: StoredRecords) -> dict[str, str]:
     """The cluster of each question; empty where there is one for each, or one for all.
 
     As the data set names them; where its records do not say, by shared gold passages.
     """
-    named = {qid: record.extra.get("cluster") for qid, record in records.items()}
+    named = records.column(cluster_of)
     if any(name is None for name in named.values()):
         qids = list(records)
-        found = find_clusters([records[qid].gold_pids for qid in qids])
+        found = find_clusters(list(records.column(gold_pids).values()))
         named = {qid: qids[at] for qid, at in zip(qids, found, strict=True)}
     if len(set(named.values())) in (1, len(named)):
         return {}

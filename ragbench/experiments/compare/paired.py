@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 from ragbench.experiments.compare.arms import (
     GroupDifference,
+    cluster_of,
     clusters_of,
     compare_arms,
+    gold_pids,
     group_differences,
     mostly_right,
     shared_questions,
 )
-from ragbench.experiments.runs import HEADLINE, Evaluation
+from ragbench.experiments.runs import HEADLINE, Evaluation, failed
 from ragbench.experiments.score import scored_records
-from ragbench.metrics import Comparison, Grouping, Method, compare_scores, correct
+from ragbench.metrics import Comparison, Grouping, Method, compare_scores, correct, get_metric
 from ragbench.record import Record
 
 
@@ -56,8 +58,10 @@ def compare(
             were judged by different models, or share no question with a metric.
     """
     qids = shared_questions(a, b, common=common)
-    records = {qid: a.records[qid] for qid in qids}
-    method = replace(method or Method(), clusters=clusters_of(records))
+    wanted = [get_metric(name).score for name in ("em", *metrics)]
+    for run in (a, b):
+        run.records.only(qids).learn([*wanted, failed, cluster_of, gold_pids, *MEASURES.values()])
+    method = replace(method or Method(), clusters=clusters_of(a.records.only(qids)))
     scores = [compare_arms([a], [b], name, qids, method) for name in metrics]
     right_a, right_b = mostly_right([a], qids), mostly_right([b], qids)
     return RunComparison(
@@ -77,7 +81,7 @@ def with_scores(run: Evaluation) -> Evaluation:
     Raises:
         RunError: its records cannot be read.
     """
-    return replace(run, records={str(r.qid): r for r in scored_records(run.folder)})
+    return replace(run, records=scored_records(run.folder))
 
 
 def _calls(record: Record) -> float:
@@ -105,7 +109,7 @@ def _cost(
     a: Evaluation, b: Evaluation, qids: Sequence[str], measure: Callable[[Record], float | None]
 ) -> Comparison | None:
     """The comparison of one measure; None where it is unknown for a question."""
-    sides = [{qid: measure(run.records[qid]) for qid in qids} for run in (a, b)]
+    sides = [run.records.only(qids).column(measure) for run in (a, b)]
     known = [{q: value for q, value in side.items() if value is not None} for side in sides]
     if any(len(side) < len(qids) for side in known):
         return None

@@ -218,5 +218,5 @@ def _groupings(run: Evaluation, qids: Sequence[str]) -> dict[str, Grouping]:
     return {
         name: GROUPINGS[name]
         for name in ("qtype", "hops")
-        if len({GROUPINGS[name](run.records[qid]) for qid in qids}) > 1
+        if len(set(run.records.only(qids).column(GROUPINGS[name]).values())) > 1
     }

@@ -39,16 +39,13 @@ from .folder import (
 from .jsonl import (
     RECORDS as RECORDS,
     Line as Line,
-    Loaded as Loaded,
     Parse as Parse,
     RecordWriter as RecordWriter,
-    collect as collect,
     decode as decode,
     encode as encode,
     parse_line as parse_line,
     read_each as read_each,
     read_lines as read_lines,
-    read_records as read_records,
     unseal as unseal,
     usable as usable,
 )
@@ -65,4 +62,9 @@ from .prompts import (
     PromptLog as PromptLog,
     parse_prompt as parse_prompt,
     read_prompts as read_prompts,
+)
+from .stored import (
+    Loaded as Loaded,
+    StoredRecords as StoredRecords,
+    read_records as read_records,
 )

@@ -12,8 +12,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -82,50 +82,6 @@ def parse_line(line: bytes) -> Record:
 
 def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:16]
-
-
-@dataclass
-class Loaded:
-    """The records of a file, the last of each question, in the order first asked.
-
-    A question that a limit cut off has none of them: it counts as not asked.
-    """
-
-    records: dict[str, Record] = field(default_factory=dict)
-    corrupt: list[int] = field(default_factory=list)  # line numbers, from 1
-    earlier: list[Record] = field(default_factory=list)  # those that a later one replaced
-    #: Of questions that a limit cut off. They are not answered, but what they took was billed.
-    cut_off: list[Record] = field(default_factory=list)
-
-    @property
-    def finished(self) -> set[str]:
-        """Ids of the questions that were answered; a failed one is not finished."""
-        return {qid for qid, record in self.records.items() if record.failure is None}
-
-
-def read_records(folder: Path) -> Loaded:
-    """All records in `folder`; a torn last line is passed over, one that is no record listed.
-
-    Raises:
-        RunError: there is no such run or its records cannot be read.
-    """
-    return collect(read_each(folder / RECORDS, parse_line))
-
-
-def collect(lines: Iterable[Line[Record]]) -> Loaded:
-    """The records in `lines`, in the order of their file."""
-    loaded = Loaded()
-    for line in lines:
-        record = line.row
-        if record is None:
-            loaded.corrupt += [] if line.torn else [line.number]
-        elif record.cut_off:
-            loaded.cut_off.append(record)
-        else:
-            if record.qid in loaded.records:
-                loaded.earlier.append(loaded.records[record.qid])
-            loaded.records[record.qid] = record
-    return loaded
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ragbench.experiments.compare import GroupDifference, RunComparison
+from ragbench.experiments.records import StoredRecords
 from ragbench.experiments.report.tables import console, plain, print_table
 from ragbench.experiments.runs import HEADLINE, paired_treatments
 from ragbench.metrics import Comparison, Interval, Metric, get_metric
-from ragbench.record import Record
 
 
 def print_comparison(result: RunComparison) -> None:
@@ -52,19 +52,17 @@ def _print_treatments(out: Console, result: RunComparison) -> None:
         table.add_column(name, justify="left" if name[0] in "mq" else "right")
     for name in HEADLINE:
         if name in result.scores:
-            for treatment, pairs in found.items():
-                table.add_row(name, treatment, *_means(get_metric(name), pairs))
+            for treatment, sides in found.items():
+                table.add_row(name, treatment, *_means(get_metric(name), sides))
     print_table(table, "failure policies")
 
 
-def _means(metric: Metric, pairs: Sequence[tuple[Record, Record]]) -> list[str]:
-    if not pairs:
+def _means(metric: Metric, sides: tuple[StoredRecords, StoredRecords]) -> list[str]:
+    n = len(sides[0])
+    if not n:
         return ["0", "-", "-", "-"]
-    a, b = (
-        sum(float(metric.score(pair[side]) or 0.0) for pair in pairs) / len(pairs)
-        for side in (0, 1)
-    )
-    return [str(len(pairs)), f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}"]
+    a, b = (sum(score or 0.0 for score in s.column(metric.score).values()) / n for s in sides)
+    return [str(n), f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}"]
 
 
 def group_table(groups: Sequence[GroupDifference]) -> Table:

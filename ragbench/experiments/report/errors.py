@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Errors:
     program: str
     n: int
     found: Sequence[tuple[Record, Cause]]
-    groups: Sequence[tuple[str, str, Sequence[Record]]] = ()
+    groups: Sequence[tuple[str, str, Collection[str]]] = ()
     asked: Mapping[str, Any] | None = None
     levels: Sequence[str] = Causes.levels
 
@@ -69,7 +69,8 @@ def errors_of(
     """
     by = groupings(closed_book)
     card = read_card(folder)
-    records = scored_records(folder)
+    stored = scored_records(folder)
+    records = list(stored.values())
     causes = [(record, cause_of(record)) for record in records]
     by_rules = {record.qid: cause for record, cause in causes if cause is not None}
     kind = TAXONOMIES[taxonomy](by_rules)
@@ -82,7 +83,7 @@ def errors_of(
         results = {qid: annotated.results(qid) for qid in annotated.units}
         asked = kind.summarize(records, annotated)
     found = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
-    groups = members(records, by)
+    groups = members(stored, by)
     return Errors(folder, card.program, len(records), found, groups, asked, kind.levels)
 
 
@@ -141,9 +142,9 @@ def group_table(runs: Sequence[Errors]) -> Table:
         table.add_column(name, justify="left" if text else "right", no_wrap=True)
     for run in runs:
         levels = {record.qid: cause.level for record, cause in run.found}
-        for by, group, records in run.groups:
-            found = Counter(levels[r.qid] for r in records if r.qid in levels)
-            n = len(records)
+        for by, group, qids in run.groups:
+            found = Counter(levels[qid] for qid in qids if qid in levels)
+            n = len(qids)
             cells = [
                 by,
                 group,

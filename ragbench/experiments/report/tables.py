@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ragbench.experiments.estimates import ESTIMATE, Estimate
-from ragbench.experiments.records import RunCard, read_json
+from ragbench.experiments.records import RunCard, StoredRecords, read_json
 from ragbench.experiments.report.grid import Grid, for_machines, print_grid
-from ragbench.experiments.runs import HEADLINE, members, stop_lines, summarize
+from ragbench.experiments.runs import HEADLINE, error_of, members, stop_lines, summarize
 from ragbench.metrics import Interval, get_metric, mean_interval
 from ragbench.record import Record
 
@@ -123,7 +123,7 @@ def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -
     rows: list[dict[str, str]] = []
     for evaluation in evaluations:
         first = {"run": evaluation.folder.name} if len(evaluations) > 1 else {}
-        for name, group, records in members(evaluation.records.values(), by):
+        for name, group, records in members(evaluation.records, by):
             cells = row(evaluation.card, summarize(records))
             del cells["program"]
             for metric, interval in headline_intervals(records).items():
@@ -182,22 +182,24 @@ def _arm(identity: dict[str, Any]) -> str:
     )
 
 
-def clusters_of(records: Iterable[Record]) -> list[str] | None:
-    """The cluster of each record; None where not all name one, or all name the same."""
-    names = [str(record.extra.get("cluster") or "") for record in records]
-    return None if "" in names or len(set(names)) < 2 else names
+def cluster_of(record: Record) -> str:
+    """The cluster that the data set names for the question; empty where it names none."""
+    return str(record.extra.get("cluster") or "")
 
 
-def headline_intervals(records: Iterable[Record]) -> dict[str, Interval]:
+def usable_clusters(names: Sequence[str]) -> list[str] | None:
+    """The names of clusters; None where not all records name one, or all name the same."""
+    return None if "" in names or len(set(names)) < 2 else list(names)
+
+
+def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     """The 95 % interval of each headline mean, by clusters where the records name them."""
-    records = list(records)
-    clusters = clusters_of(records)
+    clusters = usable_clusters(list(records.column(cluster_of).values()))
     found = {}
     for name in HEADLINE:
         metric = get_metric(name)
-        interval = mean_interval(
-            [metric.score(record) or 0.0 for record in records], metric.score_range, clusters
-        )
+        scores = [score or 0.0 for score in records.column(metric.score).values()]
+        interval = mean_interval(scores, metric.score_range, clusters)
         if interval:
             found[name] = interval
     return found
@@ -208,7 +210,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     summary = evaluation.summary
     lines = stop_lines(evaluation.stopped_by, evaluation.progress)
     lines += _kept_estimate(evaluation)
-    intervals = headline_intervals(evaluation.records.values())
+    intervals = headline_intervals(evaluation.records)
     if intervals:
         shown = ", ".join(f"{m} [{i.low:.3f}, {i.high:.3f}]" for m, i in intervals.items())
         lines.append(f"95 % intervals of the means: {shown}")
@@ -223,8 +225,8 @@ def notes(evaluation: Evaluation) -> list[str]:
             f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
             "a kill kept from leaving a record"
         )
-    if evaluation.earlier:
-        lines.append(f"including {len(evaluation.earlier)} failed attempts that were repeated")
+    if evaluation.replaced:
+        lines.append(f"including {evaluation.replaced} failed attempts that were repeated")
     events = {**summary["counts"], "adapter_fallback": summary["as_if"]["fallbacks"]}
     shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
     if shown:
@@ -247,25 +249,26 @@ def print_failures(out: Console, evaluation: Evaluation) -> None:
     """Print failures by class and the scores under three treatments; nothing if none failed."""
     if evaluation.summary["errors"]:
         out.print(plain("failures (scored 0; asked again by the next run)"))
-        print_table(failure_table(evaluation.records.values()), "failures")
+        print_table(failure_table(evaluation.records), "failures")
     found = evaluation.summary.get("treatments")
     if found:
         out.print(plain(_treatment_line(found)), soft_wrap=True)
         print_table(treatment_table(found), "failure policies")
 
 
-def failure_table(records: Iterable[Record]) -> Table:
+def failure_table(records: StoredRecords) -> Table:
     """A row per boundary and class of error: number, and the message of the first by id."""
     found: dict[tuple[str, str], list[str]] = {}
-    for record in sorted(records, key=lambda r: str(r.qid)):
-        if record.failure:
-            key = (record.failure.boundary, record.failure.error)
-            found.setdefault(key, []).append(f"{record.qid}: {record.failure.message}")
+    for qid, error in sorted(records.column(error_of).items()):
+        if error:
+            boundary, _, name = error.partition("/")
+            found.setdefault((boundary, name), []).append(qid)
     table = Table(box=box.MARKDOWN)
     for name in ("failed at", "error", "n", "for example"):
         table.add_column(name, justify="right" if name == "n" else "left", no_wrap=True)
     for (boundary, error), some in sorted(found.items()):
-        example = " ".join(some[0].split())
+        failure = records[some[0]].failure
+        example = " ".join(f"{some[0]}: {failure.message if failure else ''}".split())
         short = example if len(example) <= 80 else example[:77] + "..."
         table.add_row(*map(plain, (boundary, error, len(some), short)))
     return table

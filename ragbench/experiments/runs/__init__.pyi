@@ -22,6 +22,7 @@ from .evaluation import (
     write_summary as write_summary,
 )
 from .failure_policies import (
+    failed as failed,
     paired_treatments as paired_treatments,
 )
 from .question import (
@@ -42,6 +43,7 @@ from .spend import (
 from .summary import (
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,
+    error_of as error_of,
     summarize as summarize,
     summary_of as summary_of,
 )

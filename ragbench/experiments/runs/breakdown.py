@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from ragbench.errors import RunError
-from ragbench.experiments.records import read_card, read_records
+from ragbench.experiments.records import StoredRecords, read_card, read_records
 from ragbench.metrics import GROUPINGS, Grouping, get_metric
 from ragbench.record import Record
 
@@ -38,18 +38,18 @@ def wanted(by_group: bool, closed_book: Path | None) -> dict[str, Grouping] | No
 
 
 def members(
-    records: Iterable[Record], by: Mapping[str, Grouping]
-) -> list[tuple[str, str, list[Record]]]:
+    records: StoredRecords, by: Mapping[str, Grouping]
+) -> list[tuple[str, str, StoredRecords]]:
     """Breakdown (in words), group and its records, for every group that has any."""
     rows = []
-    records = list(records)
+    records.learn(by.values())
     for name, group in by.items():
-        found: dict[str, list[Record]] = {}
-        for record in records:
-            key = group(record)
+        found: dict[str, list[str]] = {}
+        for qid, key in records.column(group).items():
             if key is not None:
-                found.setdefault(str(key), []).append(record)
-        rows += [(GROUP_NAMES.get(name, name), key, found[key]) for key in sorted(found)]
+                found.setdefault(str(key), []).append(qid)
+        shown = GROUP_NAMES.get(name, name)
+        rows += [(shown, key, records.only(found[key])) for key in sorted(found)]
     return rows
 
 
@@ -59,7 +59,7 @@ def _closed_book(folder: Path) -> dict[str, Grouping]:
     if not records:
         raise RunError(f"{folder} has no records")
     em = get_metric("em")
-    solved = {qid: em.score(record) == 1.0 for qid, record in records.items()}
+    solved = {qid: score == 1.0 for qid, score in records.column(em.score).items()}
     names = {True: "solved", False: "not solved"}
 
     def group(record: Record) -> Hashable | None:

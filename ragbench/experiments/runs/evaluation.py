@@ -11,8 +11,8 @@ from ragbench.errors import RunError
 from ragbench.experiments.artifacts import assert_held_out, load_artefact, read_sidecar
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import (
-    Loaded,
     RunCard,
+    StoredRecords,
     lost_calls,
     read_card,
     read_records,
@@ -21,10 +21,10 @@ from ragbench.experiments.records import (
 from ragbench.experiments.runs.context import Bench, build
 from ragbench.experiments.runs.runner import OnPrepare, OnRecord, OnStart, RunResult, run
 from ragbench.experiments.runs.spend import WHOLE, Progress
-from ragbench.experiments.runs.summary import SUMMARY, summary_of
+from ragbench.experiments.runs.summary import SUMMARY, shown, stop_reason, summary_of
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
-from ragbench.record import Record, Totals, total
+from ragbench.record import Totals, total
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Evaluation:
 
     folder: Path
     card: RunCard
-    records: dict[str, Record]
+    records: StoredRecords
+    first: StoredRecords  # the first record of each question
     summary: dict[str, Any]
     corrupt: tuple[int, ...] = ()
-    earlier: tuple[Record, ...] = ()  # records that a later one of the same question replaced
+    replaced: int = 0  # records that a later one of the same question replaced
     progress: Progress = WHOLE
     stopped_by: str = ""  # the limit of spending that ended it just now, where one did
     #: What questions were billed that a kill kept from leaving a record.
@@ -45,7 +46,7 @@ class Evaluation:
     @property
     def unreadable(self) -> int:
         """Questions that ended without one reply of the model that could be read."""
-        return sum(r.stop_reason == "parse_fallback" for r in self.records.values())
+        return sum(why == "parse_fallback" for why in self.records.column(stop_reason).values())
 
 
 def evaluate(
@@ -74,13 +75,7 @@ def evaluate(
 
 def _only(result: RunResult, asked: Set[str]) -> RunResult:
     """`result` without the questions that are not among those `asked`."""
-    loaded = result.loaded
-    kept = Loaded(
-        records={qid: record for qid, record in loaded.records.items() if qid in asked},
-        corrupt=loaded.corrupt,
-        earlier=[record for record in loaded.earlier if record.qid in asked],
-        cut_off=[record for record in loaded.cut_off if record.qid in asked],
-    )
+    kept = result.loaded.only(asked)
     return replace(result, loaded=kept, summary=summary_of(kept, len(asked)))
 
 
@@ -128,7 +123,7 @@ def reopen(folder: Path) -> Evaluation:
     Raises:
         RunError: it is not a run folder.
     """
-    card, loaded = read_card(folder), read_records(folder)
+    card, loaded = read_card(folder), read_records(folder, shown())
     return _evaluation(RunResult(folder, card, loaded, summary_of(loaded, card.questions)))
 
 
@@ -147,9 +142,10 @@ def _evaluation(result: RunResult) -> Evaluation:
         folder=result.folder,
         card=result.card,
         records=loaded.records,
+        first=loaded.first,
         summary=result.summary,
         corrupt=tuple(loaded.corrupt),
-        earlier=tuple(loaded.earlier),
+        replaced=len(loaded.earlier),
         progress=Progress.of(loaded, result.card.questions),
         stopped_by=result.stopped_by,
         lost=total(lost_calls(result.folder)),

@@ -12,9 +12,10 @@ server. Where no question ever failed, all three are the same and none is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ragbench.experiments.records import Loaded, StoredRecords
 from ragbench.record import Record
 
 if TYPE_CHECKING:
@@ -23,40 +24,35 @@ if TYPE_CHECKING:
 SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
 
 
-def first_records(records: Mapping[str, Record], earlier: Sequence[Record]) -> dict[str, Record]:
-    """The first record of each question; `earlier`, oldest first, are those replaced since."""
-    first: dict[str, Record] = {}
-    for record in earlier:
-        first.setdefault(str(record.qid), record)
-    return {qid: first.get(qid, record) for qid, record in records.items()}
+def failed(record: Record) -> bool:
+    """Whether the question got no answer."""
+    return record.failed
 
 
-def treatments(
-    records: Mapping[str, Record], earlier: Sequence[Record]
-) -> dict[str, dict[str, Record]]:
+def treatments(run: Loaded | Evaluation) -> dict[str, StoredRecords]:
     """The records that each treatment counts, by question; empty where no question ever failed."""
-    first = first_records(records, earlier)
-    if not any(record.failed for record in (*first.values(), *records.values())):
+    at_first = run.first.column(failed)
+    if not any((*at_first.values(), *run.records.column(failed).values())):
         return {}
-    answered = {qid: record for qid, record in first.items() if not record.failed}
-    return {SCORED_0: first, LEFT_OUT: answered, RETRIED: dict(records)}
+    answered = run.first.only(qid for qid, found in at_first.items() if not found)
+    return {SCORED_0: run.first, LEFT_OUT: answered, RETRIED: run.records}
 
 
 def paired_treatments(
     a: Evaluation, b: Evaluation, qids: Sequence[str]
-) -> dict[str, list[tuple[Record, Record]]]:
-    """The pairs of records of two runs that each treatment counts, over `qids`.
+) -> dict[str, tuple[StoredRecords, StoredRecords]]:
+    """The records of two runs that each treatment counts, over `qids`.
 
     *Left out* keeps the questions that failed at first in neither run. Empty where none of `qids`
     ever failed in either.
     """
-    first_a, first_b = (first_records(run.records, run.earlier) for run in (a, b))
-    sides = (first_a, first_b, a.records, b.records)
-    if not any(side[qid].failed for side in sides for qid in qids):
+    sides = (a.first, b.first, a.records, b.records)
+    columns = [side.column(failed) for side in sides]
+    if not any(column[qid] for column in columns for qid in qids):
         return {}
-    answered = [q for q in qids if not first_a[q].failed and not first_b[q].failed]
+    answered = [q for q in qids if not columns[0][q] and not columns[1][q]]
     return {
-        SCORED_0: [(first_a[q], first_b[q]) for q in qids],
-        LEFT_OUT: [(first_a[q], first_b[q]) for q in answered],
-        RETRIED: [(a.records[q], b.records[q]) for q in qids],
+        SCORED_0: (a.first.only(qids), b.first.only(qids)),
+        LEFT_OUT: (a.first.only(answered), b.first.only(answered)),
+        RETRIED: (a.records.only(qids), b.records.only(qids)),
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from ragbench.experiments.records import (
 from ragbench.experiments.runs.card import claim, note_preparation
 from ragbench.experiments.runs.context import Bench
 from ragbench.experiments.runs.question import ask
-from ragbench.experiments.runs.summary import SUMMARY, summary_of
+from ragbench.experiments.runs.summary import SUMMARY, shown, summary_of
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, stopped_by
 from ragbench.logs import fields, get
@@ -83,8 +83,7 @@ def run(
     with locked(folder):
         card = claim(folder, bench)
         before = read_records(folder)
-        finished = before.finished
-        todo = [e for e in bench.examples if e.qid not in finished]
+        todo = [e for e in bench.examples if e.qid not in before.finished]
         if todo:
             bench.check_lms()
         done = len(bench.examples) - len(todo)
@@ -100,8 +99,7 @@ def run(
             if todo and not stopped:
                 stopped = _evaluate(bench, todo, journals, on_record)
         settle(folder)
-        loaded = read_records(folder)
-        loaded.corrupt = before.corrupt
+        loaded = replace(read_records(folder, shown()), corrupt=before.corrupt)
         summary = summary_of(loaded, card.questions)
         write_json(folder / SUMMARY, summary)
         return RunResult(folder, read_card(folder), loaded, summary, stopped)

@@ -74,7 +74,7 @@ class Progress:
     def of(cls, loaded: Loaded, questions: int | None) -> Progress:
         """The progress that the records show."""
         answered = len(loaded.finished)
-        cut_off = {str(record.qid) for record in loaded.cut_off} - set(loaded.records)
+        cut_off = set(loaded.cut_off.qids) - set(loaded.records)
         return cls(answered, len(loaded.records) - answered, len(cut_off), questions)
 
     @property

@@ -1,18 +1,19 @@
-"""Summaries: everything a table shows of a run, computed from its records alone."""
+"""Summaries: everything a table shows of a run, computed from its records alone, one at a time."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ragbench.experiments.records import Loaded
-from ragbench.experiments.runs.failure_policies import treatments
+from ragbench.experiments.records import Loaded, StoredRecords
+from ragbench.experiments.runs.failure_policies import failed, treatments
 from ragbench.experiments.runs.spend import Progress
 from ragbench.metrics import get_metric
-from ragbench.record import Ledger, Record, Totals, total
+from ragbench.record import Record, Sum, Totals
 
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
@@ -24,79 +25,125 @@ def score_record(record: Record) -> dict[str, float | None]:
     return {name: get_metric(name).score(record) for name in HEADLINE}
 
 
-def summarize(
-    records: Iterable[Record],
-    earlier: Iterable[Record] = (),
-    cut_off: Iterable[Record] = (),
-) -> dict[str, Any]:
-    """The summary of a run, JSON-ready; `earlier` are records that later ones replaced.
+def error_of(record: Record) -> str | None:
+    """Boundary and class of the error of a failed record, such as `provider/LMServerError`."""
+    return record.failure.name if record.failure else None
+
+
+def stop_reason(record: Record) -> str | None:
+    """What ended the question."""
+    return record.stop_reason
+
+
+def shown() -> list[Any]:
+    """What every table wants to know of each record, to be learned where they are read anyway."""
+    return [*(get_metric(name).score for name in HEADLINE), failed, error_of, stop_reason]
+
+
+def summarize(records: StoredRecords, loaded: Loaded | None = None) -> dict[str, Any]:
+    """The summary of `records`, JSON-ready, or of the whole run that was `loaded` with them.
 
     Scores are means over all records, failures as the worst; `treatments` are there only where a
-    question failed. Tokens, cost and calls come in two sets: `billed` (what this run sent to a
-    server, for earlier records and those cut off too) and `as_if` (as if nothing had been cached or
-    failed). Latency is in seconds per question, with what the cache saved added back; `cost_usd`
-    None means a price is unknown.
+    question of a whole run failed. Tokens, cost and calls come in two sets: `billed` (what this run
+    sent to a server, for records that were replaced or cut off too) and `as_if` (as if nothing had
+    been cached or failed). Latency is in seconds per question, with what the cache saved added
+    back; `cost_usd` None means a price is unknown.
     """
-    records = sorted(records, key=lambda r: str(r.qid))
-    ledgers = [record.ledger for record in records]
-    calls = [call for ledger in ledgers for call in ledger.calls]
-    earlier = list(earlier)
-    replaced = [call for r in (*earlier, *cut_off) for call in r.ledger.calls]
+    sums = _Sums()
+    for record in (*loaded.earlier, *loaded.cut_off) if loaded else ():
+        sums.add_replaced(record)
+    for qid in sorted(records):
+        sums.add(records[qid])
+    errors = error_classes(records)
     return {
         "n": len(records),
         "scores": _scores(records),
-        "failures": dict(Counter(r.failure.boundary for r in records if r.failure)),
-        "errors": error_classes(records),
-        **_treatments(records, earlier),
-        "stop_reasons": dict(Counter(r.stop_reason for r in records if r.stop_reason)),
-        "counts": _counts(records),
-        "billed": _totals(total(call for call in [*replaced, *calls] if not call.cached)),
-        "as_if": _totals(total(calls)),
-        "by_signature": _by_signature(ledgers),
-        "critical_path_calls": sum(ledger.path.calls for ledger in ledgers),
-        "retrievals": sum(len(record.searches) for record in records),
-        "searches_from_memory": sum(s.cached for r in records for s in r.searches),
-        "latency_s": _quantiles([record.latency_s for record in records]),
+        "failures": _by_boundary(records),
+        "errors": errors,
+        **_treatments(loaded),
+        "stop_reasons": dict(Counter(filter(None, _sorted(records, stop_reason)))),
+        "counts": dict(sorted(sums.counts.items())),
+        "billed": _totals(sums.billed.totals()),
+        "as_if": _totals(sums.as_if.totals()),
+        "by_signature": {name: dict(sums.by_signature[name]) for name in sorted(sums.by_signature)},
+        "critical_path_calls": sums.path_calls,
+        "retrievals": sums.searches,
+        "searches_from_memory": sums.searches_from_memory,
+        "latency_s": _quantiles(sums.latencies),
     }
+
+
+class _Sums:
+    """What is added up record by record."""
+
+    def __init__(self) -> None:
+        self.billed, self.as_if = Sum(), Sum()
+        self.counts: Counter[str] = Counter()
+        self.by_signature: dict[str, Counter[str]] = defaultdict(Counter)
+        self.path_calls = self.searches = self.searches_from_memory = 0
+        self.latencies = array("d")
+
+    def add_replaced(self, record: Record) -> None:
+        """Count what a record took that is not among those that count."""
+        for call in record.ledger.calls:
+            if not call.cached:
+                self.billed.add(call)
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        self.add_replaced(record)
+        for call in record.ledger.calls:
+            self.as_if.add(call)
+            row = self.by_signature[call.signature or call.kind]
+            row["calls"] += 1
+            row["tokens"] += call.prompt_tokens + call.completion_tokens
+        self.counts.update(record.counts)
+        self.path_calls += record.ledger.path.calls
+        self.searches += len(record.searches)
+        self.searches_from_memory += sum(search.cached for search in record.searches)
+        self.latencies.append(record.latency_s)
 
 
 def summary_of(loaded: Loaded, questions: int | None) -> dict[str, Any]:
     """What `summary.json` holds of a run of so many `questions`, if that is known."""
-    found = summarize(loaded.records.values(), loaded.earlier, loaded.cut_off)
+    found = summarize(loaded.records, loaded)
     return {**found, "progress": Progress.of(loaded, questions).to_dict()}
 
 
-def _scores(records: Sequence[Record]) -> dict[str, float]:
+def _sorted(records: StoredRecords, wanted: Any) -> list[Any]:
+    """A column, in the order of the questions' ids."""
+    column = records.column(wanted)
+    return [column[qid] for qid in sorted(column)]
+
+
+def _scores(records: StoredRecords) -> dict[str, float]:
     if not records:
         return {}
-    scores = [score_record(record) for record in records]
-    columns = {name: np.array([row[name] for row in scores], dtype=float) for name in HEADLINE}
-    return {name: round(float(column.mean()), 6) for name, column in columns.items()}
+    columns = {name: _sorted(records, get_metric(name).score) for name in HEADLINE}
+    means = {name: np.array(column, dtype=float).mean() for name, column in columns.items()}
+    return {name: round(float(mean), 6) for name, mean in means.items()}
 
 
-def error_classes(records: Iterable[Record]) -> dict[str, int]:
+def error_classes(records: StoredRecords) -> dict[str, int]:
     """Failed records by boundary and class of error, such as `provider/LMServerError`."""
-    failures = (record.failure for record in records if record.failure)
-    return dict(sorted(Counter(failure.name for failure in failures).items()))
+    return dict(sorted(Counter(filter(None, records.column(error_of).values())).items()))
 
 
-def _treatments(records: Sequence[Record], earlier: Sequence[Record]) -> dict[str, Any]:
-    found = treatments({str(r.qid): r for r in records}, earlier)
+def _by_boundary(records: StoredRecords) -> dict[str, int]:
+    names = filter(None, _sorted(records, error_of))
+    return dict(Counter(name.partition("/")[0] for name in names))
+
+
+def _treatments(loaded: Loaded | None) -> dict[str, Any]:
+    found = treatments(loaded) if loaded else {}
     return (
         {"treatments": {name: _treated(chosen) for name, chosen in found.items()}} if found else {}
     )
 
 
-def _treated(records: Mapping[str, Record]) -> dict[str, Any]:
-    rows = list(records.values())
-    return {"n": len(rows), "failed": sum(r.failed for r in rows), "scores": _scores(rows)}
-
-
-def _counts(records: Sequence[Record]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for record in records:
-        counts.update(record.counts)
-    return dict(sorted(counts.items()))
+def _treated(records: StoredRecords) -> dict[str, Any]:
+    n_failed = sum(records.column(failed).values())
+    return {"n": len(records), "failed": n_failed, "scores": _scores(records)}
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
@@ -111,15 +158,6 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "completion_tokens": totals.completion_tokens,
         "cost_usd": None if cost is None else round(cost, 8),
     }
-
-
-def _by_signature(ledgers: Sequence[Ledger]) -> dict[str, dict[str, int]]:
-    rows: dict[str, Counter[str]] = {}
-    for ledger in ledgers:
-        for call in ledger.calls:
-            row = rows.setdefault(call.signature or call.kind, Counter())
-            row.update(calls=1, tokens=call.prompt_tokens + call.completion_tokens)
-    return {name: dict(rows[name]) for name in sorted(rows)}
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -13,11 +13,14 @@ from typing import Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.records import (
+    StoredRecords,
     encode,
     read_card,
+    read_each,
     read_lines,
     read_object,
     read_records,
+    usable,
     write_json,
     write_whole,
     wrong_with_scores,
@@ -104,17 +107,28 @@ class StoredScores:
         return whole
 
 
-def scored_records(folder: Path) -> list[Record]:
+def scored_records(folder: Path) -> StoredRecords:
     """The records of a run by qid, with what it was scored by before merged in.
 
     Raises:
         RunError: it is not a run folder, or has no records.
     """
     read_card(folder)
-    loaded = read_records(folder)
-    if not loaded.records:
+    records = read_records(folder).records
+    if not records:
         raise RunError(f"{folder} has no records")
-    return StoredScores.open(folder, list(loaded.records.values())).records
+    rows = {}
+    for line in read_each(folder / LINES, usable(wrong_with_scores)):
+        if line.row is not None:  # what no model said is computed from the record
+            scores = line.row["scores"]
+            kept = {name: scores[name] for name in _KEPT if name in scores}
+            rows[line.row["qid"]] = {**line.row, "scores": kept}
+
+    def merged(record: Record) -> Record:
+        row = rows.get(record.qid)
+        return record if row is None or row["of"] != digest(record) else _merge(record, row)
+
+    return records.changed(merged, sorted(records))
 
 
 def judge_of(folder: Path, metric: str) -> str | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 
-from ragbench.experiments.report.tables import clusters_of, row
+from ragbench.experiments.records import StoredRecords
+from ragbench.experiments.report.tables import cluster_of, row, usable_clusters
 from ragbench.experiments.runs import Evaluation, groupings, members
 from ragbench.metrics import Metric, cause_of, get_metric, union
 from ragbench.metrics.stats import mean_interval
@@ -64,7 +65,7 @@ class RunView:
     number: int
     label: str
     evaluation: Evaluation
-    records: Mapping[str, Record]
+    records: StoredRecords
     metric: Metric
 
     @cached_property
@@ -129,8 +130,8 @@ class Board:
         """The score of every group of every breakdown that has more than one group, by run."""
         found = []
         for run in self.runs:
-            for breakdown, name, records in members(run.records.values(), groupings()):
-                mean = run.over(records)
+            for breakdown, name, records in members(run.records, groupings()):
+                mean = run.over(records.values())
                 if mean:
                     found.append(Group(run.number, breakdown, name, mean))
         many = Counter(breakdown for breakdown, _ in {(g.breakdown, g.name) for g in found})
@@ -166,9 +167,9 @@ class Board:
         fixed = sum(after.scores[q] > before.scores[q] for q in shared)
         broken = sum(after.scores[q] < before.scores[q] for q in shared)
         groups = []
-        rows = members([before.records[q] for q in shared], groupings())
+        rows = members(before.records.only(shared), groupings())
         for breakdown, name, records in [("", "all", None), *rows]:
-            qids = shared if records is None else [record.qid for record in records]
+            qids = shared if records is None else list(records)
             a = before.over(before.records[q] for q in qids)
             b = after.over(after.records[q] for q in qids)
             if a and b:
@@ -205,7 +206,9 @@ def mean_of(records: Iterable[Record], metric: Metric) -> Mean | None:
         return None
     scores = [score for _, score in scored]
     mean = sum(scores) / len(scores)
-    found = mean_interval(scores, metric.score_range, clusters_of(r for r, _ in scored))
+    found = mean_interval(
+        scores, metric.score_range, usable_clusters([cluster_of(r) for r, _ in scored])
+    )
     low, high = (found.low, found.high) if found else (mean, mean)
     return Mean(mean, low, high, len(scores))
 
