@@ -43,6 +43,8 @@ class Context:
     #: Its text, and the ids of all questions by text: an optimizer hands a program the text alone.
     question: str | None = None
     qids: Mapping[str, str] = field(default_factory=dict)
+    #: Texts of the questions that are about to be asked, while a program prepares for them.
+    ahead: tuple[str, ...] = ()
     #: Signature and role under which calls are filed.
     caller: tuple[str, str] | None = None
     #: Whether the call repeats one whose reply could not be read.

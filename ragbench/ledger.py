@@ -89,7 +89,8 @@ def open_ledger(
     `also` and `keep` as for `OpenLedger`.
     """
     ledger = OpenLedger(also, keep)
-    with use(current().plus(ledger, ledger.path)):
+    # Places in this ledger mean nothing to the steps of whatever keeps another.
+    with use(current().plus(ledger, ledger.path, PendingCalls())):
         yield ledger
 
 

@@ -22,11 +22,11 @@ from ragbench.data.load import (
 from ragbench.data.readers import (
     detect_layout,
 )
-from ragbench.data.sentences import (
-    split_sentences,
-)
 from ragbench.data.splits import (
     parse_fractions,
+)
+from ragbench.retrievers.sentences import (
+    split_sentences,
 )
 
 __all__ = [

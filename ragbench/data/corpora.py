@@ -22,10 +22,10 @@ from ragbench.data.readers import (
     read_rows,
     validate,
 )
-from ragbench.data.sentences import split_sentences
 from ragbench.data.stored import is_large, stored_passages
 from ragbench.errors import DataError
 from ragbench.retrievers import Passage
+from ragbench.retrievers.sentences import split_sentences
 
 #: Data sets whose own ids name passages: in their gold lists, or in files that the user wrote.
 KEEPING_IDS = {"jsonl", "beir"}

@@ -7,8 +7,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from ragbench.data.sentences import split_sentences
 from ragbench.retrievers import Passage
+from ragbench.retrievers.sentences import split_sentences
 
 
 def content_pid(title: str, text: str) -> str:

@@ -7,6 +7,7 @@ from ragbench.programs.a_rag.program import ARAG
 from ragbench.programs.core import PROGRAMS, RAGProgram
 from ragbench.programs.direct import DirectRAG
 from ragbench.programs.ircot import IRCoT
+from ragbench.programs.linear_rag import LinearRAG
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.programs.multi_query import MultiQueryRAG
 from ragbench.programs.planner.program import PlannerRAG
@@ -24,6 +25,7 @@ __all__ = [
     "RLM",
     "DirectRAG",
     "IRCoT",
+    "LinearRAG",
     "LookaheadRAG",
     "MultiQueryRAG",
     "PlannerRAG",

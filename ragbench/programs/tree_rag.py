@@ -23,7 +23,7 @@ tree of one layer unless there are more than `top_size` of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import dspy
@@ -92,6 +92,8 @@ class TreeRAG(RAGProgram):
         "hiro": {"mode": "hiro"},
     }
 
+    _facts: Mapping[str, Any] = {}
+
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.answer = predict(AnswerFromContext)
@@ -103,7 +105,11 @@ class TreeRAG(RAGProgram):
     def prepare(self, progress: Progress | None = None) -> None:
         """Make or load the tree of the pooled corpus; its calls are filed in the current ledger."""
         if not isinstance(self.retriever, PerQuestion):
-            self.tree_of(self.retriever, progress)
+            self._facts = self.tree_of(self.retriever, progress).facts()
+
+    def index_facts(self) -> Mapping[str, Any]:
+        """What the tree of a pooled corpus took, once it is made."""
+        return self._facts
 
     def tree_of(self, retriever: Retriever, progress: Progress | None = None) -> SummaryTree:
         """The tree of the corpus that `retriever` searches, by the LM of the role "extract".

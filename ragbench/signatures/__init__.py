@@ -17,6 +17,7 @@ from ragbench.signatures.answering import (
 )
 from ragbench.signatures.extracting import (
     BindVariables,
+    ExtractEntities,
     FactExtract,
     ReadAndJudge,
     Summarize,
@@ -106,6 +107,7 @@ __all__ = [
     "DraftQueryGraph",
     "ExpandQueries",
     "ExplainMistake",
+    "ExtractEntities",
     "FactExtract",
     "IsRel",
     "IsSup",

@@ -58,3 +58,14 @@ class Summarize(dspy.Signature):
     texts: list[str] = dspy.InputField()
     max_words: int = dspy.InputField()
     summary: str = dspy.OutputField()
+
+
+# Index time and questions alike: the entities that the graph systems link.
+class ExtractEntities(dspy.Signature):
+    """List the named entities of the text, each once, as the text writes them."""
+
+    text: str = dspy.InputField()
+    entities: list[str] = dspy.OutputField(
+        desc="names of people, groups, places, works, events, products, and dates; no plain "
+        "numbers; empty if none"
+    )

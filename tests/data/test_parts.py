@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 from ragbench.data.base import make_example, question_key
 from ragbench.data.chunks import align_chunks, cut_chunks, make_chunk
 from ragbench.data.passages import content_pid, from_sentences, from_text
-from ragbench.data.sentences import split_sentences
 from ragbench.data.splits import split_examples
 from ragbench.errors import DataError
+from ragbench.retrievers.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
 
 THIRDS = (0.5, 0.25, 0.25)

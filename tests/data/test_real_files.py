@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragbench.data import Dataset, DataSpec, load_dataset
-from ragbench.data.sentences import split_sentences
+from ragbench.retrievers.sentences import split_sentences
 
 
 def all_examples(data: Dataset):

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ragbench.retrievers import dense
+from ragbench.retrievers.graph import base as graph
 from ragbench.retrievers.tree import index as tree
 from tests.retrievers.conftest import WordEmbedder
 
 
 @pytest.fixture(autouse=True)
 def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
-    """What dense indexes and summary trees use in these tests."""
+    """What dense indexes, summary trees and graphs use in these tests."""
     made = WordEmbedder()
-    for module in (dense, tree):
+    for module in (dense, tree, graph):
         monkeypatch.setattr(module, "make_embedder", lambda spec, api_base="": made)
     return made
+
+
+@pytest.fixture(autouse=True)
+def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing that an earlier test's LM said of the same passages is kept."""
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(graph, "_BUILT", {})

@@ -76,7 +76,10 @@ def compile_program(
             with journal.open() as ledger, plan.bench.active():
                 with use(replace(current(), side=PREPARATION)):
                     plan.bench.retriever.build(IndexStore(), on_prepare)
-                    plan.bench.program.prepare(on_prepare)
+                    questions = (*plan.train, *plan.val)
+                    ahead = tuple(example.question for example in questions)
+                    with use(replace(current(), ahead=ahead)):
+                        plan.bench.program.prepare(on_prepare)
                 outcome = _search(plan, journal, say)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
             stop_if_refused(ledger, failed=True)

@@ -45,6 +45,8 @@ class RunCard(_Part):
     config: dict[str, Any] | None = None
     #: The settings that can change a record, resolved.
     identity: Annotated[dict[str, Any], AfterValidator(_named)]
+    #: Name of the system in tables, where it is not that of its program.
+    label: str = ""
     limit: int | None = None
     #: Questions asked; None in a run of an early version.
     questions: int | None = None
@@ -53,6 +55,8 @@ class RunCard(_Part):
     #: Knobs of the program, defaults included.
     knobs: dict[str, Any]
     retriever: dict[str, Any] = {}
+    #: What the program's own index took in all, and its size.
+    index: dict[str, Any] = {}
     #: Model string of the main LM.
     model: str
     adapter: str = ""
@@ -70,6 +74,11 @@ class RunCard(_Part):
     def program(self) -> str:
         """Name of the architecture."""
         return str(self.identity["program"])
+
+    @property
+    def system(self) -> str:
+        """Name of what was run, for people."""
+        return self.label or self.program
 
 
 def read_card(folder: Path) -> RunCard:

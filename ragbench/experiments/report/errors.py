@@ -84,7 +84,7 @@ def errors_of(
         asked = kind.summarize(records, annotated)
     found = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
     groups = members(stored, by)
-    return Errors(folder, card.program, len(records), found, groups, asked, kind.levels)
+    return Errors(folder, card.system, len(records), found, groups, asked, kind.levels)
 
 
 def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:

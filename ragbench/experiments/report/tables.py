@@ -154,7 +154,7 @@ def row(card: RunCard, summary: dict[str, Any]) -> dict[str, str]:
     n = max(summary["n"], 1)
     as_if, latency = summary["as_if"], summary["latency_s"]
     variant = card.knobs.get("variant", "")
-    name = card.program + (f" ({variant})" if variant not in ("", "default") else "")
+    name = card.system + (f" ({variant})" if variant not in ("", "default") else "")
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
     return {
         "program": name + _arm(card.identity),

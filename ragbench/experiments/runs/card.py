@@ -29,12 +29,14 @@ def make_card(bench: Bench, preparation: Preparation | None = None) -> RunCard:
     return RunCard(
         config=config.model_dump(mode="json"),
         identity=config.identity(),
+        label=bench.program.label,
         limit=config.data.limit,
         questions=len(bench.examples),
         workers=config.workers,
         cache=config.lm.cache,
         knobs=bench.program.knobs.model_dump(mode="json"),
         retriever=bench.retriever.card(),
+        index=dict(bench.program.index_facts()),
         model=bench.lm.model,
         adapter=type(bench.adapter).__name__,
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
@@ -60,7 +62,8 @@ def claim(folder: Path, bench: Bench) -> RunCard:
     if (folder / CONFIG).exists():
         theirs = read_card(folder)
         _check_same(folder, theirs, mine)
-        mine = mine.model_copy(update={"preparation": theirs.preparation})
+        kept = {"preparation": theirs.preparation, "index": mine.index or theirs.index}
+        mine = mine.model_copy(update=kept)
     elif (folder / RECORDS).exists():
         raise RunError(f"{folder} has records but no {CONFIG}; give another --out")
     write_json(folder / CONFIG, mine.model_dump(mode="json"))

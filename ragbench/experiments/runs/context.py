@@ -40,7 +40,7 @@ class Bench:
     def title(self) -> str:
         """What the run asks of what, for people."""
         config = self.config
-        return f"{config.program} on {self.dataset.name} {config.data.split}, {self.lm.model}"
+        return f"{self.program.label} on {self.dataset.name} {config.data.split}, {self.lm.model}"
 
     def check_lms(self) -> None:
         """Do nothing if every LM can be called now; starts the local server if one is used.

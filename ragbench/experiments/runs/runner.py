@@ -17,6 +17,7 @@ from typing import Any
 import dspy
 
 from ragbench import stopping
+from ragbench.context import current, use
 from ragbench.dspy_internals import without_resubmission
 from ragbench.errors import RunError
 from ragbench.experiments.records import (
@@ -95,7 +96,7 @@ def run(
         stopped = ""
         with _journals(folder, prompts=bench.config.prompts) as journals, bench.active():
             if todo:
-                stopped = _prepare(bench, folder, journals.sent, on_prepare)
+                stopped = _prepare(bench, todo, folder, journals.sent, on_prepare)
             if todo and not stopped:
                 stopped = _evaluate(bench, todo, journals, on_record)
         settle(folder)
@@ -123,7 +124,13 @@ def _journals(folder: Path, *, prompts: bool) -> Iterator[_Journals]:
         yield _Journals(records, sent, kept)
 
 
-def _prepare(bench: Bench, folder: Path, sent: SentCalls, on_prepare: OnPrepare | None) -> str:
+def _prepare(
+    bench: Bench,
+    todo: Sequence[dspy.Example],
+    folder: Path,
+    sent: SentCalls,
+    on_prepare: OnPrepare | None,
+) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
     The calls that this took are no question's and are noted in the folder. Gives the limit of
@@ -132,7 +139,8 @@ def _prepare(bench: Bench, folder: Path, sent: SentCalls, on_prepare: OnPrepare 
     with open_ledger(sent.of(PREPARATION_CALLS)) as ledger:
         try:
             bench.retriever.build(IndexStore(), on_prepare)
-            bench.program.prepare(on_prepare)
+            with use(replace(current(), ahead=tuple(example.question for example in todo))):
+                bench.program.prepare(on_prepare)
         except LimitReachedError:
             return stopped_by()
         finally:

@@ -17,6 +17,10 @@ from .fusion import (
     Fusion as Fusion,
     fuse as fuse,
 )
+from .indexed import (
+    IndexKnobs as IndexKnobs,
+    IndexProgram as IndexProgram,
+)
 from .placeholders import (
     answers_used as answers_used,
     with_answers as with_answers,

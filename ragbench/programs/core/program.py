@@ -132,6 +132,19 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
         return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
 
+    @property
+    def label(self) -> str:
+        """The name in titles and tables; another one where a knob makes it another system."""
+        return self.name
+
+    def index_facts(self) -> Mapping[str, Any]:
+        """What an index of the program's own took in all, once it is made.
+
+        `index_calls`, `index_tokens`, `index_usd` (None where a price is unknown) and `index_s`,
+        as if nothing had been kept or cached; empty where there is none.
+        """
+        return {}
+
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """Do nothing if the program can work with these LMs; by default any will do.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dspy
 
@@ -19,6 +20,15 @@ class Around(RAGProgram):
         self.inner = inner
         self.name = inner.name  # type: ignore[misc]
         self.retriever, self.knobs = inner.retriever, inner.knobs
+
+    @property
+    def label(self) -> str:
+        """As the inner program."""
+        return self.inner.label
+
+    def index_facts(self) -> Mapping[str, Any]:
+        """As the inner program."""
+        return self.inner.index_facts()
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """As the inner program."""

@@ -221,7 +221,7 @@ def scaling(board: Board) -> Spec | None:
     """Score against calls, a line through the runs of each program that was run several ways."""
     rows = []
     for run in board.runs:
-        program = run.evaluation.card.program
+        program = run.evaluation.card.system
         calls = run.spending["calls"]
         if run.score and calls is not None:
             rows.append({"program": program, "run": run.label, "calls": calls, **_mean(run.score)})

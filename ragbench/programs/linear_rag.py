@@ -1,0 +1,173 @@
+"""LinearRAG: a graph of entities, sentences and passages without relations.
+
+Zhuang et al. 2025 (arXiv:2510.10114), as its published code does it. Each entity of the question
+leads to the nearest entity of the index (a seed); sentences similar to the question lead from there
+to further entities, tier by tier (`ragbench.retrievers.graph.activation`); passages are ranked by
+personalized PageRank from the entities reached and from the passages that are similar to the
+question or hold those entities. A question without entities is searched by vectors alone.
+
+The published system finds entities by a spaCy pipeline (`entities=spacy`). The default asks the LM,
+for the passages once and for each question; `entities=regex` needs neither, finds other entities,
+and is another system, which results name. The published run script and the settings per data set
+stand in docs/programs.md. `variant=arag` is the re-run in A-RAG (Du et al. 2026), which reads the
+same five passages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.context import current
+from ragbench.programs.core import (
+    PROGRAMS,
+    Described,
+    IndexKnobs,
+    IndexProgram,
+    Trace,
+    chain_of_thought,
+    predict,
+    render,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers.graph import (
+    Bridging,
+    EntitySource,
+    LinearIndex,
+    by_pattern,
+    by_spacy,
+    load_pipeline,
+    plain_names,
+)
+from ragbench.signatures import AnswerFromContext, ExtractEntities, role_of
+
+_ENTITIES = Described("index", ExtractEntities.__name__, role_of(ExtractEntities))
+
+
+class LinearRAGKnobs(IndexKnobs):
+    """Knobs of `linear_rag`."""
+
+    context_tokens: int = Field(
+        7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
+    )
+    reader: Literal["predict", "cot"] = Field("cot", description="reason before the answer?")
+    entities: EntitySource = Field("lm", description="what finds entities; regex renames results")
+    spacy_pipeline: str = Field("", description="spacy: name or folder of an installed pipeline")
+    max_iterations: int = Field(
+        3, ge=1, le=20, description="rounds of bridging; the seeds are the first"
+    )
+    top_k_sentence: int = Field(1, ge=1, le=100, description="sentences that an entity leads to")
+    threshold: float = Field(0.5, ge=0, le=1, description="score under which an entity is dropped")
+    passage_ratio: float = Field(1.5, ge=0, le=100, description="weight of a passage's similarity")
+    passage_node_weight: float = Field(
+        0.05, ge=0, le=10, description="weight of passages against entities where walks start"
+    )
+    damping: float = Field(0.5, gt=0, lt=1, description="chance that a walk goes on")
+    ablation: Literal["none", "bridging", "pagerank", "graph"] = Field(
+        "none", description="what is left out: further entities, walks, or all but vectors"
+    )
+
+
+@PROGRAMS.register("linear_rag")
+class LinearRAG(IndexProgram):
+    """Find passages through the entities of the question, then answer from them."""
+
+    name = "linear_rag"
+    family = "graph"
+    paper = "arXiv:2510.10114"
+    calls = "2; 1 with entities=spacy or regex (index: one per passage, or none)"
+    Knobs = LinearRAGKnobs
+    Index = LinearIndex
+    variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self._asks:
+            self.extract = predict(ExtractEntities)
+        make = chain_of_thought if self.knobs.reader == "cot" else predict
+        self.answer = make(AnswerFromContext)
+
+    @property
+    def _asks(self) -> bool:
+        return bool(self.knobs.entities == "lm" and self.knobs.ablation != "graph")
+
+    @property
+    def label(self) -> str:
+        """The entities of a pattern make another system."""
+        return "linear_rag[regex entities]" if self.knobs.entities == "regex" else self.name
+
+    def other_calls(self) -> Sequence[Described]:
+        """The entities of the passages, where the LM finds them."""
+        return (_ENTITIES,) if self._asks else ()
+
+    def index_settings(self) -> Mapping[str, Any]:
+        """What finds the entities."""
+        # Vectors alone need no entities: the pattern costs nothing.
+        source = "regex" if self.knobs.ablation == "graph" else self.knobs.entities
+        pipeline = self.knobs.spacy_pipeline if source == "spacy" else ""
+        return {"entities": source, "spacy_pipeline": pipeline}
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """The question's entities, one search, one answer."""
+        if current().rehearsal:
+            if self._asks:
+                trace.ask(self.extract, otherwise={"entities": []}, text=trace.question)
+            passages = trace.search(trace.question, k=self.knobs.k)
+        else:
+            index = self.opened(trace)
+            mentions = self._mentions(trace)
+            passages = trace.search_by(
+                lambda: self._ranked(trace, index, mentions), trace.question, k=self.knobs.k
+            )
+        context = render(passages, max_tokens=self.knobs.context_tokens)
+        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return trace.prediction(answer, "answered", passages=passages)
+
+    def force(self, trace: Trace) -> str:
+        """An answer from the passages found, if any."""
+        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+
+    def _mentions(self, trace: Trace) -> list[str]:
+        """The entities of the question."""
+        knobs, question = self.knobs, trace.question
+        if knobs.ablation == "graph":
+            return []
+        if knobs.entities == "spacy":
+            found = by_spacy(load_pipeline(knobs.spacy_pipeline)(question))
+        elif knobs.entities == "regex":
+            found = by_pattern(question)
+        else:
+            reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
+            found = plain_names(reply.entities or [])
+        trace.step("extract", input=question, observation=", ".join(found))
+        return found
+
+    def _ranked(self, trace: Trace, index: LinearIndex, mentions: Sequence[str]) -> list[Passage]:
+        knobs = self.knobs
+        seeds = index.seeds(mentions)
+        if not seeds:
+            if knobs.ablation != "graph":
+                trace.count("no_seed")
+            return index.search(trace.question, k=knobs.k)
+        hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
+        found = index.activated(
+            trace.question, seeds, Bridging(hops, knobs.top_k_sentence, knobs.threshold)
+        )
+        trace.step(
+            "bridge",
+            input=", ".join(mentions),
+            notes={
+                "seeds": {index.names[entity]: round(score, 4) for entity, score in seeds},
+                "tiers": {index.names[i]: tier for i, (_, tier) in found.last.items()},
+            },
+        )
+        starts = knobs.passage_node_weight * index.starts(
+            trace.question, found, passage_ratio=knobs.passage_ratio
+        )
+        if knobs.ablation == "pagerank":
+            return index.hits(starts, knobs.k)
+        return index.hits(index.walk(found, starts, damping=knobs.damping), knobs.k)
