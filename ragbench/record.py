@@ -96,6 +96,12 @@ class Totals:
         return Totals(**sums, cost_usd=self.cost_usd + other.cost_usd)
 
 
+def was_sent(call: Call) -> bool:
+    """Whether a server was asked: not a cache, and no work done by this process itself."""
+    own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
+    return not call.cached and not own_work
+
+
 class Sum:
     """Adds up calls one by one."""
 

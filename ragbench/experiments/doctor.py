@@ -36,12 +36,16 @@ from ragbench.experiments.records import (
     read_object,
     usable,
     write_without,
-    wrong_with_reply,
-    wrong_with_scores,
     wrong_with_sent,
 )
 from ragbench.experiments.runs import SUMMARY, reopen, write_summary
-from ragbench.experiments.score import LINES, SUMMARY as SCORES, digest
+from ragbench.experiments.score import (
+    LINES,
+    SUMMARY as SCORES,
+    digest,
+    wrong_with_reply,
+    wrong_with_scores,
+)
 from ragbench.experiments.score.annotate import JOURNAL
 from ragbench.logs import LOG
 from ragbench.record import Record

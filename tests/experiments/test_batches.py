@@ -15,9 +15,9 @@ import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, RunError
 from ragbench.experiments.records.jsonl import read_lines
-from ragbench.experiments.records.line_shapes import wrong_with_reply
 from ragbench.experiments.score.annotate import JOURNAL, Asking, Pace, read_journal
 from ragbench.experiments.score.annotate.batched import TRIES, read_batches
+from ragbench.experiments.score.lines import wrong_with_reply
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.lms import RagbenchLM, make_lm
 from ragbench.lms.batch.batch_lm import batched

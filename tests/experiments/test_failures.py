@@ -12,12 +12,13 @@ from dspy.primitives.code_interpreter import CodeInterpreterError
 from dspy.utils.exceptions import AdapterParseError, LMServerError
 
 from ragbench.errors import DataError, LMSetupError, crossing
-from ragbench.experiments.records.failures import classify, redact
+from ragbench.experiments.records.failures import classify
 from ragbench.experiments.runs.runner import ask
 from ragbench.lms.calls import CallRefusedError
 from ragbench.lms.specs import load_dotenv
 from ragbench.programs import PROGRAMS
 from ragbench.programs.react.tools import CorpusTools
+from ragbench.redact import redact
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import ScriptedLM, plausible

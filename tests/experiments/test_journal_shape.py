@@ -12,10 +12,10 @@ from ragbench.errors import RunError
 from ragbench.experiments.doctor import examine, repair
 from ragbench.experiments.records.compile_log import CallJournal, read_calls
 from ragbench.experiments.records.jsonl import RECORDS, decode, encode, read_lines
-from ragbench.experiments.records.line_shapes import wrong_with_reply, wrong_with_scores
 from ragbench.experiments.runs.spend import billed_under
 from ragbench.experiments.score.annotate import JOURNAL, Asking, read_journal
 from ragbench.experiments.score.annotate.grounding import Group, label_claims
+from ragbench.experiments.score.lines import wrong_with_reply, wrong_with_scores
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.ledger import file_call
 from ragbench.record import Call

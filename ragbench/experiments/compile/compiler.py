@@ -32,12 +32,13 @@ from ragbench.experiments.compile.budget import estimate_compile, rest_of_budget
 from ragbench.experiments.compile.planning import Plan, claim, make_plan
 from ragbench.experiments.compile.progress import SearchProgress
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked, redact, write_json
+from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked, write_json
 from ragbench.experiments.runs import Bench, OnPrepare, asks_servers, stop_if_refused
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import paired_interval
 from ragbench.optimizers import Found, Scores, Task, make_scorer, measure
 from ragbench.record import Totals
+from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
 #: Called with one line at a time of what a person should see.

@@ -1,7 +1,10 @@
 from .call_log import (
     PREPARATION_CALLS as PREPARATION_CALLS,
     SENT as SENT,
+    STRICT as STRICT,
+    CallLine as CallLine,
     SentCalls as SentCalls,
+    first_fault as first_fault,
     lost_calls as lost_calls,
     recorded_calls as recorded_calls,
     settle as settle,
@@ -22,7 +25,6 @@ from .compile_log import (
 )
 from .failures import (
     classify as classify,
-    redact as redact,
 )
 from .files import (
     as_json as as_json,
@@ -51,11 +53,6 @@ from .jsonl import (
 )
 from .jsonl_repair import (
     write_without as write_without,
-)
-from .line_shapes import (
-    is_of_batch as is_of_batch,
-    wrong_with_reply as wrong_with_reply,
-    wrong_with_scores as wrong_with_scores,
 )
 from .prompts import (
     PROMPTS as PROMPTS,

@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Required
+
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from ragbench.errors import RunError
 from ragbench.experiments.records.card import CONFIG, read_card
@@ -26,13 +29,36 @@ from ragbench.experiments.records.jsonl import (
     read_each,
     read_lines,
 )
-from ragbench.experiments.records.line_shapes import wrong_with_call
-from ragbench.lms.calls import was_sent
-from ragbench.record import Call, parse_call
+from ragbench.record import Call, parse_call, was_sent
 
 SENT = "sent.jsonl"
 #: In place of a question's id: the calls that make what all questions share.
 PREPARATION_CALLS = ""
+
+#: How lines are checked: a number in quotes is no number.
+STRICT = ConfigDict(strict=True)
+
+
+@with_config(STRICT)
+class CallLine(TypedDict, total=False):
+    """A call as `asdict` writes it."""
+
+    model: Required[str]
+    signature: str
+    role: str
+    kind: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: FiniteFloat | None
+    latency_s: FiniteFloat
+    attempts: int
+    cached: bool
+    fallback: bool
+    error: str | None
+    batch: bool
+
+
+_CALL_LINE: TypeAdapter[CallLine] = TypeAdapter(CallLine)
 
 
 class SentCalls:
@@ -94,6 +120,24 @@ def settle(folder: Path) -> None:
         write_whole(path, b"".join(encode({**row, "lost": True}) for row in lost))
     else:
         path.unlink(missing_ok=True)
+
+
+def first_fault(kind: TypeAdapter[Any], value: object, name: str) -> str:
+    """Where `value` first differs from its `kind`, such as "calls"; empty if nowhere.
+
+    A value that is wrong as a whole is called `name`.
+    """
+    try:
+        kind.validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return ".".join(map(str, first["loc"])) or name
+    return ""
+
+
+def wrong_with_call(row: object) -> str:
+    """What keeps a call from being counted; empty if nothing does."""
+    return first_fault(_CALL_LINE, row, "call")
 
 
 def wrong_with_sent(row: dict[str, Any]) -> str:

@@ -22,8 +22,6 @@ from ragbench.lms.calls import CallRefusedError
 from ragbench.record import Failure
 from ragbench.redact import redact
 
-__all__ = ["BOUNDARIES", "Boundary", "classify", "redact"]
-
 Boundary = Literal["limit", "provider", "parse", "retriever", "tool", "program"]
 BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
 

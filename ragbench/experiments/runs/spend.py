@@ -18,8 +18,8 @@ from ragbench.experiments.records import (
     recorded_calls,
 )
 from ragbench.ledger import OpenLedger
-from ragbench.lms.calls import Limits, Spent, spending, stopped_by, wait_for_calls, was_sent
-from ragbench.record import Call
+from ragbench.lms.calls import Limits, Spent, spending, stopped_by, wait_for_calls
+from ragbench.record import Call, was_sent
 
 
 @contextmanager

@@ -1,6 +1,11 @@
 from .estimate import (
     estimate_scoring as estimate_scoring,
 )
+from .lines import (
+    is_of_batch as is_of_batch,
+    wrong_with_reply as wrong_with_reply,
+    wrong_with_scores as wrong_with_scores,
+)
 from .scoring import (
     JudgeRequest as JudgeRequest,
     Scored as Scored,

@@ -23,9 +23,9 @@ from ragbench.experiments.records import (
     usable,
     write_json,
     write_whole,
-    wrong_with_scores,
 )
 from ragbench.experiments.score.annotate import Annotation, Asking, annotate, fill, key_of
+from ragbench.experiments.score.lines import wrong_with_scores
 from ragbench.metrics import ASKED, GROUNDED, JUDGED
 from ragbench.record import Record
 

@@ -18,7 +18,7 @@ from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, 
 from ragbench.experiments.compare import compare
 from ragbench.experiments.compile import Plan, compile_program, make_plan
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.records import CONFIG, locked, read_records, redact, write_json
+from ragbench.experiments.records import CONFIG, locked, read_records, write_json
 from ragbench.experiments.runs import Bench, Evaluation, evaluate, ready, reopen, same_retrieval
 from ragbench.experiments.sweep.cells import Cell
 from ragbench.experiments.sweep.spec import Sweep
@@ -26,6 +26,7 @@ from ragbench.lms.calls import Limits, spending, stopped_by
 from ragbench.logs import get
 from ragbench.metrics import Comparison, Method, correct
 from ragbench.record import Record
+from ragbench.redact import redact
 
 SWEEP = "sweep.json"
 

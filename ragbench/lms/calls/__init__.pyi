@@ -59,7 +59,6 @@ from .spend_limits import (
     spending as spending,
     stopped_by as stopped_by,
     wait_for_calls as wait_for_calls,
-    was_sent as was_sent,
 )
 from .transport import (
     StoredReply as StoredReply,

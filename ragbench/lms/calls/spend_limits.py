@@ -25,7 +25,7 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, RagbenchError, StoppedError
 from ragbench.lms.calls.refusal import refuse
-from ragbench.record import LM_KINDS, Call
+from ragbench.record import Call, was_sent
 
 
 @dataclass(frozen=True)
@@ -316,9 +316,3 @@ def check_price(model: str, *, known: bool, cure: str = "") -> None:
             f"no price is known for {model}, so {limits.option('cost')} cannot be kept; give "
             f"{cure}--max-total-tokens or --max-calls instead"
         )
-
-
-def was_sent(call: Call) -> bool:
-    """Whether a server was asked: not a cache, and no work done by this process itself."""
-    own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
-    return not call.cached and not own_work

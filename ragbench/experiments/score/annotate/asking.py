@@ -12,7 +12,6 @@ import dspy
 from dspy import AdapterParseError, LMError
 
 from ragbench.context import current, use
-from ragbench.experiments.records import redact
 from ragbench.experiments.score.annotate.journal import Reply, Result, Task
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM
@@ -20,6 +19,7 @@ from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import client_of
 from ragbench.lms.calls import GIVE_PRICE, LimitReachedError, check_price
 from ragbench.programs.core import predict
+from ragbench.redact import redact
 
 #: Temperature of what is asked again: of a retry, and of every repeat after the first.
 AGAIN_TEMPERATURE = 0.7

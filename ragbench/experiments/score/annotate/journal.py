@@ -19,10 +19,9 @@ from ragbench.errors import RunError
 from ragbench.experiments.records import (
     RecordWriter,
     decode,
-    is_of_batch,
     read_each,
-    wrong_with_reply,
 )
+from ragbench.experiments.score.lines import is_of_batch, wrong_with_reply
 from ragbench.logs import fields, get
 from ragbench.record import Call, Totals, parse_call, total
 

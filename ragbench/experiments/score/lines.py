@@ -1,4 +1,4 @@
-"""The shapes of the lines that models' passes leave: replies, batches, scores, and calls alone.
+"""What the lines of `judged.jsonl` and `scores.jsonl` hold: replies, batches and scores.
 
 As for records, a checksum that fits says nothing about what a line holds.
 """
@@ -6,47 +6,26 @@ As for records, a checksum that fits says nothing about what a line holds.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, NotRequired, Required
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
     AfterValidator,
-    ConfigDict,
     Field,
     FiniteFloat,
     NonNegativeInt,
     Strict,
     StrictBool,
     TypeAdapter,
-    ValidationError,
     with_config,
 )
 from typing_extensions import TypedDict
 
+from ragbench.experiments.records import STRICT, CallLine, first_fault
 from ragbench.signatures import Mistake
 
-STRICT = ConfigDict(strict=True)
 # JSON has lists alone.
 _Facts = list[Annotated[tuple[str, int], Strict(False)]]
 _Triples = list[Annotated[tuple[str, str, str], Strict(False)]]
-
-
-@with_config(STRICT)
-class _Call(TypedDict, total=False):
-    """A call as `asdict` writes it."""
-
-    model: Required[str]
-    signature: str
-    role: str
-    kind: str
-    prompt_tokens: int
-    completion_tokens: int
-    cost_usd: FiniteFloat | None
-    latency_s: FiniteFloat
-    attempts: int
-    cached: bool
-    fallback: bool
-    error: str | None
-    batch: bool
 
 
 @with_config(STRICT)
@@ -95,7 +74,7 @@ _Reply = TypedDict(
         "value": Any,
         "why": str,
         "provider_failed": StrictBool,
-        "calls": list[_Call],
+        "calls": list[CallLine],
     },
 )
 
@@ -145,7 +124,6 @@ _LINES: dict[str, Any] = {
     "reply": _Reply,
     "batch": _Batch,
     "line of scores": _Scores,
-    "call": _Call,
 }
 
 
@@ -174,16 +152,5 @@ def wrong_with_scores(row: object) -> str:
     return _fault("line of scores", row)
 
 
-def wrong_with_call(row: object) -> str:
-    """What keeps a call from being counted; empty if nothing does."""
-    return _fault("call", row)
-
-
 def _fault(name: str, value: object) -> str:
-    """Where `value` first differs from its shape, such as "calls"; empty if nowhere."""
-    try:
-        _adapter(name).validate_python(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return ".".join(map(str, first["loc"])) or name
-    return ""
+    return first_fault(_adapter(name), value, name)
