@@ -8,6 +8,7 @@ from .api.commands import (
     make_retriever as make_retriever,
     metric as metric,
     open_run as open_run,
+    recommend as recommend,
     verdict as verdict,
 )
 from .api.runs import Run as Run

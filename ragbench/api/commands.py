@@ -28,6 +28,7 @@ from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever as _m
 
 if TYPE_CHECKING:
     from ragbench.experiments.compare import RunComparison, Verdict
+    from ragbench.experiments.recommend import Advice
 
 Metric: TypeAlias = Callable[..., float | bool]
 
@@ -214,6 +215,38 @@ def verdict(
     config = config_of(program, data, lm, retriever, corpus, options)
     how = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
     return run_verdict(config, how, VerdictRequest(seeds=seeds))
+
+
+def recommend(
+    *runs: Run | str | Path,
+    objective: str = "f1",
+    max_cost: float | None = None,
+    max_calls: float | None = None,
+    max_tokens: float | None = None,
+    common: bool = False,
+    seed: int = 0,
+    policy: str | Path | None = None,
+) -> Advice:
+    """Which of the programs of `runs` to use, for all questions or by kind of question.
+
+    The limits are of what a question may take on average. `policy` is a file to write, for
+    `evaluate("router", policy=...)`.
+
+    Raises:
+        RagbenchError: the runs share no questions, or none keeps within the limits.
+    """
+    from ragbench.experiments.artifacts import write_policy
+    from ragbench.experiments.compare import with_scores
+    from ragbench.experiments.recommend import Limits, gather, make_policy, recommend as advise
+    from ragbench.experiments.report import label_runs
+
+    found = [with_scores(open_run(run).evaluation) for run in runs]
+    limits = Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens)
+    asked = gather(found, objective, limits, labels=label_runs(found), common=common)
+    advice = advise(asked, seed=seed)
+    if policy is not None:
+        write_policy(make_policy(advice), Path(policy))
+    return advice
 
 
 def open_run(folder: Run | str | Path) -> Run:

@@ -40,6 +40,11 @@ COMMANDS = {
         "List programs, retrievers, optimizers, metrics or data sets.",
     ),
     "models": ("models", "models_group", "Download and serve the local models."),
+    "recommend": (
+        "recommend",
+        "recommend_command",
+        "Say which program to use, for all questions or by kind.",
+    ),
     "report": ("report", "report_command", "Write runs as one HTML page, with charts and traces."),
     "retrieve": (
         "retrieve",

@@ -15,4 +15,10 @@ from .held_out import (
     Questions as Questions,
     assert_held_out as assert_held_out,
     data_card as data_card,
+    question_hash as question_hash,
+)
+from .policy_file import (
+    assert_not_learned_from as assert_not_learned_from,
+    read_policy as read_policy,
+    write_policy as write_policy,
 )

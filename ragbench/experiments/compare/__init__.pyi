@@ -1,5 +1,8 @@
 from .arms import (
     GroupDifference as GroupDifference,
+    clusters_of as clusters_of,
+    columns as columns,
+    shared_questions as shared_questions,
 )
 from .break_even import (
     Spending as Spending,

@@ -1,3 +1,6 @@
+from .advice import (
+    print_advice as print_advice,
+)
 from .comparison import (
     print_comparison as print_comparison,
 )
@@ -29,6 +32,7 @@ from .sweep import (
 )
 from .tables import (
     console as console,
+    label_runs as label_runs,
     plain as plain,
     print_runs as print_runs,
     print_table as print_table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -82,14 +83,27 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     table = Table(box=box.MARKDOWN)
     rows = [row(e.card, e.summary) for e in evaluations]
-    names = labels or told_apart([e.card for e in evaluations], [c["program"] for c in rows])
-    for cells, label in zip(rows, names, strict=True):
+    for cells, label in zip(rows, labels or label_runs(evaluations), strict=True):
         cells["program"] = label
     for name in rows[0]:
         table.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
     for cells in rows:
         table.add_row(*(plain(value) for value in cells.values()))
     return table
+
+
+def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
+    """A name for each run: its program, and what tells it from others of that program.
+
+    Runs that no setting tells apart have their folder's name, too.
+    """
+    names = [row(e.card, e.summary)["program"] for e in evaluations]
+    found = told_apart([e.card for e in evaluations], names)
+    twice = {label for label, n in Counter(found).items() if n > 1}
+    return [
+        f"{label}, {evaluation.folder.name}" if label in twice else label
+        for label, evaluation in zip(found, evaluations, strict=True)
+    ]
 
 
 def told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:

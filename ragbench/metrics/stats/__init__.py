@@ -20,7 +20,7 @@ from ragbench.metrics.stats.estimates import (
     mean_interval,
     paired_interval,
 )
-from ragbench.metrics.stats.power import ALPHA, power
+from ragbench.metrics.stats.power import ALPHA, power, questions_needed
 from ragbench.metrics.stats.seeds import LEAST_SEEDS, VarianceSplit
 from ragbench.metrics.stats.selection import Best, corrected_best, expected_lead
 from ragbench.metrics.stats.significance import McNemar, holm
@@ -49,4 +49,5 @@ __all__ = [
     "mean_interval",
     "paired_interval",
     "power",
+    "questions_needed",
 ]

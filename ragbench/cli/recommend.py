@@ -1,0 +1,68 @@
+"""`ragbench recommend`: which program for which questions, and whether a router would gain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragbench.cli.command import FiniteRange, command, option, output_options
+
+
+@command(
+    "recommend",
+    examples=[
+        "ragbench recommend runs/*",
+        "ragbench recommend runs/* --objective em --max-calls 4 -o policy.json",
+        "ragbench eval --program router --policy policy.json --split test",
+    ],
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@option("--objective", default="f1", show_default=True, group="Search",
+        help="Metric of accuracy that the choice is made by.")  # fmt: skip
+@option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
+        help="US dollars that a question may take, on average.")  # fmt: skip
+@option("--max-calls", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
+        help="LM calls that a question may take, on average.")  # fmt: skip
+@option("--max-tokens", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
+        help="Tokens that a question may take, on average.")  # fmt: skip
+@option("--common", is_flag=True, group="Data",
+        help="Leave out questions that only some of the runs have.")  # fmt: skip
+@option("--seed", type=click.IntRange(min=0), default=0, show_default=True, group="Search",
+        help="Seeds the folds.")  # fmt: skip
+@option("-o", "--output", type=click.Path(path_type=Path), group="Output",
+        help="Policy file to write, for `eval --program router --policy`.")  # fmt: skip
+@output_options
+def recommend_command(
+    runs: tuple[Path, ...], objective: str, max_cost: float | None, max_calls: float | None,
+    max_tokens: float | None, common: bool, seed: int, output: Path | None,
+) -> None:  # fmt: skip
+    """Say which of the programs of RUNS to use, for all questions or by kind of question.
+
+    A short rule on what is known of a question before it is answered is learned from the runs and
+    tested on questions that it was not learned from. Where its gain over the best single program
+    is not shown, the best single program is recommended. Asks no model.
+    """
+    from ragbench.cli.main import say
+    from ragbench.experiments.artifacts import write_policy
+    from ragbench.experiments.compare import with_scores
+    from ragbench.experiments.recommend import Limits, gather, make_policy, recommend
+    from ragbench.experiments.report import label_runs, print_advice
+    from ragbench.experiments.runs import reopen
+
+    evaluations = [with_scores(reopen(run)) for run in runs]
+    asked = gather(
+        evaluations,
+        objective,
+        Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens),
+        labels=label_runs(evaluations),
+        common=common,
+    )
+    advice = recommend(asked, seed=seed)
+    print_advice(advice)
+    if output is not None:
+        policy = make_policy(advice)
+        write_policy(policy, output)
+        say(f"policy: {output}")
+        if policy.not_runnable:
+            say(f"it cannot be run: {policy.not_runnable}")
