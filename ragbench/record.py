@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter
@@ -65,6 +65,11 @@ class Call:
     prompt: Annotated[tuple[str, ...], _NOT_EMPTY] = field(default=(), compare=False)
     reply: Annotated[str, _NOT_EMPTY] = field(default="", compare=False)
 
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready form; `parse_call` reads it back."""
+        found: dict[str, Any] = _CALL.dump_python(self, warnings=False)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -89,11 +94,18 @@ class Totals:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Totals) -> Totals:
-        mine, theirs = asdict(self), asdict(other)
-        sums: dict[str, Any] = {n: mine[n] + theirs[n] for n in mine if n != "cost_usd"}
-        if self.cost_usd is None or other.cost_usd is None:
-            return Totals(**sums, cost_usd=None)
-        return Totals(**sums, cost_usd=self.cost_usd + other.cost_usd)
+        known = self.cost_usd is not None and other.cost_usd is not None
+        return Totals(
+            calls=self.calls + other.calls,
+            others=self.others + other.others,
+            failed=self.failed + other.failed,
+            attempts=self.attempts + other.attempts,
+            fallbacks=self.fallbacks + other.fallbacks,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+            latency_s=self.latency_s + other.latency_s,
+        )
 
 
 def was_sent(call: Call) -> bool:
@@ -303,7 +315,7 @@ _CALL: TypeAdapter[Call] = TypeAdapter(Call)
 
 
 def parse_call(row: Mapping[str, Any]) -> Call:
-    """The call that `asdict` wrote; fields it does not know are left out.
+    """The call that `Call.to_dict` wrote; fields it does not know are left out.
 
     Raises:
         ValidationError: it is no call.

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RagbenchError
-from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, encode
+from ragbench.experiments.records.jsonl import RECORDS, encode
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.runs.summary import summarize
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE

@@ -52,7 +52,6 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
     limit stopped the run, or where no reply of the model could be read.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.estimates import estimate_run, keep_estimate
     from ragbench.experiments.report import print_runs
     from ragbench.experiments.runs import evaluate, limited, ready, wanted
 
@@ -60,6 +59,8 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
     limits = take_limits(options)
     config = to_config(**options, whole=True)
     if dry_run:
+        from ragbench.experiments.estimates import estimate_run, keep_estimate
+
         bench = ready(config)
         found = estimate_run(bench)
         keep_estimate(bench, found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import dspy
@@ -98,7 +97,7 @@ class RagbenchLM(dspy.LM):
                 event = EVENTS.get(candidate.finish_reason)
                 if event:
                     count(event)
-                file(self.model, cached=True, **asdict(Meter.of(candidate)))
+                file(self.model, cached=True, **Meter.of(candidate).to_dict())
 
     def copy(self, **kwargs: Any) -> Any:
         """As `dspy.LM`; rollouts are counted from `first_rollout` on."""

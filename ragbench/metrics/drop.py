@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import ftfy
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from ragbench.metrics.base import add_metric
 from ragbench.record import Record
@@ -41,7 +41,7 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
         mean = _span_f1(predicted[0], wanted[0])
     else:
         grid = np.array([[_span_f1(p, g) for p in predicted] for g in wanted])
-        rows, columns = linear_sum_assignment(grid, maximize=True)
+        rows, columns = scipy.optimize.linear_sum_assignment(grid, maximize=True)
         mean = grid[rows, columns].sum() / max(len(predicted), len(wanted))
     return DropScore(float(same), round(mean * 100) / 100)  # as np.round does, with 2 decimals
 

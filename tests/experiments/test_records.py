@@ -1,13 +1,18 @@
 """Records: what is written is read back; what is torn or changed is never taken for a record."""
 
 import json
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ragbench.errors import RunError
-from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, decode, encode
+from ragbench.experiments.records.jsonl import RECORDS, decode, encode
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.experiments.records.stored import read_records
 from ragbench.record import Record
 from tests.metrics.records import record as whole
@@ -110,3 +115,46 @@ def test_line_with_a_good_checksum_that_is_no_record_is_reported(
     loaded = read_records(tmp_path)
     assert set(loaded.records) == {"a", "c"}
     assert loaded.corrupt == [2]
+
+
+def test_writers_at_once_share_a_sync_and_each_is_on_disk_when_its_write_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, synced = os.fsync, [0]
+
+    def slow(handle: int) -> None:
+        size = os.fstat(handle).st_size
+        time.sleep(0.02)
+        real(handle)
+        synced.append(size)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    together = threading.Barrier(16, timeout=60)
+
+    def write(number: int) -> None:
+        together.wait()
+        writer.write(record(f"q{number}"))
+        content = (tmp_path / RECORDS).read_bytes()[: synced[-1]]
+        assert f'"q{number}"'.encode() in content
+
+    with RecordWriter(tmp_path) as writer, ThreadPoolExecutor(16) as pool:
+        list(pool.map(write, range(64)))
+    assert len(read_records(tmp_path).records) == 64
+    assert len(synced) - 1 < 48
+
+
+def test_a_sync_that_fails_fails_every_later_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RecordWriter(tmp_path) as writer:
+        writer.write(record("before"))
+
+        def broken(handle: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", broken)
+            with pytest.raises(RunError, match="Input/output error"):
+                writer.write(record("lost"))
+        with pytest.raises(RunError, match="Input/output error"):
+            writer.write(record("after"))

@@ -13,8 +13,9 @@ from ragbench.experiments.compare.paired import compare, with_scores
 from ragbench.experiments.doctor import examine
 from ragbench.experiments.records.compile_log import CallJournal, read_calls
 from ragbench.experiments.records.files import read_object, write_json
-from ragbench.experiments.records.jsonl import RECORDS, RecordWriter
+from ragbench.experiments.records.jsonl import RECORDS
 from ragbench.experiments.records.prompts import PROMPTS, read_prompts
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.experiments.runs.evaluation import reopen
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.score import ScoreRequest, judge_of, score_run

@@ -16,7 +16,8 @@ from ragbench.experiments.records.call_log import (
     recorded_calls,
     settle,
 )
-from ragbench.experiments.records.jsonl import RECORDS, RecordWriter, read_lines
+from ragbench.experiments.records.jsonl import RECORDS, read_lines
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.experiments.report.tables import notes
 from ragbench.experiments.runs.evaluation import evaluate, reopen
 from ragbench.experiments.runs.spend import billed_under, limited

@@ -42,7 +42,6 @@ from .jsonl import (
     RECORDS as RECORDS,
     Line as Line,
     Parse as Parse,
-    RecordWriter as RecordWriter,
     decode as decode,
     encode as encode,
     parse_line as parse_line,
@@ -59,6 +58,9 @@ from .prompts import (
     PromptLog as PromptLog,
     parse_prompt as parse_prompt,
     read_prompts as read_prompts,
+)
+from .record_writer import (
+    RecordWriter as RecordWriter,
 )
 from .stored import (
     Loaded as Loaded,

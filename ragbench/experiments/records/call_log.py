@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Required
 
@@ -23,12 +22,12 @@ from ragbench.experiments.records.card import CONFIG, read_card
 from ragbench.experiments.records.files import write_whole
 from ragbench.experiments.records.jsonl import (
     RECORDS,
-    RecordWriter,
     encode,
     parse_line,
     read_each,
     read_lines,
 )
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.record import Call, parse_call, was_sent
 
 SENT = "sent.jsonl"
@@ -41,7 +40,7 @@ STRICT = ConfigDict(strict=True)
 
 @with_config(STRICT)
 class CallLine(TypedDict, total=False):
-    """A call as `asdict` writes it."""
+    """A call as `Call.to_dict` writes it."""
 
     model: Required[str]
     signature: str
@@ -82,7 +81,7 @@ class SentCalls:
                 # A disk that is full stops the run when the record is written; a thread that is
                 # still under way when the run was stopped has nothing to write to.
                 with contextlib.suppress(RunError):
-                    self._writer.write({"qid": qid, **asdict(call)})
+                    self._writer.write({"qid": qid, **call.to_dict()})
 
         return file
 

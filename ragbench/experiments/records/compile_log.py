@@ -19,7 +19,8 @@ from typing import Any
 from ragbench.context import current
 from ragbench.errors import RunError
 from ragbench.experiments.records.call_log import wrong_with_call
-from ragbench.experiments.records.jsonl import MARK, RecordWriter, read_each, unseal
+from ragbench.experiments.records.jsonl import MARK, read_each, unseal
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.record import Call, Totals, parse_call, total
 

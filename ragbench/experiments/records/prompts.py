@@ -20,7 +20,8 @@ from typing import Self
 from pydantic import BaseModel
 
 from ragbench.errors import RunError
-from ragbench.experiments.records.jsonl import RecordWriter, read_each, unseal
+from ragbench.experiments.records.jsonl import read_each, unseal
+from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.redact import redact
 
 PROMPTS = "prompts.jsonl"

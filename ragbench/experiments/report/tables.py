@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ragbench.experiments.estimates import ESTIMATE, Estimate
 from ragbench.experiments.records import RunCard, StoredRecords, read_json
 from ragbench.experiments.report.grid import Grid, for_machines, print_grid
 from ragbench.experiments.runs import HEADLINE, error_of, members, stop_lines, summarize
@@ -311,6 +310,8 @@ def _treatment_line(treatments: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _kept_estimate(evaluation: Evaluation) -> list[str]:
     """What a whole run took beside what `--dry-run` said of it, if that was asked before."""
+    from ragbench.experiments.estimates import ESTIMATE, Estimate  # slow: loads the optimizers
+
     path = evaluation.folder / ESTIMATE
     if not path.is_file() or not evaluation.progress.complete:
         return []

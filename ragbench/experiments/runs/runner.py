@@ -1,8 +1,7 @@
-"""Runs a config: `dspy.Evaluate` over the questions that have no finished record yet.
+"""Runs a config: asks the questions that have no finished record yet.
 
 Each question gets a ledger of its own and leaves exactly one record, written before the next
-question starts on that worker. Whatever a question raises is its record's failure, so Evaluate
-sees no error and loses nothing.
+question starts on that worker. Whatever a question raises is its record's failure.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import dspy
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.dspy_internals import without_resubmission
 from ragbench.errors import RunError
 from ragbench.experiments.records import (
     PREPARATION_CALLS,
@@ -37,6 +35,7 @@ from ragbench.experiments.runs.card import claim, note_preparation
 from ragbench.experiments.runs.context import Bench
 from ragbench.experiments.runs.question import ask
 from ragbench.experiments.runs.summary import SUMMARY, shown, summary_of
+from ragbench.experiments.runs.workers import for_each
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, stopped_by
 from ragbench.logs import fields, get
@@ -155,54 +154,40 @@ def _evaluate(
     on_record: OnRecord | None,
 ) -> str:
     """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
-    asker = _Asker(bench.program, {e.qid: e for e in todo}, journals, on_record)
-    devset = [
-        dspy.Example(qid=e.qid, question=e.question).with_inputs("qid", "question") for e in todo
-    ]
-    evaluate = dspy.Evaluate(
-        devset=devset,
-        metric=lambda example, prediction, trace=None: prediction.score,
-        num_threads=bench.config.workers,
-        display_progress=False,
-        max_errors=10**9,
-    )
-    with without_resubmission():
-        try:
-            evaluate(asker)
-        except KeyboardInterrupt:
-            asker.wait(_ENDING_S)
-            raise
+    asker = _Asker(bench.program, len(todo), journals, on_record)
+    try:
+        for_each(asker.ask, todo, threads=min(bench.config.workers, len(todo)))
+    except KeyboardInterrupt:
+        asker.wait(_ENDING_S)
+        raise
     if asker.broken is not None:
         raise asker.broken
     return asker.stopped_by
 
 
-class _Asker(dspy.Module):
-    """Asks the program one question and writes the record, whatever happens.
-
-    Holds no predictor of its own and is never compiled: it hides errors and traces on purpose.
-    """
+class _Asker:
+    """Asks the program one question and writes the record, whatever happens."""
 
     def __init__(
         self,
         program: dspy.Module,
-        examples: dict[str, dspy.Example],
+        n: int,
         journals: _Journals,
         on_record: OnRecord | None,
     ) -> None:
-        super().__init__()
-        self._ask, self._examples, self._journals = program, examples, journals
-        self._on_record, self._n, self._done = on_record, len(examples), 0
+        self._program, self._journals = program, journals
+        self._on_record, self._n, self._done = on_record, n, 0
         self._billed = Totals()
         self._under_way, self._idle = 0, threading.Condition()
         self.broken: RunError | None = None
         self.stopped_by = ""
 
-    def forward(self, qid: str, question: str) -> dspy.Prediction:
+    def ask(self, example: dspy.Example) -> None:
+        """Ask one question, unless something stopped the run."""
         with self._idle:
             self._under_way += 1
         try:
-            return self._asked(qid)
+            self._ask(example)
         finally:
             with self._idle:
                 self._under_way -= 1
@@ -213,19 +198,18 @@ class _Asker(dspy.Module):
         with self._idle:
             self._idle.wait_for(lambda: not self._under_way, seconds)
 
-    def _asked(self, qid: str) -> dspy.Prediction:
-        if stopping.stopped():
-            return dspy.Prediction(score=0.0)
-        if self.broken is not None:  # the disk is full: ask nothing that cannot be kept
-            return dspy.Prediction(score=0.0)
+    def _ask(self, example: dspy.Example) -> None:
+        # After `broken` the disk is full: ask nothing that cannot be kept.
+        if stopping.stopped() or self.broken is not None:
+            return
         if limit := stopped_by():
             self.stopped_by = limit
-            return dspy.Prediction(score=0.0)
+            return
         prompts = self._journals.prompts
         record = ask(
-            self._ask,
-            self._examples[qid],
-            also=self._journals.sent.of(qid),
+            self._program,
+            example,
+            also=self._journals.sent.of(example.qid),
             keep=prompts.keep if prompts else None,
         )
         with self._idle:
@@ -233,14 +217,15 @@ class _Asker(dspy.Module):
         if record.cut_off:
             self.stopped_by = stopped_by()
             if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
-                return dspy.Prediction(score=0.0)
+                return
         try:
             self._journals.records.write(record)
         except RunError as error:
             spent = f"{self._billed.calls} calls, {self._billed.tokens} tokens"
             self.broken = RunError(f"{error}; billed by this command until then: {spent}")
-            return dspy.Prediction(score=0.0)
-        self._done += 1
+            return
+        with self._idle:
+            self._done += 1
+            done = self._done
         if self._on_record and not record.cut_off:
-            self._on_record(record, self._done, self._n)
-        return dspy.Prediction(score=record.scores.get("f1") or 0.0)
+            self._on_record(record, done, self._n)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dspy import LMConfigurationError
@@ -57,6 +57,10 @@ class Meter:
             known = {f.name for f in fields(cls)}
             return cls(**{name: value for name, value in kept.items() if name in known})
         return cls(response.usage.input_tokens or 0, response.usage.output_tokens or 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return dict(vars(self))
 
 
 class MeteredEngine:
@@ -144,18 +148,18 @@ class MeteredEngine:
             cost_usd=answered.reply.cost_usd,
             latency_s=round(answered.latency_s, 6),
             attempts=answered.attempts,
-        )
+        ).to_dict()
         event = EVENTS.get(response.finish_reason)
         if event:
             count(event)
-        file(self.identity, **asdict(meter))
+        file(self.identity, **meter)
         # The provider's own reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
         return replace(
             response,
             id=None,
             message=_without_keys(response.message),
-            provider_data={METER_KEY: asdict(meter)},
+            provider_data={METER_KEY: meter},
         )
 
     def _file_failure(self, error: Exception, *, attempts: int, latency_s: float) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from ragbench.metrics.stats.power import ALPHA, POWER, least_shift, t_power
 
@@ -62,7 +62,7 @@ class MeanEstimate:
 
     def interval(self, level: float = 0.95) -> Interval:
         """The two-sided t interval, cut off at the bounds."""
-        half = float(stats.t.ppf((1 + level) / 2, self.df)) * self.standard_error
+        half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.standard_error
         low, high = self.centre - half, self.centre + half
         if self.bounds:
             low, high = max(low, self.bounds[0]), min(high, self.bounds[1])
@@ -75,7 +75,7 @@ class MeanEstimate:
             return 1.0
         if self.standard_error < 1e-12:
             return 0.0
-        return float(2 * stats.t.sf(off / self.standard_error, self.df))
+        return float(2 * scipy.special.stdtr(self.df, -off / self.standard_error))
 
     def power(self, difference: float, *, alpha: float = ALPHA) -> float:
         """The chance that a true mean of `difference` is shown."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
+import scipy
 
 POWER = 0.8
 ALPHA = 0.05
@@ -20,10 +20,12 @@ def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
     `shift` is the true mean over its standard error, `df` the degrees of freedom (above 0).
     """
     shift = abs(shift)
-    critical = float(stats.t.ppf(1 - alpha / 2, df))
+    critical = float(scipy.stats.t.ppf(1 - alpha / 2, df))
     if shift > 2 * critical + 10:  # it is 1; far out the noncentral t underflows
         return 1.0
-    return float(stats.nct.sf(critical, df, shift) + stats.nct.cdf(-critical, df, shift))
+    return float(
+        scipy.stats.nct.sf(critical, df, shift) + scipy.stats.nct.cdf(-critical, df, shift)
+    )
 
 
 def least_shift(df: float, *, alpha: float = ALPHA, wanted: float = POWER) -> float:
@@ -58,7 +60,7 @@ def questions_needed(
         return None
     if sd == 0:
         return 2
-    z = float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(wanted))
+    z = float(scipy.stats.norm.ppf(1 - alpha / 2) + scipy.stats.norm.ppf(wanted))
     n = max(2, math.ceil((z * sd / abs(difference)) ** 2))
     # The normal approximation is at most a few questions short of the t test.
     while power(difference, sd, n, alpha=alpha) < wanted:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import integrate, stats
 
 from ragbench.metrics.stats.estimates import Interval
 
@@ -37,10 +37,10 @@ def expected_lead(candidates: int, standard_error: float) -> float:
         return 0.0
 
     def density(z: float) -> float:
-        chance = float(stats.norm.cdf(z)) ** (candidates - 1)
-        return float(z * candidates * stats.norm.pdf(z) * chance)
+        chance = float(scipy.stats.norm.cdf(z)) ** (candidates - 1)
+        return float(z * candidates * scipy.stats.norm.pdf(z) * chance)
 
-    return float(integrate.quad(density, -10, 10)[0]) * standard_error
+    return float(scipy.integrate.quad(density, -10, 10)[0]) * standard_error
 
 
 def corrected_best(scores: ArrayLike, *, seed: int = 0, resamples: int = 1000) -> Best:

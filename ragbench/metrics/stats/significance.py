@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 _BLOCK = 4_000_000  # numbers drawn at once; bounds memory
 
@@ -35,7 +35,7 @@ def sign_flip_p(differences: ArrayLike, *, n: int = 9_999, seed: int = 0) -> flo
         return 1.0
     sizes = np.abs(d)
     if np.allclose(sizes, sizes[0], rtol=0, atol=1e-12):
-        return float(stats.binomtest(int((d > 0).sum()), len(d)).pvalue)
+        return float(scipy.stats.binomtest(int((d > 0).sum()), len(d)).pvalue)
     observed = abs(d.sum()) - 1e-9
     if 2 ** len(d) <= n:
         flips = (np.arange(2 ** len(d))[:, None] >> np.arange(len(d))) & 1
@@ -56,7 +56,7 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     left, right = np.asarray(a) > 0.5, np.asarray(b) > 0.5
     only_a, only_b = int((left & ~right).sum()), int((right & ~left).sum())
     total = only_a + only_b
-    p = float(stats.binomtest(only_b, total).pvalue) if total else 1.0
+    p = float(scipy.stats.binomtest(only_b, total).pvalue) if total else 1.0
     return McNemar(only_a, only_b, p)
 
 

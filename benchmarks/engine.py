@@ -1,0 +1,202 @@
+"""What the harness costs beside the model: `ragbench eval` against plain `dspy.Evaluate`.
+
+    python benchmarks/engine.py                       # 2,000 questions, 100 ms a call, 64 threads
+    python benchmarks/engine.py --latency 1 --workers 256 --questions 2560
+
+An LM server in a process of its own answers after a fixed latency. Each side is a process that asks
+it the same questions, one call each (`direct`; `dspy.Predict` with exact match); they take turns,
+and each is shown by its median and range. CPU is that of the whole process, start included; *ideal*
+is calls x latency / workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+SERVER_ARGUMENT, PLAIN_ARGUMENT = "--as-server", "--as-plain-dspy"
+
+
+def serve(latency_s: float) -> None:
+    """Answer every chat request after `latency_s`; prints the address, ends with standard input."""
+    reply = json.dumps(
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "fake",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "stop",
+                    "message": {
+                        "role": "assistant",
+                        "content": "[[ ## answer ## ]]\nParis\n\n[[ ## completed ## ]]",
+                    },
+                }
+            ],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+        }
+    ).encode()
+    models = b'{"object": "list", "data": [{"id": "fake"}]}'
+
+    def response(body: bytes) -> bytes:
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        return head.encode() + b"\r\n\r\n" + body
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                if head.startswith(b"GET"):
+                    writer.write(response(models))
+                    continue
+                length = next(
+                    int(line.split(b":")[1])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length")
+                )
+                await reader.readexactly(length)
+                await asyncio.sleep(latency_s)
+                writer.write(response(reply))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1024)
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+    asyncio.run(main())
+
+
+def plain_dspy(url: str, questions: str, workers: str) -> None:
+    """The named alternative: a dozen lines of DSPy over the same questions."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "true"
+    import dspy
+
+    lm = dspy.LM("openai/fake", api_base=url, api_key="none", cache=False)
+    dspy.configure(lm=lm)
+    rows = map(json.loads, Path(questions).read_text().splitlines())
+    devset = [dspy.Example(**row).with_inputs("question") for row in rows]
+    evaluate = dspy.Evaluate(
+        devset=devset,
+        metric=lambda example, prediction, trace=None: prediction.answer == example.answer,
+        num_threads=int(workers),
+    )
+    evaluate(dspy.Predict("question -> answer"))
+
+
+@dataclass(frozen=True)
+class Used:
+    """What one process took: seconds of wall and of CPU, and its largest memory in MB."""
+
+    wall_s: float
+    cpu_s: float
+    memory_mb: float
+
+
+def timed(command: list[str], folder: str) -> Used:
+    """Run `command` to its end.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "true"}
+    start = time.monotonic()
+    child = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    if status:
+        raise RuntimeError(f"{command} failed")
+    cpu = used.ru_utime + used.ru_stime
+    return Used(time.monotonic() - start, cpu, used.ru_maxrss / 1024)
+
+
+def commands(url: str, questions: str, workers: int, out: str) -> dict[str, list[str]]:
+    """The two sides; `out` is a new folder."""
+    corpus = str(Path(questions).with_name("corpus.json"))
+    ours = ["-m", "ragbench", "eval", "--program", "direct", "--data-file", questions]
+    ours += ["--setting", "pooled", "--corpus-file", corpus]
+    ours += ["--lm", "openai/fake", "--api-base", url, "--adapter", "chat", "--no-cache"]
+    ours += ["--workers", str(workers), "--out", out]
+    plain = [__file__, PLAIN_ARGUMENT, url, questions, str(workers)]
+    return {
+        "plain dspy.Evaluate": [sys.executable, *plain],
+        "ragbench eval": [sys.executable, *ours],
+    }
+
+
+def shown(values: list[float], form: str) -> str:
+    """Median and range."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+
+
+def report(used: dict[str, list[Used]], questions: int, ideal_s: float) -> None:
+    """Print a line for each side, and the ratios."""
+    for name, runs in used.items():
+        cpu = shown([1000 * run.cpu_s / questions for run in runs], ".2f")
+        wall = shown([run.wall_s for run in runs], ".1f")
+        memory = shown([run.memory_mb for run in runs], ".0f")
+        print(f"{name:20} CPU ms a question {cpu}, wall s {wall}, memory MB {memory}")
+    plain, ours = used.values()
+    cpu_ratio = statistics.median(b.cpu_s / a.cpu_s for a, b in zip(plain, ours, strict=True))
+    floors = [max(run.wall_s, ideal_s) for run in plain]
+    wall_ratio = statistics.median(b.wall_s / a for a, b in zip(floors, ours, strict=True))
+    own = statistics.median(run.wall_s for run in ours)
+    print(f"CPU: {cpu_ratio:.2f} of plain DSPy's")
+    print(f"wall: {wall_ratio:.2f} of the greater of ideal ({ideal_s:.1f} s) and plain DSPy's")
+    print(f"wall: {own / ideal_s:.2f} of ideal")
+
+
+@click.command()
+@click.option("--questions", type=int, default=2000, show_default=True)
+@click.option("--latency", type=float, default=0.1, show_default=True, help="Seconds a call.")
+@click.option("--workers", type=int, default=64, show_default=True)
+@click.option("--repeats", type=int, default=3, show_default=True)
+def main(questions: int, latency: float, workers: int, repeats: int) -> None:
+    """Print CPU a question, wall and memory of both sides, and their ratios."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "questions.jsonl"
+        rows = ({"id": str(i), "question": f"What is {i}?", "answer": "Paris"}
+                for i in range(questions))  # fmt: skip
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        passages = [{"title": "Paris", "text": "Paris is a city."}]
+        path.with_name("corpus.json").write_text(json.dumps(passages))
+        server = subprocess.Popen(
+            [sys.executable, __file__, SERVER_ARGUMENT, str(latency)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        used: dict[str, list[Used]] = {}
+        try:
+            for turn in range(repeats):
+                sides = commands(url, str(path), workers, str(Path(folder) / f"run{turn}"))
+                for name, command in sides.items():
+                    used.setdefault(name, []).append(timed(command, folder))
+        finally:
+            server.communicate()
+    report(used, questions, questions * latency / workers)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case [first, latency] if first == SERVER_ARGUMENT:
+            serve(float(latency))
+        case [first, *rest] if first == PLAIN_ARGUMENT:
+            plain_dspy(*rest)
+        case _:
+            main()
