@@ -15,6 +15,7 @@ that question's record as a `Failure`, and the run goes on.
     ├── LMUnavailableError        a server that went away, a quota that is spent; exit code 4
     ├── RunError                  a run folder of another config, locked, or unreadable
     ├── CompareError              two runs that cannot be compared
+    ├── MissingExtraError         a package that an extra of ragbench brings is not installed
     └── StoppedError              a limit of spending ended the command; exit code 3
 """
 
@@ -79,6 +80,10 @@ class CompareError(RagbenchError):
     """Two runs that cannot be compared, such as runs over different questions."""
 
 
+class MissingExtraError(RagbenchError):
+    """A package is not installed that one of ragbench's extras brings."""
+
+
 class StoppedError(RagbenchError):
     """A limit of spending ended the command; what is finished is kept, more of it continues."""
 
@@ -101,3 +106,19 @@ def crossing(boundary: str) -> Iterator[None]:
         if not hasattr(error, "ragbench_boundary"):
             error.ragbench_boundary = boundary  # type: ignore[attr-defined]
         raise
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """For the imports in the block, of packages that the extra called `extra` brings.
+
+    Raises:
+        MissingExtraError: one is not installed; says that `what` needs it, and the cure.
+    """
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or str(error)).partition(".")[0]
+        raise MissingExtraError(
+            f"{what} needs {package}; run pip install 'ragbench[{extra}]'"
+        ) from None

@@ -10,7 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragbench.errors import ConfigError
+from ragbench.errors import needs_extra
+from ragbench.experiments.export import open_runs, rows_of
 from ragbench.experiments.runs import Evaluation
 from ragbench.metrics import get_metric
 from ragbench.record import Record
@@ -56,16 +57,14 @@ class Run:
         return sum(known) / len(known) if known else None
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per question: gold, answer, scores, spending, causes of failure.
+        """One row per question, with the columns of `ragbench export` (docs/export.md).
 
         Raises:
-            ConfigError: pandas is not installed.
+            MissingExtraError: pandas is not installed.
         """
-        try:
+        with needs_extra("data", "to_pandas"):
             import pandas as pd
-        except ImportError:
-            raise ConfigError("to_pandas needs the package pandas: pip install pandas") from None
-        return pd.DataFrame([_row(record) for record in self.records])
+        return pd.DataFrame(rows_of(open_runs([self.folder])))
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
@@ -73,19 +72,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         return html_table([{"run": self.folder.name, "n": len(self.records), **self.scores}])
-
-
-def _row(record: Record) -> dict[str, Any]:
-    totals = record.ledger.as_if
-    return {
-        "qid": record.qid, "question": record.question, "gold": record.answers[0],
-        "answer": record.answer, "type": record.qtype, "hops": record.hops,
-        **record.scores,
-        "failure": record.failure.name if record.failure else None,
-        "stop_reason": record.stop_reason, "searches": len(record.searches),
-        "calls": totals.calls, "tokens": totals.tokens, "cost_usd": totals.cost_usd,
-        "latency_s": record.latency_s,
-    }  # fmt: skip
 
 
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": ("doctor", "doctor_command", "Check run folders, and repair them."),
     "errors": ("errors", "errors_command", "Explain wrong answers, with examples."),
     "eval": ("eval", "eval_command", "Run a program over questions and print the table."),
+    "export": ("export", "export_command", "Write runs for pandas, inspect_ai or MLflow."),
     "index": ("index", "index_group", "Build, list and delete search indexes."),
     "list": (
         "listing",

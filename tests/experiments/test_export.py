@@ -1,0 +1,212 @@
+"""Exports of a real run, with a question that failed, read back by the tools they are for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ragbench as rb
+from ragbench.cli.main import cli
+from ragbench.errors import ConfigError, MissingExtraError, RunError, UnknownNameError, needs_extra
+from ragbench.experiments.export import COLUMNS, TARGETS, export_runs
+from ragbench.experiments.runs import reopen
+from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.kills import write_questions
+
+N = 4
+FAILING = 2
+
+
+def script(hit: Hit) -> str | Fault:
+    """Right, but for one question, which the server refuses."""
+    asked = re.findall(r"Which town number (\d+) lies", hit.prompt)
+    if int(asked[-1]) == FAILING:
+        return Fault("400")
+    return plausible(hit).replace("some answer", f"Town {asked[-1]}")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four questions, one of which failed; prompts are kept."""
+    folder = tmp_path_factory.mktemp("export")
+    with pytest.MonkeyPatch.context() as patch, FakeServer(script) as server:
+        patch.setenv("OPENAI_API_KEY", "none")
+        patch.setenv("RAGBENCH_CACHE", str(folder / "cache"))
+        patch.chdir(folder)
+        data = write_questions(folder, N)
+        rb.evaluate(
+            "vanilla", "jsonl", data_file=data, lm="openai/fake", api_base=server.url,
+            adapter="chat", cache=False, price="in=1,out=2", out=folder / "runs" / "one",
+        )  # fmt: skip
+    return folder / "runs" / "one"
+
+
+def export(*arguments: object) -> str:
+    result = CliRunner().invoke(cli, ["export", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def failed_question(run: Path) -> str:
+    return next(r.qid for r in reopen(run).records.values() if r.failed)
+
+
+def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "new" / "runs.parquet"
+    assert f"{path}: {N} questions" in export(
+        run, "--to", "parquet", "-o", path, "--metric", "contain"
+    )
+    frame = pandas.read_parquet(path)
+    names = [column.name for column in COLUMNS]
+    assert [name for name in frame.columns if name in names] == names
+    frame = frame.set_index("qid")
+    bad = failed_question(run)
+    assert frame["failed"].to_dict() == {qid: qid == bad for qid in frame.index}
+    row = frame.loc[bad]
+    assert row["em"] == 0.0
+    assert pandas.isna(row["answer"])
+    assert row["failure"] == f"provider/{row['error']}"
+    assert "scripted 400" in row["message"]
+    summary = reopen(run).summary
+    assert frame["em"].mean() == pytest.approx(summary["scores"]["em"])
+    assert frame["calls"].sum() == summary["as_if"]["calls"]
+    assert frame["cost_usd"].sum() == pytest.approx(summary["as_if"]["cost_usd"])
+    assert frame["contain"].to_dict() == frame["em"].to_dict()
+    assert list(frame["gold_answers"].iloc[0]) == [frame["gold"].iloc[0]]
+    assert frame["billed_tokens"].dtype == "int64"
+
+
+def test_parquet_opens_in_duckdb(run: Path, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    export(run, run, "--to", "parquet", "-o", tmp_path / "two.parquet")
+    found = duckdb.sql(
+        f"select program, count(*), sum(failed::int) from '{tmp_path}/two.parquet' group by program"
+    )
+    assert found.fetchall() == [("vanilla", 2 * N, 2)]
+
+
+def test_csv_has_the_same_rows_with_lists_as_json(run: Path, tmp_path: Path) -> None:
+    export(run, "--to", "csv", "-o", tmp_path / "one.csv")
+    with (tmp_path / "one.csv").open(newline="", encoding="utf-8") as file:
+        rows = {row["qid"]: row for row in csv.DictReader(file)}
+    records = reopen(run).records
+    assert list(rows) == list(records)
+    for qid, record in records.items():
+        row = rows[qid]
+        assert row["question"] == record.question
+        assert json.loads(row["gold_answers"]) == record.answers
+        assert json.loads(row["pids"]) == [p.pid for p in record.passages]
+        assert row["failed"] == str(record.failed)
+    assert rows[failed_question(run)]["answer"] == ""
+
+
+def test_to_pandas_has_the_columns_of_the_export(run: Path) -> None:
+    pytest.importorskip("pandas")
+    frame = rb.open_run(run).to_pandas()
+    assert {column.name for column in COLUMNS} | {"em", "f1"} == set(frame.columns)
+    assert int(frame["failed"].sum()) == 1
+
+
+def test_inspect_reads_its_log_back(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("inspect_ai")
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    assert "inspect view --log-dir" in export(run, "--to", "inspect", "-o", tmp_path / "logs")
+    [info] = list_eval_logs(str(tmp_path / "logs"))
+    log = read_eval_log(info, resolve_attachments=True)
+    evaluation = reopen(run)
+    assert (log.status, log.eval.model) == ("success", evaluation.card.model)
+    assert log.results is not None
+    assert (log.results.total_samples, log.results.completed_samples) == (N, N - 1)
+    means = {score.name: score.metrics["mean"].value for score in log.results.scores}
+    assert means["em"] == pytest.approx(evaluation.summary["scores"]["em"])
+    samples = {sample.id: sample for sample in log.samples or []}
+    bad = samples.pop(failed_question(run))
+    assert bad.error is not None
+    assert "scripted 400" in bad.error.message
+    assert bad.scores is not None
+    assert bad.scores["em"].value == 0.0
+    assert bad.metadata["error"] in bad.error.message
+    for qid, sample in samples.items():
+        record = evaluation.records[str(qid)]
+        assert sample.error is None
+        assert (sample.input, sample.target) == (record.question, record.answers)
+        assert sample.output.completion == record.answer
+        calls = [event for event in sample.events if event.event == "model"]
+        assert len(calls) == record.ledger.as_if.calls
+        assert record.question in str(calls[0].input[-1].content)
+        assert record.answer_text in calls[0].output.completion
+        steps = [event.source for event in sample.events if event.event == "info"]
+        assert steps == [step.action for step in record.steps]
+    usage = log.stats.model_usage[evaluation.card.model]
+    assert usage.input_tokens == evaluation.summary["as_if"]["prompt_tokens"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_mlflow_has_params_metrics_and_artifacts(run: Path, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    store = tmp_path / "store"
+    export(run, "--to", "mlflow", "-o", store)
+    client = mlflow.MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
+    evaluation = reopen(run)
+    experiment = client.get_experiment_by_name(evaluation.card.data.name)
+    [found] = client.search_runs([experiment.experiment_id])
+    assert found.info.run_name == "one"
+    assert found.info.status == "FINISHED"
+    assert found.data.params["program"] == "vanilla"
+    assert found.data.metrics["em"] == pytest.approx(evaluation.summary["scores"]["em"])
+    assert found.data.metrics["failed"] == 1
+    [error] = evaluation.summary["errors"]
+    assert found.data.metrics[f"errors.{error}"] == 1
+    assert found.data.metrics["as_if.cost_usd"] == pytest.approx(
+        evaluation.summary["as_if"]["cost_usd"]
+    )
+    names = {artifact.path for artifact in client.list_artifacts(found.info.run_id)}
+    assert names == {"config.json", "summary.json", "records.jsonl", "questions.csv"}
+
+
+@pytest.mark.parametrize(
+    ("target", "output", "error", "words"),
+    [
+        ("parquet", None, ConfigError, "name it with -o PATH"),
+        ("csv", ".", ConfigError, "is a folder; name a file"),
+        ("csv", "one.csv/two.csv", RunError, "cannot write"),
+    ],
+)
+def test_mistakes_are_one_line(
+    target: str, output: str | None, error: type[Exception], words: str,
+    run: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    (tmp_path / "one.csv").write_text("")
+    with pytest.raises(error, match=words):
+        export_runs([run], target, tmp_path / output if output else None)
+
+
+def test_what_cannot_be_exported_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a run folder"):
+        export_runs([tmp_path], "csv", tmp_path / "x.csv")
+    with pytest.raises(UnknownNameError, match="recall_at"):
+        export_runs([run], "csv", tmp_path / "x.csv", ["recall_at"])
+    with pytest.raises(ConfigError, match="a column tokens already"):
+        export_runs([run], "csv", tmp_path / "x.csv", ["tokens"])
+    with (
+        pytest.raises(MissingExtraError, match=r"a log needs nowhere_at_all; run pip install 'rag"),
+        needs_extra("inspect", "a log"),
+    ):
+        import nowhere_at_all  # type: ignore[import-not-found] # noqa: F401
+
+
+def test_the_command_offers_every_format_and_the_docs_every_column() -> None:
+    command = cli.get_command(None, "export")  # type: ignore[arg-type]
+    assert command is not None
+    choices = next(p.type.choices for p in command.params if p.name == "target")  # type: ignore[attr-defined]
+    assert tuple(choices) == TARGETS
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|$", page, flags=re.MULTILINE)
+    assert listed == [(c.name, c.kind, c.about) for c in COLUMNS]
