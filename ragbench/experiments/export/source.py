@@ -63,5 +63,5 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
 
 def _open(folder: Path, metrics: Sequence[str]) -> ExportedRun:
     evaluation = reopen(folder)
-    scored = {record.qid: record for record in scored_records(folder)}
+    scored = scored_records(folder)
     return ExportedRun(evaluation, [scored[qid] for qid in evaluation.records], metrics)

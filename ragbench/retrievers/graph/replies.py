@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError, ContextWindowExceededError
+from dspy import AdapterParseError, ContextWindowExceededError
 from pydantic_core import to_jsonable_python
 
 from ragbench.ledger import calling, file_call, open_ledger
