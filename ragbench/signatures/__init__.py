@@ -18,8 +18,11 @@ from ragbench.signatures.answering import (
 from ragbench.signatures.extracting import (
     BindVariables,
     ExtractEntities,
+    ExtractGraph,
+    ExtractTriples,
     FactExtract,
     ReadAndJudge,
+    ReportCommunity,
     Summarize,
 )
 from ragbench.signatures.judging import (
@@ -108,6 +111,8 @@ __all__ = [
     "ExpandQueries",
     "ExplainMistake",
     "ExtractEntities",
+    "ExtractGraph",
+    "ExtractTriples",
     "FactExtract",
     "IsRel",
     "IsSup",
@@ -128,6 +133,7 @@ __all__ = [
     "RecursiveDecompose",
     "RefineAnswer",
     "RepairPlan",
+    "ReportCommunity",
     "RetrievalDecision",
     "RetrievalPlan",
     "SelectItems",

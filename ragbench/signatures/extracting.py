@@ -2,7 +2,14 @@
 
 import dspy
 
-from ragbench.signatures.types import Binding, Fact, StatedFact
+from ragbench.signatures.types import (
+    Binding,
+    Fact,
+    GraphEntity,
+    GraphRelation,
+    StatedFact,
+    Triple,
+)
 
 
 class FactExtract(dspy.Signature):
@@ -69,3 +76,42 @@ class ExtractEntities(dspy.Signature):
         desc="names of people, groups, places, works, events, products, and dates; no plain "
         "numbers; empty if none"
     )
+
+
+# Index time: the facts of HippoRAG 2 (Gutiérrez et al. 2025, arXiv:2502.14802).
+class ExtractTriples(dspy.Signature):
+    """List what the text states as triples, each about at least one of the entities.
+
+    Write the name in the place of a pronoun.
+    """
+
+    text: str = dspy.InputField()
+    entities: list[str] = dspy.InputField()
+    triples: list[Triple] = dspy.OutputField(desc="empty if none")
+
+
+# Index time: the graph of GraphRAG (Edge et al. 2024, arXiv:2404.16130).
+class ExtractGraph(dspy.Signature):
+    """List the entities of the given types in the text, and how they are related.
+
+    Leave out the entities found before, but not what relates them to others.
+    """
+
+    text: str = dspy.InputField()
+    entity_types: list[str] = dspy.InputField()
+    known: list[str] = dspy.InputField(desc="entities found before; may be empty")
+    entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
+    relations: list[GraphRelation] = dspy.OutputField(desc="between names of entities")
+
+
+class ReportCommunity(dspy.Signature):
+    """Report on the group of entities: what it is, who matters in it and how they are related."""
+
+    entities: list[str] = dspy.InputField()
+    relations: list[str] = dspy.InputField()
+    parts: list[str] = dspy.InputField(desc="reports on parts of the group; may be empty")
+    max_words: int = dspy.InputField(desc="of the whole report")
+    title: str = dspy.OutputField(desc="short, with the names that matter most")
+    summary: str = dspy.OutputField()
+    rating: float = dspy.OutputField(desc="importance, 0 to 10")
+    findings: list[str] = dspy.OutputField(desc="a few sentences each")

@@ -29,6 +29,23 @@ class Triple(BaseModel):
     object: str
 
 
+class GraphEntity(BaseModel):
+    """An entity, its type, and what a text says of it."""
+
+    name: str
+    type: str = ""
+    description: str = ""
+
+
+class GraphRelation(BaseModel):
+    """How two entities are related, and how strongly, 1 to 10."""
+
+    source: str
+    target: str
+    description: str = ""
+    strength: float = 1
+
+
 class SubTask(BaseModel):
     """A sub-question of a plan; `depends_on` lists ids of earlier ones."""
 

@@ -323,6 +323,8 @@ HAPPY = {
     ("tree_rag", "collapsed"): 1,
     ("tree_rag", "traversal"): 1,
     ("tree_rag", "hiro"): 1,
+    ("hippo_rag", "official"): 2,
+    ("hippo_rag", "arag"): 2,
     ("linear_rag", "official"): 2,
     ("linear_rag", "arag"): 2,
     ("multi_query", "default"): 2,

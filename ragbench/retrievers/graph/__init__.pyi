@@ -12,6 +12,9 @@ from .entities import (
     load_pipeline as load_pipeline,
     plain_names as plain_names,
 )
+from .hippo import (
+    HippoIndex as HippoIndex,
+)
 from .linear import (
     LinearIndex as LinearIndex,
 )

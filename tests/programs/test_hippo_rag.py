@@ -1,0 +1,234 @@
+"""HippoRAG 2: its index and its weights by hand, and the program by scripted conversations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import numpy as np
+import pytest
+
+from ragbench.context import current, use
+from ragbench.experiments.estimates.rehearsal import rehearse
+from ragbench.ledger import open_ledger
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs.hippo_rag import HippoRAG
+from ragbench.retrievers.base import Corpus
+from ragbench.retrievers.graph import by_pattern
+from ragbench.retrievers.graph.facts import cleaned, facts_of, phrase_weights, start_of_walks
+from ragbench.retrievers.graph.hippo import HippoIndex, synonyms
+from tests.fakes import Asked, Reply, ScriptedLM
+from tests.programs.shelf import ask, shelf
+from tests.retrievers.conftest import make_corpus
+
+QUESTION = "In which county was the author of Salt Road born?"
+
+FACTS = {
+    "Orla Venn": [("Orla Venn", "wrote", "Salt Road"), ("Orla Venn", "was born in", "Harwick")],
+    "Salt Road": [("Salt Road", "is a novel by", "Orla Venn"), ("Salt Road", "is by", "Tam Quill")],
+    "Tam Quill": [("Tam Quill", "was born in", "Eastmere")],
+    "Harwick": [("Harwick", "is a town in", "Dunmoor")],
+    "Eastmere": [("Eastmere", "is a town in", "Tollen")],
+}
+
+
+def text_of(asked: Asked) -> str:
+    return asked.inputs["text"].partition("\n\n")[0]
+
+
+def triples(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
+    return [{"subject": s, "relation": r, "object": o} for s, r, o in rows]
+
+
+def script(asked: Asked) -> Reply:
+    """Reads the facts above; keeps who wrote Salt Road."""
+    if asked.signature == "ExtractEntities":
+        return {"entities": by_pattern(text_of(asked))}
+    if asked.signature == "ExtractTriples":
+        facts = FACTS.get(text_of(asked).split(" | ")[0], [])
+        return {"triples": triples(facts)}
+    if asked.signature == "SelectItems":
+        lines = json.loads(asked.inputs["candidates"].partition("\n\n")[0])
+        return {"keep": [n for n, line in enumerate(lines, start=1) if "orla venn wrote" in line]}
+    return {"answer": "Dunmoor"}
+
+
+def indexed(corpus: Corpus, facts: Any = script, **settings: Any) -> HippoIndex:
+    lm = ScriptedLM(facts)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=4):
+        return HippoIndex.of(corpus, lm="lm", **settings)
+
+
+# -- parts, by hand
+
+
+def test_triples_are_cleaned() -> None:
+    assert cleaned(" Émile's (first) Book_2! ") == "émile s  first  book 2"
+    rows = [
+        {"subject": "A", "relation": "knows", "object": "B"},
+        {"subject": "a", "relation": "Knows", "object": "b"},
+        {"subject": "?", "relation": "is", "object": "B"},
+        {"subject": "A"},
+    ]
+    assert facts_of(rows) == [("a", "knows", "b")]
+
+
+def test_a_phrase_weighs_the_mean_of_its_facts_over_its_passages() -> None:
+    # Phrase 0 is in facts of 1.0 and 0.5 and in two passages: (0.5 + 0.25) / 2.
+    weights = phrase_weights([(0, 1), (0, 2)], [1.0, 0.5], {0: 2, 1: 1, 2: 1}, keep=5)
+    assert weights == {0: 0.375, 1: 1.0, 2: 0.5}
+    assert list(phrase_weights([(0, 1), (0, 2)], [1.0, 0.5], {0: 2}, keep=2)) == [1, 2]
+
+
+def test_walks_start_at_phrases_and_a_little_at_passages() -> None:
+    start = start_of_walks({1: 0.8}, np.array([1.0, 0.5]), 3, passage_weight=0.05)
+    assert start.tolist() == [0, 0.8, 0, 0.05, 0.025]
+
+
+def test_synonyms_are_those_alike_of_more_than_two_letters() -> None:
+    rows = np.array([[1, 0], [0.9, 0.4359], [0, 1], [1, 0]], dtype=np.float32)
+    found = synonyms(["orla", "orlas", "tam", "ab"], rows, 0.8)
+    assert set(found) == {
+        (0, 1),
+        (0, 3),
+        (1, 0),
+        (1, 3),
+    }  # "ab" is too short to ask
+    assert found[0, 1] == pytest.approx(0.9, abs=1e-3)
+    assert synonyms(["orla", "orlas"], rows[:2], 1.01) == {}
+
+
+# -- the index
+
+
+def test_nodes_and_edges_of_an_index() -> None:
+    corpus = make_corpus(["one", "two"], title=lambda i: "")
+
+    def facts(asked: Asked) -> Reply:
+        if asked.signature == "ExtractEntities":
+            return {"entities": ["Orla"]}
+        other = "Tam" if text_of(asked) == "one" else "Salt"
+        rows = [("Orla", "knows", other), ("Orla", "likes", "Tam"), ("Orla", "likes", "Tam")]
+        return {"triples": triples(rows)}
+
+    index = indexed(corpus, facts, synonym_threshold=1.01)
+    assert index.phrases == ["orla", "tam", "salt"]
+    facts_read = [index.fact_text(i) for i in range(3)]
+    assert facts_read == [
+        "orla knows tam",
+        "orla likes tam",
+        "orla knows salt",
+    ]
+    assert index.spread.tolist() == [2, 2, 1]
+    edges = {tuple(e): float(w) for e, w in zip(index.edges.tolist(), index.weights, strict=True)}
+    assert edges == {
+        (0, 1): 3, (1, 0): 3,  # knows and likes in one passage, likes in the other
+        (0, 2): 1, (2, 0): 1,
+        (3, 0): 1, (3, 1): 1,
+        (4, 0): 1, (4, 1): 1, (4, 2): 1,
+    }  # fmt: skip
+    assert index.facts()["index_calls"] == 4
+
+
+def test_a_synonym_takes_the_place_of_a_relation() -> None:
+    def facts(asked: Asked) -> Reply:
+        if asked.signature == "ExtractEntities":
+            return {"entities": ["old town"]}
+        return {"triples": [{"subject": "old town", "relation": "is", "object": "town old"}]}
+
+    index = indexed(make_corpus(["one"]), facts)  # the words are the same, so is their vector
+    weights = dict(zip(map(tuple, index.edges.tolist()), index.weights.tolist(), strict=True))
+    assert weights[0, 1] == weights[1, 0] == pytest.approx(1)
+
+
+# -- the program
+
+
+def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
+    program = HippoRAG(shelf(padding=5), k=3)
+    lm = ScriptedLM(script)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        with open_ledger() as preparation:
+            program.prepare()
+        with open_ledger() as ledger:
+            prediction = program(question=QUESTION)
+    assert preparation.as_if.calls == 20
+    assert lm.signatures[20:] == ["SelectItems", "AnswerFromContext"]
+    assert ledger.as_if.calls == ledger.path.calls == 2
+    assert [step.action for step in prediction.steps] == ["index", "link", "walk", "answer"]
+    _, link, walk, _ = prediction.steps
+    assert len(link.notes["facts"]) == 5
+    assert "salt road" in link.observation
+    assert set(walk.notes["seeds"]) == {"salt road", "orla venn"}
+    # Salt Road and its author share the seeds; her birthplace is one fact further.
+    assert {p.pid for p in prediction.passages} >= {"Salt Road", "Orla Venn"}
+    assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
+
+
+@pytest.mark.parametrize("reply", [{"keep": []}, {"keep": [9]}, "I would rather not."])
+def test_without_a_kept_fact_vectors_rank(reply: Any) -> None:
+    def none_kept(asked: Asked) -> Reply:
+        return reply if asked.signature == "SelectItems" else script(asked)
+
+    prediction, _, _ = ask(HippoRAG(shelf()), none_kept, QUESTION)
+    assert prediction.counts["no_seed"] == 1
+    assert len(prediction.passages) == 5
+    assert prediction.answer == "Dunmoor"
+
+
+def test_no_facts_at_all_ask_no_filter() -> None:
+    def no_triples(asked: Asked) -> Reply:
+        return {"triples": []} if asked.signature == "ExtractTriples" else script(asked)
+
+    prediction, lm, _ = ask(HippoRAG(shelf()), no_triples, QUESTION)
+    assert "SelectItems" not in lm.signatures
+    assert prediction.counts["no_seed"] == 1
+
+
+def test_a_fact_named_twice_is_kept_once() -> None:
+    def twice(asked: Asked) -> Reply:
+        return {"keep": [2, 2, 1]} if asked.signature == "SelectItems" else script(asked)
+
+    prediction, _, _ = ask(HippoRAG(shelf()), twice, QUESTION)
+    assert prediction.steps[1].observation.count(";") == 1
+
+
+@pytest.mark.parametrize(
+    ("knobs", "signatures"),
+    [
+        ({"use_filter": False}, ["AnswerFromContext"]),
+        ({"linking": "phrases"}, ["AnswerFromContext"]),
+        ({"linking": "entities"}, ["ExtractEntities", "AnswerFromContext"]),
+        ({"passage_node_weight": 0.0}, ["SelectItems", "AnswerFromContext"]),
+    ],
+)
+def test_ablations(knobs: dict[str, Any], signatures: list[str]) -> None:
+    prediction, lm, _ = ask(HippoRAG(shelf(), **knobs), script, QUESTION)
+    assert lm.signatures[10:] == signatures
+    assert "walk" in [step.action for step in prediction.steps]
+
+
+def test_a_rehearsal_makes_no_index_up(tmp_path: Path) -> None:
+    examples = [dspy.Example(question=QUESTION).with_inputs("question")]
+    rehearsed = rehearse(HippoRAG(shelf()), examples, make_adapter("json", ScriptedLM()))
+    assert rehearsed is not None
+    assert rehearsed.calls == (2, 2)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_another_system_shares_what_was_read() -> None:
+    from ragbench.programs.linear_rag import LinearRAG
+
+    usual, own = ScriptedLM(script, name="usual"), ScriptedLM(script, name="own")
+    adapter = make_adapter("json", usual)
+    with use(replace(current(), role_lms={"extract": own}), lm=usual, adapter=adapter):
+        LinearRAG(shelf()).prepare()
+        program = HippoRAG(shelf())
+        program.prepare()
+    assert own.signatures.count("ExtractEntities") == 5  # asked for by the first alone
+    assert own.signatures.count("ExtractTriples") == 5
+    assert program.index_facts()["index_calls"] == 10  # as if it had asked for all
