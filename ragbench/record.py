@@ -8,12 +8,25 @@ records of other versions stay readable.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, FiniteFloat, TypeAdapter
+
+from ragbench.calls import (
+    ABSENT,
+    LM_KINDS as LM_KINDS,
+    NOT_EMPTY,
+    Call as Call,
+    FailedAttempts as FailedAttempts,
+    Sum as Sum,
+    Totals as Totals,
+    billed as billed,
+    parse_call as parse_call,
+    total as total,
+    was_sent as was_sent,
+)
 
 #: Title of a paragraph and number of a sentence in it, from 0.
 Fact = tuple[str, int]
@@ -22,142 +35,8 @@ Triple = tuple[str, str, str]
 #: Id of a passage and its score.
 Hit = tuple[str, FiniteFloat]
 
-#: Kinds of call that count as LM calls; embedding and reranking servers are counted apart.
-LM_KINDS = frozenset({"lm", "judge"})
 #: Class of error of a question that a limit of the command's spending cut off.
 CUT_OFF = "LimitReachedError"
-
-
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-#: Marks a field that is left out of a line where it is None.
-_ABSENT = Field(exclude_if=_is_none)
-#: Likewise where it is empty.
-_NOT_EMPTY = Field(exclude_if=lambda value: not value)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call to a model.
-
-    `latency_s` is the time of the call that reached the server, retries and waits included; a
-    cached call carries that of the call that filled the cache. `cost_usd` is None where no price
-    is known. `error` is the class of error of a call that failed, whose tokens are then 0. A call
-    of a `batch` costs half, and has no latency of its own.
-    """
-
-    model: str
-    signature: str = ""
-    role: str = ""
-    kind: Literal["lm", "embed", "rerank", "judge"] = "lm"
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_usd: FiniteFloat | None = None
-    latency_s: FiniteFloat = 0.0
-    attempts: int = 1
-    cached: bool = False
-    fallback: bool = False
-    error: str | None = None
-    batch: bool = False
-    #: Ids of the messages sent, and of the reply, where the run keeps them; see `records.prompts`.
-    prompt: Annotated[tuple[str, ...], _NOT_EMPTY] = field(default=(), compare=False)
-    reply: Annotated[str, _NOT_EMPTY] = field(default="", compare=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready form; `parse_call` reads it back."""
-        found: dict[str, Any] = _CALL.dump_python(self, warnings=False)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over calls; `cost_usd` is None as soon as one call's price is unknown.
-
-    `calls` counts those to an LM, `others` those to an embedder or a reranker; the rest is of both.
-    """
-
-    calls: int = 0
-    others: int = 0
-    failed: int = 0
-    attempts: int = 0
-    fallbacks: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_usd: float | None = 0.0
-    latency_s: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.prompt_tokens + self.completion_tokens
-
-    def __add__(self, other: Totals) -> Totals:
-        known = self.cost_usd is not None and other.cost_usd is not None
-        return Totals(
-            calls=self.calls + other.calls,
-            others=self.others + other.others,
-            failed=self.failed + other.failed,
-            attempts=self.attempts + other.attempts,
-            fallbacks=self.fallbacks + other.fallbacks,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
-            latency_s=self.latency_s + other.latency_s,
-        )
-
-
-def was_sent(call: Call) -> bool:
-    """Whether a server was asked: not a cache, and no work done by this process itself."""
-    own_work = call.kind not in LM_KINDS and call.cost_usd == 0.0
-    return not call.cached and not own_work
-
-
-class Sum:
-    """Adds up calls one by one."""
-
-    def __init__(self) -> None:
-        self._n = self._of_lms = self._failed = self._attempts = self._fallbacks = 0
-        self._prompt_tokens = self._completion_tokens = 0
-        self._costs, self._latencies = array("d"), array("d")
-
-    def add(self, call: Call) -> None:
-        """Count `call`."""
-        self._n += 1
-        self._of_lms += call.kind in LM_KINDS
-        self._attempts += call.attempts
-        self._fallbacks += call.fallback
-        self._prompt_tokens += call.prompt_tokens
-        self._completion_tokens += call.completion_tokens
-        self._latencies.append(call.latency_s)
-        if call.error is not None:
-            self._failed += 1
-        elif call.cost_usd is not None:
-            self._costs.append(call.cost_usd)
-
-    def totals(self) -> Totals:
-        """The sums over the calls so far."""
-        priced = len(self._costs) == self._n - self._failed
-        return Totals(
-            calls=self._of_lms,
-            others=self._n - self._of_lms,
-            failed=self._failed,
-            attempts=self._attempts,
-            fallbacks=self._fallbacks,
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
-            cost_usd=sum(self._costs) if priced else None,
-            latency_s=sum(self._latencies),
-        )
-
-
-def total(calls: Iterable[Call]) -> Totals:
-    """The sums over `calls`."""
-    found = Sum()
-    for call in calls:
-        found.add(call)
-    return found.totals()
 
 
 @dataclass(slots=True)
@@ -187,7 +66,7 @@ class Ledger:
     @property
     def billed(self) -> Totals:
         """Totals of what this run sent to a server."""
-        return total(call for call in self.calls if not call.cached)
+        return billed(self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +84,7 @@ class Step:
     pids: tuple[str, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
     #: Places in the ledger, from 0, of the calls that were made for it.
-    calls: Annotated[tuple[int, ...], _NOT_EMPTY] = ()
+    calls: Annotated[tuple[int, ...], NOT_EMPTY] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +111,8 @@ class ShownPassage:
     pid: str
     title: str
     text: str
-    sentences: Annotated[tuple[str, ...], _NOT_EMPTY] = ()
-    holds: Annotated[tuple[Fact, ...] | None, _ABSENT] = None
+    sentences: Annotated[tuple[str, ...], NOT_EMPTY] = ()
+    holds: Annotated[tuple[Fact, ...] | None, ABSENT] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,14 +155,14 @@ class Record:
     latency_s: FiniteFloat
     failure: Failure | None
     scores: dict[str, FiniteFloat | None]
-    citations: Annotated[Any, _ABSENT] = None
-    plan: Annotated[Any, _ABSENT] = None
-    facts: Annotated[Any, _ABSENT] = None
-    tree: Annotated[Any, _ABSENT] = None
-    stages: Annotated[Any, _ABSENT] = None
+    citations: Annotated[Any, ABSENT] = None
+    plan: Annotated[Any, ABSENT] = None
+    facts: Annotated[Any, ABSENT] = None
+    tree: Annotated[Any, ABSENT] = None
+    stages: Annotated[Any, ABSENT] = None
     #: Filled in when a run is scored, never stored with the record.
-    attribution: Annotated[list[Fact] | None, _ABSENT] = None
-    attributed_triples: Annotated[list[Triple] | None, _ABSENT] = None
+    attribution: Annotated[list[Fact] | None, ABSENT] = None
+    attributed_triples: Annotated[list[Triple] | None, ABSENT] = None
     #: What metrics have worked out of this record; see `ragbench.metrics.base.once`.
     memo: Annotated[dict[object, Any], Field(exclude=True)] = field(
         init=False, default_factory=dict, repr=False, compare=False
@@ -311,16 +190,6 @@ class Record:
 
 
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)
-_CALL: TypeAdapter[Call] = TypeAdapter(Call)
-
-
-def parse_call(row: Mapping[str, Any]) -> Call:
-    """The call that `Call.to_dict` wrote; fields it does not know are left out.
-
-    Raises:
-        ValidationError: it is no call.
-    """
-    return _CALL.validate_python(row)
 
 
 def parse_record(line: str | bytes) -> Record:

@@ -42,8 +42,9 @@ class Fault:
     """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503.
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
-    is a reply that never ends; `headers` go out with a status. `body` is sent with status 200 as it
-    is, `changed` is a good reply with these keys in the place of its own.
+    is a reply that never ends; `headers` go out with a status, and `json` beside its error. `body`
+    is sent with status 200 as it is, `changed` is a good reply with these keys in the place of its
+    own.
     """
 
     kind: str
@@ -233,7 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
             message = "Loading model" if loading else f"scripted {fault.kind}"
             error = {"message": message, "type": "scripted", "code": None}
             wait = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-            return self._send(int(fault.kind), {"error": error}, {**wait, **dict(fault.headers)})
+            reply = {"error": error, **fault.json}
+            return self._send(int(fault.kind), reply, {**wait, **dict(fault.headers)})
         self._break(fault, json.dumps(_completion(hit, "half an answer")).encode())
 
     def _break(self, fault: Fault, whole: bytes) -> None:

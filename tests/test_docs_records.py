@@ -13,6 +13,7 @@ from ragbench.experiments.records import RunCard
 from ragbench.record import (
     Call,
     CriticalPath,
+    FailedAttempts,
     Failure,
     Ledger,
     Record,
@@ -30,6 +31,7 @@ SHAPES: dict[str, type] = {
     "Passage": ShownPassage,
     "Ledger": Ledger,
     "Call": Call,
+    "FailedAttempts": FailedAttempts,
     "Critical path": CriticalPath,
     "Failure": Failure,
     "Card": RunCard,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ragbench.errors import LMSetupError
@@ -87,6 +87,17 @@ class MapPrice:
         return None if usd is None else float(usd)
 
 
+def list_price(pricing: Pricing, request: Any, response: Any, prompt_tokens: int) -> float | None:
+    """US dollars as if the provider had no cache of prompts, or None where no price is known.
+
+    `prompt_tokens` are all of the prompt's, those that were cached included.
+    """
+    usage = replace(
+        response.usage, input_tokens=prompt_tokens, cache_read_tokens=None, cache_write_tokens=None
+    )
+    return pricing.cost(request, replace(response, usage=usage))
+
+
 @dataclass(frozen=True)
 class UnknownPrice:
     """No price is known: every call costs None."""
@@ -102,14 +113,18 @@ def priced(
     pricing: Pricing, request: Any, prompt_tokens: int, completion_tokens: int
 ) -> float | None:
     """US dollars for a call of so many tokens, or None where no price is known."""
-    if not pricing.known:
-        return None
-    from dspy.lm15 import Message, Response, TextPart, Usage
+    from dspy.lm15 import Usage
 
     usage = Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
+    return pricing.cost(request, reply_of(usage)) if pricing.known else None
+
+
+def reply_of(usage: Any) -> Any:
+    """A reply without text whose tokens are `usage`: what a price is asked of."""
+    from dspy.lm15 import Message, Response, TextPart
+
     message = Message.assistant([TextPart(" ")])
-    response = Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
-    return pricing.cost(request, response)
+    return Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
 
 
 def parse_price(text: str, *, provider: str = "") -> FixedPrice:

@@ -1,8 +1,8 @@
 """What a run's answers cost: spending per question, score per unit, and score within a budget.
 
-Spending is *as if uncached*: a call answered by the cache counts with the tokens, price and time it
-had when it was first answered, so that a re-run shows the same. A failed question counts with what
-it spent before it failed and scores 0: failing early is cheap, never good.
+Spending is *as if uncached*: a call answered by the cache counts with the tokens, list price and
+time it had when it was first answered, so that a re-run shows the same. A failed question counts
+with what it spent before it failed and scores 0: failing early is cheap, never good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,13 @@ from ragbench.record import Record, total
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What one question took; `cost_usd` is None where a price is unknown."""
+    """What one question took; `cost_usd`, the list price, is None where it is unknown.
+
+    `calls` are those to an LM, one for each time the program asked, whether or not an answer came.
+    """
 
     calls: int
+    embedding_and_reranking_calls: int
     tokens: int
     cost_usd: float | None
     latency_s: float
@@ -38,7 +42,8 @@ def spend(record: Record) -> Spend:
     spent = total(calls)
     path = record.ledger.path
     return Spend(
-        calls=len(calls),
+        calls=spent.calls,
+        embedding_and_reranking_calls=spent.others,
         tokens=spent.tokens,
         cost_usd=spent.cost_usd,
         latency_s=float(record.latency_s),
@@ -146,9 +151,10 @@ def _register(name: str, description: str) -> None:
 
 
 for _name, _description in {
-    "calls": "calls to models",
+    "calls": "calls to LMs, as if uncached",
+    "embedding_and_reranking_calls": "calls to embedders and rerankers, as if uncached",
     "tokens": "tokens in and out, as if uncached",
-    "cost_usd": "dollars, as if uncached; none where a price is unknown",
+    "cost_usd": "dollars at list price, as if uncached; none where a price is unknown",
     "latency_s": "seconds, as if uncached",
     "retrievals": "searches, repeats left out",
     "critical_path_calls": "longest chain of calls that wait for each other",

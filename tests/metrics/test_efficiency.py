@@ -25,11 +25,18 @@ def costing(calls: int, answer: str | None = "Norway", **fields: object) -> dict
 
 def test_spending_counts_cached_calls_and_leaves_the_judge_out() -> None:
     ledger = {
-        "calls": [call(), call(cached=True), call(kind="judge", cost_usd=None)],
+        "calls": [
+            call(),
+            call(cached=True),
+            call(kind="judge", cost_usd=None),
+            call(kind="embed", cost_usd=0.0),
+            call(kind="rerank", cost_usd=0.0),
+        ],
         "path": {"calls": 2, "latency_s": 1.0},
     }
     found = spend(record(ledger=ledger))
-    assert (found.calls, found.tokens, found.retrievals) == (2, 220, 1)
+    assert (found.calls, found.embedding_and_reranking_calls) == (2, 2)
+    assert (found.tokens, found.retrievals) == (440, 1)
     assert found.cost_usd == pytest.approx(0.002)
     assert (found.critical_path_calls, found.critical_path_s) == (2, 1.0)
 

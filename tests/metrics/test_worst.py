@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ragbench.metrics import METRICS, get_metric
+from ragbench.record import Call
 from tests.metrics.records import failure
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -22,5 +23,7 @@ TRIPLES = {"evidences": [["Ann Lee", "place of birth", "Oslo"]]}
 @pytest.mark.parametrize("name", METRICS.names())
 def test_a_failed_question_has_the_worst_score(name: str) -> None:
     metric = get_metric(name)
-    score = metric.score(replace(failure(), extra=TRIPLES))
+    failed = replace(failure(), extra=TRIPLES)
+    ledger = replace(failed.ledger, calls=[*failed.ledger.calls, Call("e", kind="embed")])
+    score = metric.score(replace(failed, ledger=ledger))
     assert (score == metric.worst) is (name not in NAMED)

@@ -104,13 +104,16 @@ def spending_of(
     )
 
 
-def per_question(runs: Sequence[Evaluation], *names: str) -> float | None:
-    """The mean of the sum of these totals of a summary; None where one is unknown."""
+def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> float | None:
+    """The mean of the sum of these totals of a summary; None where one is unknown.
+
+    `of` is "as_if", at list price, or "billed".
+    """
     return _mean(
         [
             None if total is None else total / max(run.summary["n"], 1)
             for run in runs
-            for total in [_sum(run.summary["as_if"], names)]
+            for total in [_sum(run.summary[of], names)]
         ]
     )
 

@@ -39,6 +39,13 @@ STRICT = ConfigDict(strict=True)
 
 
 @with_config(STRICT)
+class _FailedAttempts(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: FiniteFloat | None
+
+
+@with_config(STRICT)
 class CallLine(TypedDict, total=False):
     """A call as `Call.to_dict` writes it."""
 
@@ -55,6 +62,10 @@ class CallLine(TypedDict, total=False):
     fallback: bool
     error: str | None
     batch: bool
+    paid_usd: FiniteFloat | None
+    cache_read_tokens: int
+    cache_write_tokens: int
+    failed: _FailedAttempts | None
 
 
 _CALL_LINE: TypeAdapter[CallLine] = TypeAdapter(CallLine)

@@ -22,7 +22,7 @@ from ragbench.experiments.records.call_log import wrong_with_call
 from ragbench.experiments.records.jsonl import MARK, read_each, unseal
 from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.ledger import OpenLedger, open_ledger
-from ragbench.record import Call, Totals, parse_call, total
+from ragbench.record import Call, Totals, billed, parse_call, total
 
 #: Side of a call that the prompt model answers: it is made by no predictor of the program.
 PROMPT = "prompt"
@@ -69,7 +69,7 @@ class CallJournal:
     def billed(self, side: str | None = None) -> Totals:
         """What all attempts sent to a server; of one side, or of all."""
         rows = [(row["side"], parse_call(row)) for row in self._old] + self._new
-        return total(call for name, call in rows if side in (None, name) and not call.cached)
+        return billed(call for name, call in rows if side in (None, name))
 
     def to_dict(self) -> dict[str, Any]:
         """The totals of each side and of all, JSON-ready."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Columns of the table of runs, the least important one first.
 LEAST = ("path", "p95 s", "searches", "failed", "p50 s", "tokens", "calls")
+#: Column of what a server billed, where a provider's cache made that another sum than "cost $".
+PAID = "paid $"
 #: Settings that are named at the most where runs of one name differ.
 SETTINGS = 4
 #: Fields of an identity that the card has in another form.
@@ -82,6 +84,9 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     table = Table(box=box.MARKDOWN)
     rows = [row(e.card, e.summary) for e in evaluations]
+    if any("list_usd" in e.summary["billed"] for e in evaluations):
+        for cells, evaluation in zip(rows, evaluations, strict=True):
+            cells[PAID] = money(evaluation.summary["billed"]["cost_usd"])
     for cells, label in zip(rows, labels or label_runs(evaluations), strict=True):
         cells["program"] = label
     for name in rows[0]:
@@ -163,7 +168,10 @@ def print_table(table: Table, name: str, *, drop: Sequence[str] = ()) -> None:
 
 
 def row(card: RunCard, summary: dict[str, Any]) -> dict[str, str]:
-    """The cells of one run by column name; calls, tokens and cost are as if nothing were cached."""
+    """The cells of one run by column name.
+
+    Calls, tokens and cost are as if nothing were cached, cost at list price.
+    """
     n = max(summary["n"], 1)
     as_if, latency = summary["as_if"], summary["latency_s"]
     variant = card.knobs.get("variant", "")
@@ -230,7 +238,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     billed = summary["billed"]
     lines.append(
         f"billed: {billed['calls']} of {summary['as_if']['calls']} calls, "
-        f"{money(billed['cost_usd'])} $"
+        f"{money(billed['cost_usd'])} ${paid_in_words(billed)}"
     )
     lost = evaluation.lost
     if lost.attempts:
@@ -256,6 +264,18 @@ def notes(evaluation: Evaluation) -> list[str]:
         numbers = ", ".join(map(str, evaluation.corrupt))
         lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
     return lines
+
+
+def paid_in_words(billed: Mapping[str, Any]) -> str:
+    """What else there is to say of what was billed: the provider's cache, and failed attempts."""
+    words = []
+    if "list_usd" in billed:
+        words.append(f"list price {money(billed['list_usd'])} $")
+    if read := billed.get("cache_read_tokens"):
+        words.append(f"{read:,} prompt tokens from the provider's cache")
+    if failed := billed.get("tokens_of_failed_attempts"):
+        words.append(f"{failed:,} tokens of failed attempts included")
+    return f" ({'; '.join(words)})" if words else ""
 
 
 def print_failures(out: Console, evaluation: Evaluation) -> None:

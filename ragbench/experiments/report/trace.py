@@ -8,7 +8,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.records import read_card, read_records
 from ragbench.experiments.report.grid import Grid, print_grid
 from ragbench.experiments.report.tables import console, money, plain
-from ragbench.record import Record, Step
+from ragbench.record import Call, Record, Step
 
 
 def print_trace(record: Record) -> None:
@@ -30,7 +30,7 @@ def print_run(folder: Path, qid: str | None = None) -> None:
     if qid is not None:
         if qid not in records:
             raise UnknownNameError(f"question of {folder}", qid, records)
-        for line in [*trace_lines(records[qid]), *_calls(records[qid])]:
+        for line in [*trace_lines(records[qid]), *call_lines(records[qid])]:
             out.print(plain(line), soft_wrap=True)
         return
     knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
@@ -63,14 +63,28 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _calls(record: Record) -> list[str]:
+def call_lines(record: Record) -> list[str]:
     """A line per call of the question."""
     return ["calls"] + [
         f"  {number:>3}  {call.signature or call.kind}, {call.model}: {call.prompt_tokens:,} + "
         f"{call.completion_tokens:,} tokens, {money(call.cost_usd)} $, {call.latency_s:.1f} s"
-        f"{', cached' if call.cached else ''}{f', {call.error}' if call.error else ''}"
+        f"{_billed(call)}{', cached' if call.cached else ''}"
+        f"{f', {call.error}' if call.error else ''}"
         for number, call in enumerate(record.ledger.calls, start=1)
     ]
+
+
+def _billed(call: Call) -> str:
+    """What the tokens and the list price of a call do not say of its bill."""
+    words = ""
+    if call.cache_read_tokens:
+        words += f", {call.cache_read_tokens:,} tokens from the provider's cache"
+    if call.paid_usd is not None:
+        words += f", paid {money(call.paid_usd)} $"
+    if call.failed:
+        tokens = call.failed.prompt_tokens + call.failed.completion_tokens
+        words += f", and {tokens:,} tokens of failed attempts"
+    return words
 
 
 def trace_lines(record: Record) -> list[str]:

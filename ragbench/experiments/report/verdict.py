@@ -25,7 +25,7 @@ from ragbench.experiments.report.comparison import (
     group_table,
     mean_with_half,
 )
-from ragbench.experiments.report.tables import console, plain, print_table
+from ragbench.experiments.report.tables import PAID, console, plain, print_table
 from ragbench.experiments.report.trace import trace_lines
 from ragbench.experiments.runs import Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison
@@ -95,13 +95,17 @@ def _of_programs(verdict: Verdict) -> str:
 
 def _arms(verdict: Verdict) -> Table:
     table = Table(box=box.MARKDOWN)
-    costs = ("failed", "calls", "tokens", "cost $", "s")
+    every = [run for runs in verdict.arms.values() for run in runs]
+    paid = (PAID,) if any("list_usd" in run.summary["billed"] for run in every) else ()
+    costs = ("failed", "calls", "tokens", "cost $", *paid, "s")
     names = ("arm", "runs", "n", *verdict.design.metrics, *costs)
     for name in names:
         table.add_column(name, justify="left" if name == "arm" else "right")
     for name, runs in verdict.arms.items():
         scores = [_mean(verdict, name, metric) for metric in verdict.design.metrics]
-        cost = per_question(runs, "cost_usd")
+        prices = [per_question(runs, "cost_usd")]
+        if paid:
+            prices.append(per_question(runs, "cost_usd", of="billed"))
         votes = f" ({runs[0].folder.name.rpartition('-')[2]})" if name.startswith("votes") else ""
         table.add_row(
             name + votes, str(len(runs)), str(runs[0].summary["n"]),
@@ -109,7 +113,7 @@ def _arms(verdict: Verdict) -> Table:
             str(sum(sum(run.summary["failures"].values()) for run in runs)),
             f"{per_question(runs, 'calls') or 0:.1f}",
             f"{per_question(runs, 'prompt_tokens', 'completion_tokens') or 0:,.0f}",
-            "unknown" if cost is None else f"{cost:.5f}",
+            *("unknown" if usd is None else f"{usd:.5f}" for usd in prices),
             f"{_seconds(runs):.1f}",
         )  # fmt: skip
     return table

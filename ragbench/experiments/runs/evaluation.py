@@ -24,7 +24,7 @@ from ragbench.experiments.runs.spend import WHOLE, Progress
 from ragbench.experiments.runs.summary import SUMMARY, shown, stop_reason, summary_of
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
-from ragbench.record import Totals, total
+from ragbench.record import Totals, billed
 
 
 @dataclass(frozen=True)
@@ -148,5 +148,5 @@ def _evaluation(result: RunResult) -> Evaluation:
         replaced=len(loaded.earlier),
         progress=Progress.of(loaded, result.card.questions),
         stopped_by=result.stopped_by,
-        lost=total(lost_calls(result.folder)),
+        lost=billed(lost_calls(result.folder)),
     )

@@ -45,9 +45,10 @@ def summarize(records: StoredRecords, loaded: Loaded | None = None) -> dict[str,
 
     Scores are means over all records, failures as the worst; `treatments` are there only where a
     question of a whole run failed. Tokens, cost and calls come in two sets: `billed` (what this run
-    sent to a server, for records that were replaced or cut off too) and `as_if` (as if nothing had
-    been cached or failed). Latency is in seconds per question, with what the cache saved added
-    back; `cost_usd` None means a price is unknown.
+    sent to a server, for records that were replaced or cut off too, and what was paid) and `as_if`
+    (as if nothing had been cached, by us or the provider, or failed, at list price). `list_usd` is
+    there where another sum was paid. Latency is in seconds per question, with what the cache saved
+    added back; `cost_usd` None means a price is unknown.
     """
     sums = _Sums()
     for record in (*loaded.earlier, *loaded.cut_off) if loaded else ():
@@ -77,7 +78,7 @@ class _Sums:
     """What is added up record by record."""
 
     def __init__(self) -> None:
-        self.billed, self.as_if = Sum(), Sum()
+        self.billed, self.as_if = Sum(billed=True), Sum()
         self.counts: Counter[str] = Counter()
         self.by_signature: dict[str, Counter[str]] = defaultdict(Counter)
         self.path_calls = self.searches = self.searches_from_memory = 0
@@ -86,8 +87,7 @@ class _Sums:
     def add_replaced(self, record: Record) -> None:
         """Count what a record took that is not among those that count."""
         for call in record.ledger.calls:
-            if not call.cached:
-                self.billed.add(call)
+            self.billed.add(call)
 
     def add(self, record: Record) -> None:
         """Count a record."""
@@ -147,7 +147,13 @@ def _treated(records: StoredRecords) -> dict[str, Any]:
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
-    cost = totals.cost_usd
+    cost, listed = _rounded(totals.cost_usd), _rounded(totals.list_usd)
+    where_any = {
+        "list_usd": listed if listed != cost else None,
+        "cache_read_tokens": totals.cache_read_tokens,
+        "cache_write_tokens": totals.cache_write_tokens,
+        "tokens_of_failed_attempts": totals.failed_tokens,
+    }
     return {
         "calls": totals.calls,
         "embedding_and_reranking_calls": totals.others,
@@ -156,8 +162,13 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "fallbacks": totals.fallbacks,
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
-        "cost_usd": None if cost is None else round(cost, 8),
+        "cost_usd": cost,
+        **{name: value for name, value in where_any.items() if value},
     }
+
+
+def _rounded(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, 8)
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from ragbench.experiments.artifacts import (
 from ragbench.experiments.records import read_records
 from ragbench.experiments.tune.search import COSTS, Point, Search, direction, objective
 from ragbench.metrics import get_metric, paired_interval
-from ragbench.record import Totals, total
+from ragbench.record import Totals, billed, total
 
 
 def best_trials(search: Search, study: optuna.Study) -> list[FrozenTrial]:
@@ -106,7 +106,7 @@ def _cost(search: Search) -> dict[str, Any]:
         for record in read_records(folder).records.values()
     ]
     calls = [call for ledger in ledgers for call in ledger.calls]
-    sums = {"as_if": total(calls), "billed": total(call for call in calls if not call.cached)}
+    sums = {"as_if": total(calls), "billed": billed(calls)}
     drawn = search.pool.sidecar.cost if search.pool else None
     found: dict[str, Any] = {}
     for name, trials in sums.items():

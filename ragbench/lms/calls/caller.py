@@ -18,6 +18,7 @@ from ragbench.lms.calls.retry import Retries
 from ragbench.lms.calls.scope import Scope
 from ragbench.lms.calls.spend_limits import Amount
 from ragbench.logs import fields, get
+from ragbench.record import FailedAttempts
 
 Value = TypeVar("Value")
 _log = get(__name__)
@@ -31,6 +32,7 @@ class CallSpec(Generic[Value]):
 
     `prompt` is a hash that tells prompts apart, `prompt_tokens` an estimate, `reply_tokens` the
     most that comes back, and `cost_usd` the most that it may cost, infinite where not known.
+    `billed` says what a failed attempt was billed, where its error tells it.
     """
 
     send: Callable[[], Reply[Value]]
@@ -38,15 +40,20 @@ class CallSpec(Generic[Value]):
     prompt_tokens: int
     reply_tokens: int
     cost_usd: float
+    billed: Callable[[Exception], FailedAttempts | None] = lambda error: None
 
 
 @dataclass(frozen=True)
 class Answered(Generic[Value]):
-    """What came of a call after so many attempts; `latency_s` with all retries and waits."""
+    """What came of a call after so many attempts; `latency_s` with all retries and waits.
+
+    `failed` is what the attempts before the last were billed, as far as they told it.
+    """
 
     reply: Reply[Value]
     attempts: int
     latency_s: float
+    failed: FailedAttempts | None = None
 
 
 class Caller:
@@ -63,8 +70,8 @@ class Caller:
     def call(self, asked: CallSpec[Value], *, file_failure: Callable[..., None]) -> Answered[Value]:
         """What `asked` gives, after as many attempts as it takes.
 
-        `file_failure` gets the error, the attempts and the latency of a call that failed after at
-        least one request.
+        `file_failure` gets the error, the attempts, the latency and what they were billed of a
+        call that failed after at least one request.
 
         Raises:
             CallRefusedError: the call was refused, perhaps after attempts that failed.
@@ -73,14 +80,17 @@ class Caller:
         scope, start = Scope.current(), time.perf_counter()
         last: Attempt | None = None
         held = 0
+        failed: FailedAttempts | None = None
         try:
             for number in itertools.count(1):
                 attempt = self._attempt(asked, number, scope)
                 self._send(attempt, asked)
                 last = attempt
                 if attempt.reply is not None:
-                    return Answered(attempt.reply, number, time.perf_counter() - start)
+                    return Answered(attempt.reply, number, time.perf_counter() - start, failed)
                 assert attempt.error is not None
+                if lost := asked.billed(attempt.error):
+                    failed = failed + lost if failed else lost
                 if any(one.holds(attempt, held) for one in self.holding):
                     held += 1
                     continue
@@ -94,7 +104,8 @@ class Caller:
                 _log.info("call refused", extra=fields(model=self.model, why=str(error)[:_MESSAGE]))
             if last is not None and last.error is not None:
                 seconds = time.perf_counter() - start
-                file_failure(last.error, attempts=last.number, latency_s=seconds)
+                told_of = {"attempts": last.number, "latency_s": seconds, "failed": failed}
+                file_failure(last.error, **told_of)
                 _log.info("call failed", extra=told(last, seconds=round(seconds, 3)))
             raise
         raise AssertionError("unreachable")
@@ -127,6 +138,9 @@ class Caller:
                 attempt.latency_s = time.perf_counter() - start
                 if reply := attempt.reply:
                     reservation.take(tokens=reply.tokens, cost=reply.cost_usd)
+                elif attempt.error and (lost := asked.billed(attempt.error)):
+                    tokens = lost.prompt_tokens + lost.completion_tokens
+                    reservation.take(tokens=tokens, cost=lost.cost_usd)
         finally:
             for one in passed:
                 one.after_call(attempt)

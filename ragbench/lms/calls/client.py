@@ -83,7 +83,7 @@ class HostedClient:
     def complete(self, request: Request) -> Response:
         """One attempt; see `Client`."""
         named = replace(request, model=self._model)
-        return attempt(self._engine.complete, named, self._read_again)
+        return attempt(self._engine.complete, named, self._read_again, self._transport.last_body)
 
     def rate_limits(self) -> Mapping[str, Sequence[str]]:
         """See `Client`."""
@@ -159,7 +159,8 @@ class LocalClient:
         config = replace(request.config, extensions=extras)
         self._take_slot()
         try:
-            return attempt(self._connected, replace(request, model=model, config=config))
+            sent = replace(request, model=model, config=config)
+            return attempt(self._connected, sent, body=self._last_body)
         finally:
             with self._slot:
                 self._free += 1
@@ -185,6 +186,9 @@ class LocalClient:
             while not self._free:
                 scope.wait(self._slot)
             self._free -= 1
+
+    def _last_body(self) -> bytes:
+        return self._transport.last_body() if self._transport is not None else b""
 
     def _disconnect(self) -> None:
         if self._engine is not None and self._transport is not None:

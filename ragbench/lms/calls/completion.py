@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dspy import lm15
-from dspy.lm15 import Request, Response
+from dspy.lm15 import Request, Response, Usage
 
 from ragbench.redact import without_keys
 
@@ -25,10 +26,12 @@ def attempt(
     complete: Callable[[Request], Response],
     request: Request,
     read_again: Callable[[Request], Response | None] = lambda request: None,
+    body: Callable[[], bytes] = bytes,
 ) -> Response:
     """`complete(request)`, with every failure as a canonical error.
 
-    `read_again` reads a reply of the right protocol whose details cannot be read.
+    `read_again` reads a reply of the right protocol whose details cannot be read. `body` gives the
+    last reply as it came: what the error's `usage` is read from, where the provider tells it.
 
     Raises:
         dspy.lm15.LM15Error: it failed.
@@ -42,7 +45,36 @@ def attempt(
         # A server may quote anything, also the key that it was sent.
         error.message = without_keys(error.message)[:_MESSAGE]
         error.args = (error.message,)
+        error.usage = _told_usage(body())
         raise
+
+
+def billed_usage(error: Exception) -> Usage | None:
+    """The tokens that a failed attempt was billed, where its reply told them."""
+    found = getattr(error, "usage", None)
+    return found if isinstance(found, Usage) else None
+
+
+def _told_usage(body: bytes) -> Usage | None:
+    """The token counts in the body of a reply by OpenAI's or Anthropic's protocol, if any."""
+    try:
+        told = json.loads(body)["usage"]
+        details = told.get("prompt_tokens_details") or {}
+        found = Usage(
+            _count(told.get("prompt_tokens", told.get("input_tokens"))),
+            _count(told.get("completion_tokens", told.get("output_tokens"))) or 0,
+            cache_read_tokens=_count(
+                details.get("cached_tokens", told.get("cache_read_input_tokens"))
+            ),
+            cache_write_tokens=_count(told.get("cache_creation_input_tokens")),
+        )
+    except _UNREADABLE:
+        return None
+    return found if found.input_tokens else None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**40 else None
 
 
 def _complete(

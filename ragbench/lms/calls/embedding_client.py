@@ -99,11 +99,13 @@ class Service:
             LMUnavailableError: the server failed again and again.
             LMSetupError: the server refuses the key or the request, or its reply is of no use.
         """
-        failed = 0
+        made = 0
 
-        def file_failure(error: Exception, *, attempts: int, latency_s: float) -> None:
-            nonlocal failed
-            failed = attempts
+        def file_failure(
+            error: Exception, *, attempts: int, latency_s: float, failed: object
+        ) -> None:
+            nonlocal made
+            made = attempts
             kind = type(error).__name__
             call = Call(
                 model=self.model,
@@ -125,7 +127,7 @@ class Service:
         try:
             return self._caller.call(call, file_failure=file_failure)
         except LM15Error as error:
-            raise self._breaker.broken or self._explained(error, failed) from error
+            raise self._breaker.broken or self._explained(error, made) from error
 
     def _send(self, asked: Post[Value], body: bytes) -> Reply[tuple[Value, int]]:
         url = f"{self._server.api_base}/{asked.path}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
@@ -22,10 +22,12 @@ from ragbench.dspy_internals import usage_dict, wrap_error
 from ragbench.errors import RagbenchError
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec
 from ragbench.lms.calls.client import Client
+from ragbench.lms.calls.completion import billed_usage
 from ragbench.lms.calls.counting import count, file
 from ragbench.lms.calls.middleware import Holding, Middleware, Reply
 from ragbench.lms.calls.retry import Retries
-from ragbench.lms.prices import Pricing, UnknownPrice, priced
+from ragbench.lms.prices import Pricing, UnknownPrice, list_price, priced, reply_of
+from ragbench.record import FailedAttempts
 from ragbench.redact import without_keys
 from ragbench.tokens import estimate_tokens
 
@@ -41,13 +43,16 @@ UNBOUNDED_REPLY = 16_000
 
 @dataclass(frozen=True)
 class Meter:
-    """What one answered call took; kept in the response, and so in the cache."""
+    """What one answered call took, as `Call` has it; kept in the response, so in the cache."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float | None = None
     latency_s: float = 0.0
     attempts: int = 1
+    paid_usd: float | None = None
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
 
     @classmethod
     def of(cls, response: Response) -> Meter:
@@ -117,14 +122,15 @@ class MeteredEngine:
             prompt_tokens=prompt,
             reply_tokens=reply,
             cost_usd=math.inf if cost is None else cost,
+            billed=lambda error: self._billed(request, error),
         )
-        return self._metered(self.caller.call(asked, file_failure=self._file_failure))
+        return self._metered(request, self.caller.call(asked, file_failure=self._file_failure))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _send(self, request: Request) -> Reply[Response]:
-        response = _with_usage(self.client.complete(request), request)
+        response = _with_cache_read(_with_usage(self.client.complete(request), request))
         usage = usage_dict(response, self.client.provider)
         self._learn(prompt_tokens(request), usage["prompt_tokens"])
         return Reply(
@@ -139,20 +145,41 @@ class MeteredEngine:
         if estimate >= _LONG_PROMPT:
             self._density = max(self._density, min(counted / estimate, _DENSEST))
 
-    def _metered(self, answered: Answered[Response]) -> Response:
-        response = answered.reply.value
+    def _billed(self, request: Request, error: Exception) -> FailedAttempts | None:
+        usage = billed_usage(error)
+        if usage is None:
+            return None
+        counted = usage_dict(reply_of(usage), self.client.provider)
+        return FailedAttempts(
+            counted["prompt_tokens"],
+            counted["completion_tokens"],
+            self.pricing.cost(request, reply_of(usage)),
+        )
+
+    def _meter(self, request: Request, answered: Answered[Response]) -> Meter:
+        response, paid = answered.reply.value, answered.reply.cost_usd
         usage = usage_dict(response, self.client.provider)
-        meter = Meter(
+        read, written = response.usage.cache_read_tokens, response.usage.cache_write_tokens
+        listed = paid
+        if paid is not None and (read or written):
+            listed = list_price(self.pricing, request, response, usage["prompt_tokens"])
+        return Meter(
             prompt_tokens=usage["prompt_tokens"],
             completion_tokens=usage["completion_tokens"],
-            cost_usd=answered.reply.cost_usd,
+            cost_usd=listed,
             latency_s=round(answered.latency_s, 6),
             attempts=answered.attempts,
-        ).to_dict()
+            paid_usd=paid if paid != listed else None,
+            cache_read_tokens=read or 0,
+            cache_write_tokens=written or 0,
+        )
+
+    def _metered(self, request: Request, answered: Answered[Response]) -> Response:
+        response, meter = answered.reply.value, self._meter(request, answered).to_dict()
         event = EVENTS.get(response.finish_reason)
         if event:
             count(event)
-        file(self.identity, **meter)
+        file(self.identity, **meter, failed=answered.failed)
         # The provider's own reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
         return replace(
@@ -162,9 +189,9 @@ class MeteredEngine:
             provider_data={METER_KEY: meter},
         )
 
-    def _file_failure(self, error: Exception, *, attempts: int, latency_s: float) -> None:
+    def _file_failure(self, error: Exception, **took: Any) -> None:
         kind = type(wrap_error(error, model=self.identity)).__name__
-        file(self.identity, latency_s=latency_s, attempts=attempts, error=kind)
+        file(self.identity, error=kind, **took)
 
 
 @dataclass(frozen=True)
@@ -225,3 +252,13 @@ def _with_usage(response: Response, request: Request) -> Response:
     got = estimate_tokens(response.text or "") if got is None else got
     count("tokens_estimated")
     return replace(response, usage=Usage(sent, got, sent + got))
+
+
+def _with_cache_read(response: Response) -> Response:
+    """`response` with the cached part of its prompt where only llama.cpp's timings tell it."""
+    usage, timings = response.usage, (response.provider_data or {}).get("timings")
+    read = timings.get("cache_n") if isinstance(timings, Mapping) else None
+    if usage.cache_read_tokens is not None or type(read) is not int:
+        return response
+    usage = replace(usage, cache_read_tokens=max(0, min(read, usage.input_tokens or 0)))
+    return replace(response, usage=usage)

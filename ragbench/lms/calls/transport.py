@@ -65,6 +65,7 @@ class BoundedTransport(StdlibTransport):
             TransportError: there is none, or the process was stopped.
             lm15.InvalidRequestError: it is a redirect.
         """
+        self._local.body = []  # what a call reads must not be of the one before
         if stopping.stopped():
             raise TransportError("the command was stopped")
         if not self._route_is_known:

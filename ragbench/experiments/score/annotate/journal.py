@@ -23,7 +23,7 @@ from ragbench.experiments.records import (
 )
 from ragbench.experiments.score.lines import is_of_batch, wrong_with_reply
 from ragbench.logs import fields, get
-from ragbench.record import Call, Totals, parse_call, total
+from ragbench.record import Call, Totals, billed, parse_call, total
 
 JOURNAL = "judged.jsonl"
 
@@ -68,7 +68,7 @@ class Replies:
     def billed(self) -> Totals:
         """What was sent to a server, over all attempts."""
         calls = [call for result in self.results.values() for call in result.calls]
-        return total(call for call in [*self.earlier, *calls] if not call.cached)
+        return billed([*self.earlier, *calls])
 
 
 def key_of(*parts: Any) -> str:

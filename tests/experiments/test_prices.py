@@ -1,0 +1,73 @@
+"""List price beside price paid, from a run over HTTP to its summary and tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragbench.experiments.config import make_config
+from ragbench.experiments.report.tables import PAID, notes, run_table
+from ragbench.experiments.report.trace import call_lines
+from ragbench.experiments.runs import Evaluation
+from ragbench.experiments.runs.evaluation import evaluate, reopen
+from ragbench.lms import configure_cache
+from tests.fake_server import FakeServer, Fault, Hit
+
+USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
+
+
+def run(server: FakeServer, out: Path) -> Evaluation:
+    config = make_config(
+        {
+            "program": "vanilla", "size": 200, "limit": 4, "workers": 1, "lm": "openai/fake",
+            "api_base": server.url, "price": "in=1,out=2,cached=0.25", "out": out,
+        }
+    )  # fmt: skip
+    return evaluate(config)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    configure_cache(tmp_path / "cache" / "lm")
+
+
+def cells(evaluation: Evaluation) -> dict[str, str]:
+    table = run_table([evaluation])
+    return {str(column.header): str(next(iter(column.cells))) for column in table.columns}
+
+
+def caching(hit: Hit) -> Fault:
+    if hit.number == 1:
+        return Fault("500", json={"usage": USAGE})
+    cached = {"prompt_tokens_details": {"cached_tokens": 800 if hit.number > 2 else 0}}
+    return Fault("changed", json={"usage": {**USAGE, **cached}})
+
+
+def test_tables_show_what_was_paid_where_it_is_not_the_list_price(tmp_path: Path) -> None:
+    with FakeServer(caching) as server:
+        first = run(server, tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["as_if"]["cost_usd"] == pytest.approx(4 * 0.0012)
+    assert summary["billed"]["list_usd"] == pytest.approx(5 * 0.0012)
+    assert summary["billed"]["cost_usd"] == pytest.approx(5 * 0.0012 - 3 * 0.0006)
+    assert summary["billed"]["tokens_of_failed_attempts"] == 1100
+    shown = cells(first)
+    assert (shown["calls"], shown["cost $"], shown[PAID]) == ("1.0", "0.0048", "0.0042")
+    (line,) = [line for line in notes(first) if line.startswith("billed")]
+    assert "0.0042 $ (list price 0.0060 $; 2,400 prompt tokens from the provider's cache" in line
+    assert "1,100 tokens of failed attempts included" in line
+    lines = "\n".join(one for r in first.records.values() for one in call_lines(r))
+    assert "800 tokens from the provider's cache, paid 0.0006 $" in lines
+    assert "and 1,100 tokens of failed attempts" in lines
+    assert reopen(tmp_path / "run").summary == first.summary
+
+
+def test_without_a_providers_cache_there_is_one_price(tmp_path: Path) -> None:
+    with FakeServer(lambda hit: Fault("changed", json={"usage": USAGE})) as server:
+        found = run(server, tmp_path / "run")
+    assert "list_usd" not in found.summary["billed"]
+    assert PAID not in cells(found)
+    assert found.summary["billed"]["cost_usd"] == found.summary["as_if"]["cost_usd"]

@@ -1,0 +1,166 @@
+"""What a call costs: list price and price paid, a provider's own cache, attempts that failed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.ledger import open_ledger
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms.calls import Limits, spending
+from ragbench.record import Call, FailedAttempts, Ledger, billed, parse_call, total
+from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
+
+PREDICT = dspy.Predict("question -> answer")
+PRICE = "in=1,out=2,cached=0.25"
+USAGE = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+
+
+def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
+    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
+    caller = lm.metered.caller
+    caller.retries = replace(caller.retries, base_s=0.0)
+    return lm
+
+
+def asked(lm: dspy.LM, times: int = 1) -> Ledger:
+    with open_ledger() as ledger, dspy.context(lm=lm, adapter=make_adapter("chat")):
+        for _ in range(times):
+            PREDICT(question="Where?")
+    return ledger
+
+
+def caching(hit: Hit) -> Fault:
+    """A provider that serves most of the prompt from its cache from the second time on."""
+    details = {"prompt_tokens_details": {"cached_tokens": 800 if hit.number > 1 else 0}}
+    return Fault("changed", json={"usage": {**USAGE, **details}})
+
+
+def test_a_providers_cache_makes_what_is_paid_lower_and_the_list_price_no_other() -> None:
+    with FakeServer(caching) as server:
+        ledger = asked(lm_at(server, price=PRICE), times=2)
+    first, second = ledger.calls
+    assert first.cost_usd == second.cost_usd == pytest.approx(0.0012)
+    assert (first.paid_usd, first.cache_read_tokens) == (None, 0)
+    assert second.paid == pytest.approx((200 + 0.25 * 800 + 2 * 100) / 1e6)
+    assert (second.prompt_tokens, second.cache_read_tokens) == (1000, 800)
+    assert ledger.as_if.cost_usd == ledger.billed.list_usd == pytest.approx(0.0024)
+    assert ledger.billed.cost_usd == pytest.approx(0.0018)
+
+
+def test_an_answer_from_our_cache_keeps_both_prices_and_is_not_billed(tmp_path: Path) -> None:
+    script: Script = lambda hit: caching(replace(hit, number=2))  # noqa: E731
+    with FakeServer(script) as server:
+        configure_cache(tmp_path)
+        asked(lm_at(server, price=PRICE, cache=True))
+        configure_cache(tmp_path)
+        again = asked(lm_at(server, price=PRICE, cache=True))
+        assert len(server.hits) == 1
+    (call,) = again.calls
+    assert call.cached
+    assert (call.cost_usd, call.paid_usd) == (pytest.approx(0.0012), pytest.approx(0.0006))
+    assert again.billed.cost_usd == again.billed.list_usd == 0
+    assert again.as_if.cost_usd == pytest.approx(0.0012)
+
+
+def test_anthropic_counts_its_cache_apart_and_writing_to_it_costs_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+    usage = {"input_tokens": 200, "output_tokens": 100}
+    cache = {"cache_read_input_tokens": 500, "cache_creation_input_tokens": 300}
+    text = "[[ ## answer ## ]]\nsome answer\n\n[[ ## completed ## ]]"
+    reply = {
+        "id": "m", "type": "message", "role": "assistant", "model": "claude-haiku-4-5",
+        "content": [{"type": "text", "text": text}], "stop_reason": "end_turn",
+        "usage": {**usage, **cache},
+    }  # fmt: skip
+    with FakeServer(lambda hit: Fault("body", json=reply)) as server:
+        lm = make_lm("anthropic/claude-haiku-4-5", api_base=server.url, cache=False, price=PRICE)
+        (call,) = asked(lm).calls
+        by_map = make_lm("anthropic/claude-haiku-4-5", cache=False).pricing
+        assert by_map.known
+        lm.metered.pricing = by_map
+        (priced,) = asked(lm).calls
+    counted = (call.prompt_tokens, call.cache_read_tokens, call.cache_write_tokens)
+    assert counted == (1000, 500, 300)
+    assert call.cost_usd == pytest.approx((1000 + 2 * 100) / 1e6)
+    assert call.paid == pytest.approx((500 + 0.25 * 500 + 2 * 100) / 1e6)
+    # 1 and 5 dollars a million; read at a tenth of that, written at five quarters of it
+    assert priced.cost_usd == pytest.approx((1000 + 5 * 100) / 1e6)
+    assert priced.paid == pytest.approx((200 + 0.1 * 500 + 1.25 * 300 + 5 * 100) / 1e6)
+
+
+@pytest.mark.parametrize(("told", "read"), [(640, 640), (5000, 1000), (-3, 0), ("x", 0)])
+def test_llama_cpp_tells_its_cache_in_timings(told: object, read: int) -> None:
+    timings = {"usage": USAGE, "timings": {"cache_n": told, "prompt_n": 360}}
+    with FakeServer(lambda hit: Fault("changed", json=timings)) as server:
+        (call,) = asked(lm_at(server, price=PRICE)).calls
+    assert (call.prompt_tokens, call.cache_read_tokens) == (1000, read)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("500", json={"usage": USAGE}),
+        Fault("body", json={"choices": [], "usage": USAGE}),
+        Fault("body", json={"choices": [{"message": 7}], "usage": USAGE}),
+    ],
+    ids=["error with usage", "no choices", "unreadable"],
+)
+def test_an_attempt_that_failed_is_filed_with_what_its_reply_says_it_took(fault: Fault) -> None:
+    script: Script = lambda hit: fault if hit.number <= 2 else plausible(hit)  # noqa: E731
+    with FakeServer(script) as server, spending(Limits(tokens=10**6)) as spent:
+        ledger = asked(lm_at(server, price=PRICE))
+    (call,) = ledger.calls
+    assert call.failed == FailedAttempts(2000, 200, pytest.approx(0.0024))
+    assert (call.error, call.attempts) == (None, 3)
+    assert ledger.as_if.tokens == call.prompt_tokens + call.completion_tokens
+    assert ledger.billed.tokens == ledger.as_if.tokens + 2200 == spent.total.tokens
+    assert ledger.billed.failed_tokens == 2200
+    assert ledger.billed.cost_usd == pytest.approx((call.cost_usd or 0) + 0.0024)
+    assert spent.total.cost == pytest.approx(ledger.billed.cost_usd)
+
+
+def test_a_call_that_failed_for_good_has_no_tokens_as_if_but_was_billed() -> None:
+    with (
+        FakeServer(lambda hit: Fault("500", json={"usage": USAGE})) as server,
+        open_ledger() as ledger,
+        dspy.context(lm=lm_at(server, retries=1, price=PRICE)),
+        pytest.raises(dspy.LMServerError),
+    ):
+        PREDICT(question="Where?")
+    assert (ledger.as_if.tokens, ledger.as_if.cost_usd) == (0, 0)
+    assert (ledger.billed.tokens, ledger.billed.attempts) == (2200, 2)
+
+
+@pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": "many"}, {"prompt_tokens": 2**70}])
+def test_an_error_that_tells_no_tokens_was_billed_nothing_that_is_known(usage: object) -> None:
+    faults = iter([Fault("500", json={"usage": usage}), Fault("500"), Fault("reset")])
+    with FakeServer(lambda hit: next(faults, None) or plausible(hit)) as server:
+        (call,) = asked(lm_at(server)).calls
+    assert (call.failed, call.attempts) == (None, 4)
+
+
+def test_what_was_billed_is_never_read_from_the_reply_before() -> None:
+    faults = iter([Fault("500", json={"usage": USAGE}), Fault("reset"), Fault("empty")])
+    with FakeServer(lambda hit: next(faults, None) or plausible(hit)) as server:
+        (call,) = asked(lm_at(server)).calls
+    assert call.failed == FailedAttempts(1000, 100, None)
+
+
+def test_a_ledger_without_the_new_fields_opens_and_new_ones_come_back() -> None:
+    old = {"model": "m", "prompt_tokens": 5, "cost_usd": 0.5, "cached": False}
+    call = parse_call(old)
+    assert (call.paid, call.failed, call.cache_read_tokens) == (0.5, None, 0)
+    assert billed([call]).cost_usd == total([call]).cost_usd == billed([call]).list_usd == 0.5
+    new = replace(call, paid_usd=0.2, cache_read_tokens=3, failed=FailedAttempts(7, 1, 0.1))
+    assert parse_call(json.loads(json.dumps(asdict(new)))) == new
+    assert billed([new]).cost_usd == pytest.approx(0.3)
+    unknown = Call("m", failed=FailedAttempts(7, 1, None), cost_usd=0.5)
+    assert billed([unknown]).cost_usd is None
