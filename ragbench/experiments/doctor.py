@@ -201,7 +201,10 @@ def _config_findings(folder: Path) -> Iterator[Finding]:
     try:
         read_card(folder)
     except RunError as error:
-        what = str(error).rpartition(": ")[2] if "cannot read" in str(error) else "is missing"
+        said = str(error)
+        what = said.rpartition(": ")[2] if "cannot read" in said else "is missing"
+        if "was changed" in said:
+            what = "was changed after it was written"
         cure = "run its command with --limit 1 and another --out, and copy that run's config.json"
         yield Finding(folder / CONFIG, what, cure)
 

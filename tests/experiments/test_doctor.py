@@ -75,6 +75,8 @@ DAMAGES: dict[str, tuple[Damage, str, bool]] = {
     "no summary": (lambda f: (f / "summary.json").unlink(), "did not come to its end", True),
     "config": (write("config.json", b"{]"), "config.json:", False),
     "config field": (write("config.json", b'{"identity": {}}'), "identity is missing", False),
+    "config edited": (edit("config.json", lambda x: [y.replace(b": 6", b": 7") for y in x]),
+                      "config.json: was changed after it was written", False),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: is missing", False),
     "left over": (write(".summary.json.x1y2", b"half"), "a write that was cut off", True),
     "stray file": (write("notes.txt", b"mine"), "notes.txt: does not belong here", False),

@@ -183,7 +183,7 @@ def assemble(folder: Path, design: Design) -> Verdict:
 
 def keep(verdict: Verdict) -> None:
     """Write `verdict.json`."""
-    write_json(verdict.folder / VERDICT, verdict.to_dict())
+    write_json(verdict.folder / VERDICT, verdict.to_dict(), sealed=True)
 
 
 def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]) -> None:

@@ -118,4 +118,4 @@ def keep_estimate(bench: Bench, estimate: Estimate) -> None:
     folder = bench.config.folder()
     if not (folder / CONFIG).exists():
         with locked(folder):
-            write_json(folder / ESTIMATE, estimate.model_dump(mode="json"))
+            write_json(folder / ESTIMATE, estimate.model_dump(mode="json"), sealed=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from ragbench.errors import RunError
 from ragbench.experiments.records.files import read_json
@@ -69,6 +69,8 @@ class RunCard(_Part):
     #: Revision of the code, where it runs from a checkout.
     git: str | None = None
     preparation: Preparation | None = None
+    #: Checksum of the file, which reading it compares.
+    sum: str = Field(default="", exclude=True)
 
     @property
     def program(self) -> str:

@@ -66,7 +66,7 @@ def claim(folder: Path, bench: Bench) -> RunCard:
         mine = mine.model_copy(update=kept)
     elif (folder / RECORDS).exists():
         raise RunError(f"{folder} has records but no {CONFIG}; give another --out")
-    write_json(folder / CONFIG, mine.model_dump(mode="json"))
+    write_json(folder / CONFIG, mine.model_dump(mode="json"), sealed=True)
     return mine
 
 
@@ -78,7 +78,7 @@ def note_preparation(folder: Path, bench: Bench, ledger: Ledger) -> None:
     """
     before = read_card(folder).preparation or Preparation()
     calls = Preparation(calls=[*before.calls, *ledger.calls])
-    write_json(folder / CONFIG, make_card(bench, calls).model_dump(mode="json"))
+    write_json(folder / CONFIG, make_card(bench, calls).model_dump(mode="json"), sealed=True)
 
 
 def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:

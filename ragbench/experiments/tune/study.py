@@ -244,7 +244,7 @@ def _claim(search: Search) -> None:
         RunError: it holds another search.
     """
     if not is_claimed(search):
-        write_json(search.folder / ASKED, _asked(search))
+        write_json(search.folder / ASKED, _asked(search), sealed=True)
 
 
 def is_claimed(search: Search) -> bool:

@@ -1,0 +1,138 @@
+"""A cached answer that was changed, and a cache that cannot be used, cost a call at most."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragbench.lms import configure_cache, make_lm
+from ragbench.retrievers.embedders.cache import Kept, VectorCache
+from tests.fake_server import FakeServer, Hit
+
+
+def said(hit: Hit) -> str:
+    return f"the answer to {hit.prompt.split()[-1]}"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with FakeServer(said) as found:
+        yield found
+
+
+def ask(server: FakeServer, folder: Path, question: str) -> Any:
+    """The answer in a process that has just started: nothing is in memory."""
+    configure_cache(folder)
+    return make_lm("openai/fake", api_base=server.url)(question)[0]
+
+
+def on_rows(folder: Path, statement: str, *values: object) -> int:
+    """Run a statement on every file of the cache; gives how many rows it changed."""
+    changed = 0
+    for path in folder.glob("*/cache.db"):
+        with sqlite3.connect(path) as db:
+            changed += db.execute(statement, values).rowcount
+        db.close()
+    return changed
+
+
+def values(folder: Path) -> list[str]:
+    """What is kept."""
+    found = []
+    for path in folder.glob("*/cache.db"):
+        db = sqlite3.connect(path)
+        found += [row[0] for row in db.execute("SELECT value FROM Cache")]
+        db.close()
+    return found
+
+
+def test_an_answer_comes_from_the_cache(server: FakeServer, tmp_path: Path) -> None:
+    assert [ask(server, tmp_path, "is one") for _ in range(3)] == ["the answer to one"] * 3
+    assert len(server.hits) == 1
+
+
+def test_a_changed_answer_is_asked_for_again(server: FakeServer, tmp_path: Path) -> None:
+    ask(server, tmp_path, "is one")
+    (value,) = values(tmp_path)
+    assert on_rows(tmp_path, "UPDATE Cache SET value = ?", value.replace("to one", "to two")) == 1
+    assert ask(server, tmp_path, "is one") == "the answer to one"
+    assert len(server.hits) == 2
+    assert ask(server, tmp_path, "is one") == "the answer to one"  # it was kept anew
+    assert len(server.hits) == 2
+
+
+def test_an_answer_under_another_key_is_asked_for_again(server: FakeServer, tmp_path: Path) -> None:
+    ask(server, tmp_path / "one", "is one")
+    ask(server, tmp_path / "two", "is two")
+    (value,) = values(tmp_path / "two")
+    assert on_rows(tmp_path / "one", "UPDATE Cache SET value = ?", value) == 1
+    assert ask(server, tmp_path / "one", "is one") == "the answer to one"
+
+
+@pytest.mark.parametrize("start", [0, 100, 4096])
+def test_a_damaged_cache_is_gone_on_without(server: FakeServer, tmp_path: Path, start: int) -> None:
+    ask(server, tmp_path, "is one")
+    for path in tmp_path.glob("*/cache.db*"):
+        content = path.read_bytes()
+        path.write_bytes(content[:start] + b"\xa5" * max(0, len(content) - start))
+    assert ask(server, tmp_path, "is one") == "the answer to one"
+    assert ask(server, tmp_path, "is two") == "the answer to two"
+
+
+def test_a_file_in_the_place_of_the_cache_is_gone_on_without(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "lm").write_text("")
+    assert ask(server, tmp_path / "lm", "is one") == "the answer to one"
+
+
+def kept(value: float) -> Kept:
+    return Kept(np.array([value, 1.0], dtype=np.float32), 3, 1e-6, 0.5)
+
+
+def on_file(path: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute(statement, values)
+    db.close()
+
+
+def test_a_changed_vector_counts_as_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    cache = VectorCache(path)
+    cache.put("m", {"a": kept(0.25), "b": kept(0.5)})
+    a = kept(0.25).vector.tobytes()
+    on_file(path, "UPDATE vectors SET vector = zeroblob(8) WHERE vector = ?", a)
+    found = cache.get("m", ["a", "b"])
+    assert list(found) == ["b"]
+    assert found["b"].vector.tolist() == [0.5, 1.0]
+    on_file(path, "UPDATE vectors SET tokens = 'x'")
+    assert cache.get("m", ["a", "b"]) == {}
+    cache.close()
+
+
+def test_vectors_of_an_earlier_version_are_used(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    cache = VectorCache(path)
+    cache.put("m", {"a": kept(0.25)})
+    cache.close()
+    on_file(path, "ALTER TABLE vectors DROP COLUMN sum")
+    cache = VectorCache(path)
+    assert cache.get("m", ["a"])["a"].vector.tolist() == [0.25, 1.0]
+    cache.put("m", {"b": kept(0.5)})
+    assert set(cache.get("m", ["a", "b"])) == {"a", "b"}
+    cache.close()
+
+
+def test_a_damaged_file_of_vectors_is_gone_on_without(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    path.write_bytes(b"no database" * 1000)
+    cache = VectorCache(path)
+    cache.put("m", {"a": kept(0.25)})
+    assert cache.get("m", ["a"]) == {}
+    cache.close()
