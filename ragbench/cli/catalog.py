@@ -42,7 +42,8 @@ def _programs() -> Iterable[tuple[str, str]]:
     for name, program in PROGRAMS:
         variants = ", ".join(program.variants)
         more = f" [{variants}]" if len(program.variants) > 1 else ""
-        yield name, f"{_first_line(program)} ({program.family}){more}"
+        marks = "/".join(program.autonomy)
+        yield name, f"{_first_line(program)} ({program.family}, autonomy {marks}){more}"
 
 
 def _retrievers() -> Iterable[tuple[str, str]]:

@@ -16,15 +16,31 @@ from ragbench.programs.react.program import ReActRAG
 from ragbench.programs.reap.program import REAP
 from ragbench.programs.rlm.program import RLM
 from ragbench.programs.self_rag.program import SelfRAG
-from ragbench.programs.tree_rag import TreeRAG
+from ragbench.programs.tree_rag import RAPTOR, TreeRAG
 from ragbench.programs.vanilla import VanillaRAG
+from ragbench.programs.workflow.adaptive_rag import AdaptiveRAG
+from ragbench.programs.workflow.crag import CRAG
+from ragbench.programs.workflow.faithful_rag import FaithfulRAG
+from ragbench.programs.workflow.flare import FLARE
+from ragbench.programs.workflow.ma_rag import MARAG
+from ragbench.programs.workflow.ra_isf import RAISF
+from ragbench.programs.workflow.rag_enta import RAGentA
+from ragbench.programs.workflow.rq_rag import RQRAG
 
 __all__ = [
     "ARAG",
+    "CRAG",
+    "FLARE",
+    "MARAG",
     "PROGRAMS",
+    "RAISF",
+    "RAPTOR",
     "REAP",
     "RLM",
+    "RQRAG",
+    "AdaptiveRAG",
     "DirectRAG",
+    "FaithfulRAG",
     "HippoRAG",
     "IRCoT",
     "LinearRAG",
@@ -32,6 +48,7 @@ __all__ = [
     "MultiQueryRAG",
     "PlannerRAG",
     "RAGProgram",
+    "RAGentA",
     "ReActRAG",
     "SelfRAG",
     "TreeRAG",

@@ -12,13 +12,13 @@ from __future__ import annotations
 import dspy
 from pydantic import Field
 
-from ragbench.data import question_key
 from ragbench.programs.core import (
     PROGRAMS,
     Fusion,
     ProgramKnobs,
     RAGProgram,
     Trace,
+    distinct,
     fuse,
     predict,
     render,
@@ -79,7 +79,4 @@ class MultiQueryRAG(RAGProgram):
         written = [" ".join(query.split()) for query in reply.queries[: self.knobs.n_queries]]
         trace.step("plan", observation="\n".join(written))
         queries = [trace.question] if self.knobs.include_original else []
-        unlike: dict[str, str] = {}  # two that differ in marks or case find the same
-        for query in (*queries, *written):
-            unlike.setdefault(question_key(query), query)
-        return [query for key, query in unlike.items() if key] or [trace.question]
+        return distinct([*queries, *written]) or [trace.question]

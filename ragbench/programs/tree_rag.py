@@ -16,6 +16,9 @@ similarities are meant, a descent that ends in a passage keeps nothing, and noth
 Where no node passes `selection`, the best one starts alone (its code would find nothing), which is
 counted as `hiro_empty`.
 
+`raptor` is the same without HIRO, under the name by which tables list it; its variant `arag` reads
+five nodes, as every baseline of A-RAG's table (Du et al. 2026).
+
 One tree stands for a whole corpus here, where the papers make one per document; over unrelated
 paragraphs its summaries are weak. A question's own few passages (the distractor setting) make a
 tree of one layer unless there are more than `top_size` of them.
@@ -181,6 +184,19 @@ class TreeRAG(RAGProgram):
         if knobs.mimic_reference_bug:
             return tree_search.hiro_reference(scores, shape, **thresholds)
         return tree_search.hiro(scores, shape, keep_parent=knobs.keep_parent, **thresholds)
+
+
+@PROGRAMS.register("raptor")
+class RAPTOR(TreeRAG):
+    """Search a tree of summaries once, then answer from its nodes."""
+
+    name = "raptor"
+    paper = "arXiv:2401.18059"
+    variants = {  # noqa: RUF012
+        "collapsed": {},
+        "traversal": {"mode": "traversal", "k": 5},
+        "arag": {"k": 5},
+    }
 
 
 def _fitting(passages: Sequence[Passage], max_tokens: int) -> list[Passage]:

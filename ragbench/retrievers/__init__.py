@@ -25,6 +25,9 @@ from ragbench.retrievers.base import (
 from ragbench.retrievers.dense import (
     Dense,
 )
+from ragbench.retrievers.distractors.injection import (
+    Distracting,
+)
 from ragbench.retrievers.factory import (
     make_retriever,
     make_spec,
@@ -50,6 +53,7 @@ __all__ = [
     "RETRIEVERS",
     "Corpus",
     "Dense",
+    "Distracting",
     "GranularIndex",
     "IndexStore",
     "Match",

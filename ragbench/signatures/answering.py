@@ -2,6 +2,7 @@
 
 import dspy
 
+from ragbench.signatures.types import StatedFact
 from ragbench.signatures.wording import BRIEF, SPAN
 
 
@@ -22,6 +23,15 @@ class AnswerWithHints(dspy.Signature):
     notes: list[str] = dspy.InputField(desc="what was found out on the way")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
+
+
+class AnswerWithConfidence(dspy.Signature):
+    """Answer the question from the passages, or from memory where there are none."""
+
+    context: list[str] = dspy.InputField(desc="passages; may be empty")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc=BRIEF)
+    confidence: float = dspy.OutputField(desc="0 to 1: how sure the answer is")
 
 
 class DirectAnswer(dspy.Signature):
@@ -51,6 +61,19 @@ class AnswerPart(dspy.Signature):
     )
 
 
+# A step of MA-RAG (Nguyen et al. 2025, arXiv:2505.20096), which may be answered from memory.
+class AnswerTask(dspy.Signature):
+    """Answer the question from the notes, or from memory where they do not bear on it."""
+
+    notes: list[str] = dspy.InputField(desc="what was found out")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(
+        desc="the complete name, date, number or phrase alone; empty if not known"
+    )
+    success: bool = dspy.OutputField(desc="whether the question is answered")
+    rating: int = dspy.OutputField(desc="0 to 10: how sure the answer is")
+
+
 # A line of the plan: what was looked up, what it found out, the numbers of its passages.
 class AnswerFromPlan(dspy.Signature):
     """Answer the question from the passages."""
@@ -62,6 +85,46 @@ class AnswerFromPlan(dspy.Signature):
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
     citations: list[int] = dspy.OutputField(desc="numbers of the passages that prove the answer")
+
+
+class CitedAnswer(dspy.Signature):
+    """Write what the passages state that answers the question, then answer it."""
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField()
+    claims: list[StatedFact] = dspy.OutputField(
+        desc="one full sentence each, with the numbers of the passages that state it as evidence"
+    )
+    answer: str = dspy.OutputField(desc=BRIEF)
+
+
+# FaithfulRAG (Zhang et al. 2025, arXiv:2506.08938): the notes are pieces of the passages that are
+# near to what the model remembers.
+class AnswerFaithfully(dspy.Signature):
+    """Answer the question from the passages and the notes.
+
+    Where memory says otherwise, follow the passages.
+    """
+
+    context: list[str] = dspy.InputField(desc="passages")
+    notes: list[str] = dspy.InputField(desc="pieces of the passages that matter most")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc=BRIEF)
+
+
+class AnswerInStages(dspy.Signature):
+    """Judge by the notes, check that against the passages, then answer the question.
+
+    Where memory says otherwise, follow the passages.
+    """
+
+    context: list[str] = dspy.InputField(desc="passages")
+    notes: list[str] = dspy.InputField(desc="pieces of the passages that matter most")
+    question: str = dspy.InputField()
+    analysis: str = dspy.OutputField(desc="what the notes say about the question")
+    first_answer: str = dspy.OutputField(desc="by the notes alone")
+    check: str = dspy.OutputField(desc="whether the passages agree, and what they say instead")
+    answer: str = dspy.OutputField(desc=BRIEF)
 
 
 class SynthesizeAnswer(dspy.Signature):

@@ -58,6 +58,21 @@ class BindVariables(dspy.Signature):
     )
 
 
+class TakeNotes(dspy.Signature):
+    """Write what the passages state that helps to answer the question, one sentence per note."""
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField()
+    notes: list[str] = dspy.OutputField(desc="empty if they state nothing that helps")
+
+
+class SplitFacts(dspy.Signature):
+    """Break the text into single facts that can be read alone. Add none."""
+
+    text: str = dspy.InputField()
+    facts: list[str] = dspy.OutputField(desc="one short sentence each, without pronouns")
+
+
 # Index time: one call per cluster of a summary tree (Sarthi et al. 2024, arXiv:2401.18059).
 class Summarize(dspy.Signature):
     """Summarize the texts together. Keep names, numbers and dates."""

@@ -45,6 +45,17 @@ class RetrievalPlan(dspy.Signature):
     )
 
 
+# Adaptive-RAG's classifier (Jeong et al. 2024, arXiv:2403.14403).
+class QuestionComplexity(dspy.Signature):
+    """Choose how much must be looked up to answer the question."""
+
+    question: str = dspy.InputField()
+    effort: Literal["single", "multi", "none"] = dspy.OutputField(
+        desc="single: one fact about a thing that the question names; multi: several facts, or one "
+        "about a thing that must be found first; none: common knowledge"
+    )
+
+
 # Self-RAG's long form asks again at each segment, with what has been written so far.
 class ContinueRetrieval(dspy.Signature):
     """Decide whether continuing the draft needs more facts to be looked up."""
@@ -115,6 +126,32 @@ class RateAnswer(dspy.Signature):
     question: str = dspy.InputField()
     answer: str = dspy.InputField()
     confidence: float = dspy.OutputField(desc="0, not at all, to 1, beyond doubt")
+
+
+# RAGentA's second agent (Besrour et al. 2025, arXiv:2506.16988): a yes or no on one answer.
+class HoldsAnswer(dspy.Signature):
+    """Decide whether the passage holds the answer to the question and supports it."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    answer: str = dspy.InputField()
+    holds: bool = dspy.OutputField(desc="whether the passage supports this answer")
+    confidence: float = dspy.OutputField(desc=SURE)
+
+
+class AuditClaims(dspy.Signature):
+    """Check the claims of an answer: which do not bear on the question, and what is unanswered."""
+
+    question: str = dspy.InputField()
+    claims: list[str] = dspy.InputField()
+    answer: str = dspy.InputField()
+    drop: list[int] = dspy.OutputField(desc="numbers of the claims to leave out; empty if none")
+    unanswered: list[str] = dspy.OutputField(
+        desc="parts of the question without an answer; empty if none"
+    )
+    follow_ups: list[str] = dspy.OutputField(
+        desc="one question that makes sense by itself for each of these; empty if none"
+    )
 
 
 class SelectItems(dspy.Signature):

@@ -13,6 +13,17 @@ from ragbench.signatures.types import LookUpNode, PlanAction, PlanNode, SubTask
 from ragbench.signatures.wording import SPAN
 
 
+class SplitQuestion(dspy.Signature):
+    """Split the question into simpler questions that together answer it."""
+
+    question: str = dspy.InputField()
+    max_parts: int = dspy.InputField(desc="sub-questions at the most")
+    sub_questions: list[str] = dspy.OutputField(
+        desc="of one fact each; a later one may use {1}, {2} for the answers of earlier ones; "
+        "empty if there are none"
+    )
+
+
 # REAP's decomposer leaves what is not known yet as a placeholder.
 class DraftPlan(dspy.Signature):
     """Split the question into the fewest ordered sub-questions that answer it.
@@ -163,3 +174,30 @@ class DraftQueryGraph(dspy.Signature):
     question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     nodes: list[LookUpNode] = dspy.OutputField(desc=_LOOK_UPS)
+
+
+# The planner and the step definer of MA-RAG (Nguyen et al. 2025, arXiv:2505.20096). The definer
+# folds earlier results in, since an aggregate is answered from its task alone.
+class PlanSteps(dspy.Signature):
+    """Split the question into the fewest ordered steps that answer it, one fact each."""
+
+    question: str = dspy.InputField()
+    failed: list[str] = dspy.InputField(desc="steps of earlier plans that led nowhere")
+    max_steps: int = dspy.InputField(desc="steps at the most")
+    steps: list[str] = dspy.OutputField()
+
+
+class DefineStep(dspy.Signature):
+    """Write the step of the plan as one question that makes sense by itself.
+
+    Put the answers of earlier steps in where it needs them.
+    """
+
+    question: str = dspy.InputField()
+    plan: list[str] = dspy.InputField()
+    history: list[str] = dspy.InputField(desc="steps done, with their answers")
+    step: str = dspy.InputField(desc="the step to write")
+    kind: Literal["lookup", "aggregate"] = dspy.OutputField(
+        desc="lookup: a fact must be found; aggregate: it follows from the answers of earlier steps"
+    )
+    task: str = dspy.OutputField(desc="one question")

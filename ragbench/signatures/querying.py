@@ -25,3 +25,13 @@ class ExpandQueries(dspy.Signature):
     kind: str = dspy.InputField(desc="what the queries are")
     n: int = dspy.InputField(desc="how many")
     queries: list[str] = dspy.OutputField(desc="search queries that make sense by themselves")
+
+
+# One query that builds on what earlier ones found (RQ-RAG: Chan et al. 2024, arXiv:2404.00610).
+class RefineQuery(dspy.Signature):
+    """Write the next search query for the question."""
+
+    context: list[str] = dspy.InputField(desc="passages found so far; may be empty")
+    question: str = dspy.InputField()
+    kind: str = dspy.InputField(desc="what queries are like")
+    query: str = dspy.OutputField(desc="one query, for a fact that the passages lack")

@@ -26,6 +26,24 @@ class CoTStep(dspy.Signature):
     answer: str = dspy.OutputField(desc=f"{BRIEF}; empty if search")
 
 
+# FLARE's look-ahead (Jiang et al. 2023, arXiv:2305.06983): a sentence, and what in it is in doubt.
+class DraftSentence(dspy.Signature):
+    """Write the next sentence of reasoning from the passages, or from memory where they lack it."""
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField()
+    thoughts: str = dspy.InputField(desc="reasoning so far")
+    thought: str = dspy.OutputField(desc="one new sentence")
+    uncertain_words: list[str] = dspy.OutputField(
+        desc="names, dates and numbers of the sentence that the passages do not state"
+    )
+    confidence: float = dspy.OutputField(desc="0 to 1: how sure the sentence is")
+    next_step: Literal["continue", "answer"] = dspy.OutputField(
+        desc="answer once the reasoning settles the question"
+    )
+    answer: str = dspy.OutputField(desc=f"{BRIEF}; empty if continue")
+
+
 # One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629). A program narrows
 # `tool` to the Literal of its own tools. One text argument, not a dict: a free-form object cannot
 # be held to a schema, and small models then lose the other fields as well.
@@ -76,3 +94,27 @@ class ToolTurn(dspy.Signature):
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
     tool_calls: dspy.ToolCalls = dspy.OutputField()
+
+
+# What the model knows before it reads (FaithfulRAG: Zhang et al. 2025, arXiv:2506.08938).
+class RecallFacts(dspy.Signature):
+    """List the facts that must be known to answer the question."""
+
+    question: str = dspy.InputField()
+    facts: list[str] = dspy.OutputField(desc="what each is about, in one sentence")
+
+
+class RecallPassage(dspy.Signature):
+    """Write from memory a passage that states the facts and answers the question."""
+
+    question: str = dspy.InputField()
+    facts: list[str] = dspy.InputField(desc="what must be known")
+    passage: str = dspy.OutputField(desc="about 100 words")
+
+
+class RecallKnowledge(dspy.Signature):
+    """List the facts that the question needs, then write from memory a passage that states them."""
+
+    question: str = dspy.InputField()
+    facts: list[str] = dspy.OutputField(desc="what each is about, in one sentence")
+    passage: str = dspy.OutputField(desc="about 100 words, which answer the question")

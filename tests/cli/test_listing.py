@@ -56,6 +56,15 @@ def test_show_program_lists_roles_beside_those_of_predictors(
     assert rlm.count("role sub: llm_query (llm_query)") == 2
 
 
+def test_list_shows_the_three_marks_of_autonomy(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "list", "programs")
+    marks = {line.split()[0]: line.partition("autonomy ")[2] for line in out.splitlines()}
+    assert marks["a_rag"].startswith("yes/yes/yes)")
+    assert marks["ma_rag"].startswith("partly/yes/partly)")
+    assert marks["flare"].startswith("no/partly/partly)")
+    assert marks["crag"].startswith("no/no/no)")
+
+
 def test_show_program_names_the_variants_to_choose_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ragbench.programs.workflow import faithful_rag
 from ragbench.retrievers import dense
 from ragbench.retrievers.graph import base as graph
 from ragbench.retrievers.tree import index as tree
@@ -14,9 +15,9 @@ from tests.retrievers.conftest import WordEmbedder
 
 @pytest.fixture(autouse=True)
 def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
-    """What dense indexes, summary trees and graphs use in these tests."""
+    """What dense indexes, summary trees, graphs and alignment use in these tests."""
     made = WordEmbedder()
-    for module in (dense, tree, graph):
+    for module in (dense, tree, graph, faithful_rag):
         monkeypatch.setattr(module, "make_embedder", lambda spec, api_base="": made)
     return made
 

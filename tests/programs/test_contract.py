@@ -57,6 +57,9 @@ def never_stops(asked: Asked) -> Reply:
         "query": f"town {n}",
         "queries": [f"town {n}", f"county {n}"],
         "missing": [],
+        "steps": [f"Find town {n}", f"Find county {n}", f"Find road {n}", f"Find novel {n}"],
+        "task": f"What about town {n}?",
+        "notes": [f"Note number {n} is about Harwick."],
         "argument": f"town {n}",
         "arguments": [f"town {n}"],
         "next_tool_args": {"query": f"town {n}"},
@@ -67,6 +70,12 @@ def never_stops(asked: Asked) -> Reply:
         "nodes": _chain(5),
         "bindings": [{"variable": "town", "value": f"town {n}"}],
         "node_id": "n0",
+        "effort": "multi",
+        "relevance": "irrelevant" if asked.signature == "IsRel" else "relevant",
+        "claims": [{"statement": f"Claim {i} of {n}.", "evidence": [i]} for i in (1, 2)],
+        "drop": [1],
+        "unanswered": [f"town {n}", f"county {n}", f"road {n}", f"novel {n}"],
+        "follow_ups": [f"What about {what} {n}?" for what in ("town", "county", "road", "novel")],
     }
     return _filled(asked, {**_GOING, "tool": _tool(asked), **fresh})
 
@@ -118,6 +127,8 @@ def names_unknown(asked: Asked) -> Reply:
         "node_id": "n99",
         "keep": [99],
         "citations": [0, 99],
+        "claims": [{"statement": "Nothing.", "evidence": [0, 99]}],
+        "drop": [0, 99],
         "facts": [{"statement": "Nothing.", "evidence": [99], "requirement_id": "r99"}],
         "subtasks": [{"id": "a", "question": "Who?", "depends_on": ["zz", "a"]}],
         "new_plan": [{"id": "a", "question": "Who?", "depends_on": ["zz"]}],
@@ -325,9 +336,15 @@ HAPPY = {
     ("tree_rag", "hiro"): 1,
     ("hippo_rag", "official"): 2,
     ("hippo_rag", "arag"): 2,
+    ("raptor", "arag"): 1,
     ("linear_rag", "official"): 2,
     ("linear_rag", "arag"): 2,
+    ("ra_isf", "default"): 2 + 5,
+    ("rq_rag", "default"): 7,
     ("multi_query", "default"): 2,
+    ("ma_rag", "official"): 4,  # the made-up task finds nothing
+    ("adaptive_rag", "default"): 2,
+    ("faithful_rag", "official"): 4,
     ("lookahead", "bound"): 2,
     ("lookahead", "engine"): 2,
     ("lookahead", "rewrite"): 2,
@@ -350,12 +367,17 @@ MOST = {
     ("a_rag", "no_keyword"): (16, 15),
     ("a_rag", "no_semantic"): (16, 16),
     ("a_rag", "no_read"): (16, 16),
+    ("adaptive_rag", "default"): (12, 10),
+    ("flare", "verbal"): (21, 11),
+    ("flare", "never"): (11, 1),
     ("ircot", "seed"): (6, 5),
     ("ircot", "paper"): (11, 10),
     ("ircot", "flash"): (6, 5),
     ("lookahead", "bound"): (6, 7),
     ("lookahead", "engine"): (2, 7),
     ("lookahead", "rewrite"): (2, 2),
+    ("ma_rag", "official"): (22, 4),  # each task finds three passages
+    ("rag_enta", "arag"): (19, 4),  # five passages, claims dropped, three follow-ups
     ("react", "seed"): (8, 7),
     ("react", "page"): (8, 7),
     ("react", "dspy"): (8, 7),
@@ -375,6 +397,8 @@ def test_calls_and_searches_at_the_most(name: str, variant: str) -> None:
 
 #: Calls that must wait for each other, of those that the program makes in all.
 AT_ONCE = {
+    ("ma_rag", "official"): (never_stops, 14, 22),
+    ("rq_rag", "default"): (plausible, 3, 7),
     ("self_rag", "combined"): (plausible, 2, 4),
     ("self_rag", "per_passage"): (plausible, 4, 21),
     ("self_rag", "scored"): (plausible, 3, 21),

@@ -325,7 +325,7 @@ def test_a_distribution_of_zeros_counts_as_unreadable() -> None:
 
 
 def test_logprob_needs_an_lm_that_gives_them() -> None:
-    with pytest.raises(LMSetupError, match="set confidence_source to verbal or decision"):
+    with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
         run(scored(), variant="scored", confidence_source="logprob")
 
 

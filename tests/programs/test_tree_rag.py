@@ -15,7 +15,7 @@ from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.experiments.runs.context import check_roles
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.programs.tree_rag import TreeRAG
+from ragbench.programs.tree_rag import RAPTOR, TreeRAG
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM
@@ -50,6 +50,15 @@ def test_a_rehearsal_makes_no_summaries_up(cache: Path) -> None:
     assert rehearsed.calls == (1, 1)
     (kept,) = (cache / "indexes").glob("tree-*/summaries.jsonl")
     assert kept.read_text() == ""
+
+
+def test_raptor_is_tree_rag_under_its_own_name() -> None:
+    same = [
+        ask(program(shelf(), variant="collapsed"), script, QUESTION)[1].asked[0].prompt
+        for program in (RAPTOR, TreeRAG)
+    ]
+    assert same[0] == same[1]
+    assert RAPTOR(shelf(), variant="arag").knobs.k == 5
 
 
 @pytest.mark.parametrize("variant", ["collapsed", "traversal", "hiro"])

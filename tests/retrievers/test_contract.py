@@ -13,8 +13,10 @@ from ragbench.retrievers.base import Passage
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import make_corpus, random_texts
 
-#: maxsim needs a model's token vectors; the reranker has tests of its own.
-SPECS = [f"{name}(reranker=none)" if name == "rerank" else name for name in RETRIEVERS.names()]
+#: Settings that add nothing: maxsim needs a model's token vectors, and made-up passages are in no
+#: corpus. Both have tests of their own.
+PLAIN = {"rerank": "rerank(reranker=none)", "distracting": "distracting(rate=0)"}
+SPECS = [PLAIN.get(name, name) for name in RETRIEVERS.names()]
 
 HOSTILE: dict[str, list[str]] = {
     "empty": [],

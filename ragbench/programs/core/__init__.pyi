@@ -11,6 +11,7 @@ from .confidence import (
     ask_probabilities as ask_probabilities,
     grader as grader,
     labels_of as labels_of,
+    token_probabilities as token_probabilities,
     unit as unit,
 )
 from .fusion import (
@@ -47,6 +48,7 @@ from .similarity import (
     jaccard as jaccard,
 )
 from .texts import (
+    distinct as distinct,
     first_sentence as first_sentence,
     is_answer as is_answer,
     sentences_of as sentences_of,

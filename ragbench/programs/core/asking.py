@@ -38,7 +38,8 @@ def ask(
     """The reply of `predictor`, and the inputs that it is the reply to, cut where need be.
 
     `otherwise` fills the fields that could not be read, and is None where there is no such way out.
-    A reply of which nothing could be read has `parse_fallback=True`.
+    A reply of which nothing could be read has `parse_fallback=True`, one of which a part could
+    has `partial_reply=True`.
 
     Raises:
         BudgetSpentError: no call is left.
@@ -57,7 +58,8 @@ def ask(
                 read = error.read if isinstance(error, PartialReplyError) else {}
                 if read:
                     count("partial_reply")
-                    return dspy.Prediction(**{**(otherwise or {}), **read}), inputs
+                    mended = {**(otherwise or {}), **read, "partial_reply": True}
+                    return dspy.Prediction(**mended), inputs
                 count("parse_fallback")
                 break
             except ContextWindowExceededError as error:

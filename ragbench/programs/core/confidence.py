@@ -12,6 +12,7 @@ Experimental in DSPy 3.4.1: the decision types.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -103,12 +104,7 @@ def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[La
 def _from_tokens(
     reply: dspy.Prediction, field: str, value: Label, labels: Sequence[Label]
 ) -> dict[Label, float]:
-    content = list(getattr(reply.get("logprobs"), "content", None) or [])
-    if not content:
-        raise LMSetupError(
-            "confidence_source=logprob needs an LM that returns token probabilities, and this one "
-            "returned none; set confidence_source to verbal or decision"
-        )
+    content = _tokens(reply)
     start = _place(content, field, value)
     if start is None:
         return _spread(value, 1.0, labels)
@@ -120,6 +116,46 @@ def _from_tokens(
         if len(meant) == 1:  # a token that begins two labels tells nothing
             weights[meant[0]] += math.exp(logprob)
     return normalised(weights) if any(weights.values()) else _spread(value, 1.0, labels)
+
+
+def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, float]]:
+    """The tokens of the value of `field` in the reply and their probabilities, in order.
+
+    Empty where the value is not found in the reply's text, or the reply could not be read.
+
+    Raises:
+        LMSetupError: the LM returned no token probabilities.
+    """
+    if reply.get("parse_fallback") or reply.get("partial_reply"):
+        return []
+    content = _tokens(reply)
+    value = str(reply[field] or "")
+    escaped = json.dumps(value, ensure_ascii=False)[1:-1]
+    for written in dict.fromkeys(filter(None, (escaped, value))):
+        first = _place(content, field, written)
+        if first is None:
+            continue
+        end = sum(len(token.token) for token in content[:first])
+        begin = "".join(token.token for token in content).index(written, end)
+        found = []
+        for token in content[first:]:
+            start, end = end, end + len(token.token)
+            # What stands before or after the value in its first or last token is not part of it.
+            text = token.token[max(begin - start, 0) : begin + len(written) - start]
+            found.append((text, math.exp(token.logprob)))
+            if end >= begin + len(written):
+                return found
+    return []
+
+
+def _tokens(reply: dspy.Prediction) -> list[Any]:
+    content = list(getattr(reply.get("logprobs"), "content", None) or [])
+    if not content:
+        raise LMSetupError(
+            "confidence_source=logprob needs an LM that returns token probabilities, and this one "
+            "returned none; set confidence_source to verbal"
+        )
+    return content
 
 
 def _place(content: Sequence[Any], field: str, value: Label) -> int | None:

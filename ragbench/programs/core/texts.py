@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ragbench.data import split_sentences
+from ragbench.data import question_key, split_sentences
 from ragbench.metrics import is_refusal, tokens
 from ragbench.retrievers import Passage
 
@@ -22,3 +22,11 @@ def first_sentence(text: str) -> str:
 def is_answer(text: str) -> bool:
     """Whether `text` commits itself: not blank, nor a refusal to answer."""
     return bool(tokens(text)) and not is_refusal(text)
+
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """`texts` on one line each, without blanks and those that differ in marks or case alone."""
+    unlike: dict[str, str] = {}
+    for text in texts:
+        unlike.setdefault(question_key(text), " ".join(text.split()))
+    return [text for key, text in unlike.items() if key]

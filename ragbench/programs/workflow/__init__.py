@@ -1,0 +1,1 @@
+"""Workflows: fixed orders of calls around retrieval."""

@@ -1,0 +1,231 @@
+"""CRAG: grade what was found, then refine it, replace it or do both, and answer.
+
+Yan et al. 2024 (arXiv:2401.15884). Every passage is scored in [-1, 1]. A score of `upper` or more
+makes the search *correct*: the passages are cut into strips and the strips that matter are kept. If
+none reaches `lower` it is *incorrect*: they are discarded and the question, rewritten as keywords,
+is searched elsewhere. Anything else is *ambiguous*: both.
+
+Departures: the paper's evaluator is a fine-tuned T5; here it is the LM, whose score is twice its
+probability of relevance less 1, or a reranker, and the published thresholds mean nothing for either
+(tune them). The web is out of reach of a benchmark with a fixed corpus: `external=corpus` searches
+the same corpus with the keywords, `none` answers without context. Strips are selected by one call
+per passage, not scored one by one, and passages under `lower` are not refined. Self-CRAG is left
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.errors import KnobError
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    Weighing,
+    ask_probabilities,
+    distinct,
+    grader,
+    predict,
+    render,
+    sentences_of,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers.rerankers import make_reranker
+from ragbench.signatures import (
+    QUERY_KINDS,
+    AnswerFromContext,
+    ExpandQueries,
+    IsRel,
+    SelectItems,
+)
+
+Action = Literal["correct", "incorrect", "ambiguous"]
+
+
+class CRAGKnobs(ProgramKnobs):
+    """Knobs of `crag`."""
+
+    k: int = Field(10, ge=1, le=100, description="passages of the first search")
+    evaluator: str = Field("lm", description="lm, maxsim, cross-encoder:NAME or an http address")
+    confidence_source: Weighing = Field(
+        "verbal", description="where the LM's probabilities of relevance come from"
+    )
+    upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
+    lower: float = Field(-0.9, ge=-1, le=1, description="no score this high: incorrect")
+    strip: Literal["sentences", "words", "passage"] = Field(
+        "sentences", description="strips of 3 sentences, of 50 words, or whole passages"
+    )
+    refine: bool = Field(True, description="keep only the strips that matter")
+    strips_kept: int = Field(6, ge=1, le=1000, description="strips kept of each source")
+    external: Literal["corpus", "none"] = Field(
+        "corpus", description="where the keywords are searched; none: answer without context"
+    )
+    external_k: int = Field(5, ge=1, le=100, description="passages of the second search")
+    rewrite: bool = Field(True, description="search elsewhere with keywords, else the question")
+    only: Literal["", "correct", "incorrect", "ambiguous"] = Field(
+        "", description="always take this action"
+    )
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A piece of a passage, and the place of both."""
+
+    passage: Passage
+    text: str
+
+    def __str__(self) -> str:
+        return str(replace(self.passage, text=self.text, sentences=()))
+
+
+@PROGRAMS.register("crag")
+class CRAG(RAGProgram):
+    """Grade the passages, correct the search if they fall short, then answer."""
+
+    name = "crag"
+    family = "workflow"
+    paper = "arXiv:2401.15884"
+    calls = "1 + k grades + a selection per passage refined; 1 more to rewrite unless correct"
+    Knobs = CRAGKnobs
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self.knobs.evaluator == "none":
+            raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
+        if self.knobs.evaluator == "lm":
+            self.is_relevant = grader(IsRel, "relevance", self.knobs.confidence_source)
+        if self.knobs.refine:
+            self.select = predict(SelectItems)
+        if self.knobs.external == "corpus" and self.knobs.rewrite:
+            self.expand = predict(ExpandQueries)
+        self.answer = predict(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Search, grade, act, answer."""
+        found = trace.search(trace.question, k=self.knobs.k)
+        scores = self._scores(trace, found)
+        action = self._action(scores)
+        trace.step(
+            "evaluate",
+            observation=action,
+            pids=tuple(p.pid for p in found),
+            notes={"scores": [round(score, 4) for score in scores]},
+        )
+        kept: list[Strip] = []
+        if action != "incorrect":
+            least = self.knobs.lower if max(scores, default=-1.0) >= self.knobs.lower else -1.0
+            good = [p for p, score in zip(found, scores, strict=False) if score >= least]
+            kept += self._refined(trace, good)
+        if action != "correct":
+            kept += self._refined(trace, self._elsewhere(trace))
+        return trace.prediction(self._read(trace, kept), "answered")
+
+    def force(self, trace: Trace) -> str:
+        """An answer from all passages as found."""
+        return self._read(trace, [Strip(p, p.text) for p in trace.passages])
+
+    def _read(self, trace: Trace, strips: Sequence[Strip]) -> str:
+        parts: dict[str, list[str]] = {}
+        passages = {strip.passage.pid: strip.passage for strip in strips}
+        for strip in strips:
+            if strip.text not in parts.setdefault(strip.passage.pid, []):
+                parts[strip.passage.pid].append(strip.text)
+        # "..." between strips that are apart, by which the record knows the passage again.
+        shown = [
+            replace(passages[pid], text=" ... ".join(texts), sentences=())
+            for pid, texts in parts.items()
+        ]
+        context = render(shown, max_tokens=self.knobs.context_tokens)
+        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+
+    def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
+        """How well each of `passages` serves the question, in [-1, 1]."""
+        if self.knobs.evaluator != "lm":
+            reranker = make_reranker(self.knobs.evaluator)
+            scores = reranker.score(trace.question, passages) if reranker and passages else []
+            return [min(max(float(score), -1.0), 1.0) for score in scores]
+        return trace.fan_out(lambda p: self._score(trace, p), passages)
+
+    def _score(self, trace: Trace, passage: Passage) -> float:
+        shown = render([passage], max_tokens=self.knobs.context_tokens)[0]
+        said = ask_probabilities(
+            trace,
+            self.is_relevant,
+            "relevance",
+            ("relevant", "irrelevant"),
+            source=self.knobs.confidence_source,
+            question=trace.question,
+            passage=shown.removeprefix("[1] "),
+        )
+        return 0.0 if said is None else 2 * said["relevant"] - 1
+
+    def _action(self, scores: Sequence[float]) -> Action:
+        if self.knobs.only:
+            always: Action = self.knobs.only
+            return always
+        best = max(scores, default=-1.0)
+        if best >= self.knobs.upper:
+            return "correct"
+        return "ambiguous" if best >= self.knobs.lower else "incorrect"
+
+    def _refined(self, trace: Trace, passages: Sequence[Passage]) -> list[Strip]:
+        """The strips of `passages` that matter, in order; all passages where none does."""
+        whole = [Strip(passage, passage.text) for passage in passages]
+        if not self.knobs.refine or not passages:
+            return whole
+        chosen = trace.fan_out(lambda p: self._selected(trace, p), passages)
+        kept = [strip for strips in chosen for strip in strips]
+        if not kept:
+            trace.count("no_strip_kept")
+        return kept[: self.knobs.strips_kept] or whole
+
+    def _selected(self, trace: Trace, passage: Passage) -> list[Strip]:
+        strips = [Strip(passage, text) for text in strips_of(passage, self.knobs.strip)]
+        reply = trace.ask(
+            self.select,
+            otherwise={"keep": []},
+            question=trace.question,
+            candidates=[f"[{n}] {strip}" for n, strip in enumerate(strips, start=1)],
+        )
+        numbers = sorted({n for n in reply.keep if 0 < n <= len(strips)})
+        if reply.get("parse_fallback"):
+            numbers = list(range(1, len(strips) + 1))
+        kept = [strips[n - 1] for n in numbers]
+        text = "\n".join(strip.text for strip in kept)
+        trace.step("refine", observation=text, pids=(passage.pid,))
+        return kept
+
+    def _elsewhere(self, trace: Trace) -> list[Passage]:
+        """What the second search finds."""
+        if self.knobs.external == "none":
+            return []
+        query = trace.question
+        if self.knobs.rewrite:
+            reply = trace.ask(
+                self.expand,
+                otherwise={"queries": []},
+                question=trace.question,
+                kind=QUERY_KINDS["keywords"],
+                n=1,
+            )
+            query = " ".join(distinct(reply.queries)[:1]) or query
+        found = trace.search(query, k=self.knobs.external_k)
+        trace.step("search", input=query, pids=tuple(p.pid for p in found))
+        return found
+
+
+def strips_of(passage: Passage, how: str) -> list[str]:
+    """The text of `passage` in strips, in order."""
+    if how == "passage":
+        return [passage.text]
+    size = 3 if how == "sentences" else 50
+    parts = list(sentences_of(passage)) if how == "sentences" else passage.text.split()
+    strips = [" ".join(parts[start : start + size]) for start in range(0, len(parts), size)]
+    return [strip for strip in strips if strip] or [passage.text]

@@ -1,0 +1,152 @@
+"""FaithfulRAG: what memory says, matched against the passages before the answer is written.
+
+Zhang et al. 2025 (arXiv:2506.08938). The model lists the facts that the question needs, writes a
+short passage from memory and splits it into facts; pieces of the retrieved text that are nearest to
+these facts are shown beside the passages; the answer follows the passages where memory disagrees.
+
+The authors' system reads a given context; here it is the `k` passages of a search. `official` and
+`arag` (Du et al. 2026: k = 5) are the same but for the length of replies, which is a setting of the
+run. Departures: typed lists instead of a pattern over numbered lines, which stops at any digit; a
+question for which nothing is remembered is answered from the passages, where the authors drop it;
+pieces never begin blank and never span two passages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    chain_of_thought,
+    distinct,
+    predict,
+    render,
+    sentences_of,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers.embedders import make_embedder
+from ragbench.signatures import (
+    AnswerFaithfully,
+    AnswerInStages,
+    AnswerWithHints,
+    RecallFacts,
+    RecallKnowledge,
+    RecallPassage,
+    SplitFacts,
+)
+
+_BRACKETS = re.compile(r"\s*(?:\([^()]*\)|\[[^\[\]]*\])")
+
+
+class FaithfulRAGKnobs(ProgramKnobs):
+    """Knobs of `faithful_rag`."""
+
+    staged: bool = Field(True, description="facts and passage from memory in a call each")
+    align: bool = Field(True, description="show the pieces nearest to what memory says")
+    self_think: bool = Field(True, description="tell that passages win over memory")
+    cot: Literal["normal", "scheduled", "none"] = Field(
+        "normal", description="reasoning before the answer: free, in stages, or none"
+    )
+    sent_topk: int = Field(5, ge=1, le=100, description="pieces per remembered fact")
+    chunk_topk: int = Field(5, ge=1, le=100, description="pieces shown in all")
+    piece_words: int = Field(20, ge=1, le=500, description="words of a piece")
+    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
+
+
+@PROGRAMS.register("faithful_rag")
+class FaithfulRAG(RAGProgram):
+    """Write down what memory says, find the pieces of the passages about it, then answer."""
+
+    name = "faithful_rag"
+    family = "workflow"
+    paper = "arXiv:2506.08938"
+    calls = "4; 3 with staged=false; 1 with align=false"
+    Knobs = FaithfulRAGKnobs
+    variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self.knobs.align:
+            if self.knobs.staged:
+                self.recall = predict(RecallFacts)
+                self.imagine = predict(RecallPassage)
+            else:
+                self.recall = predict(RecallKnowledge)
+            self.split = predict(SplitFacts)
+        make = chain_of_thought if self.knobs.cot == "normal" else predict
+        signature = AnswerInStages if self.knobs.cot == "scheduled" else AnswerFaithfully
+        self.answer = make(signature if self.knobs.self_think else AnswerWithHints)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Memory, the pieces near to it, the answer."""
+        passages = trace.search(trace.question, k=self.knobs.k)
+        facts = self._remembered(trace) if self.knobs.align else []
+        pieces = self._aligned(trace, facts, passages)
+        return trace.prediction(self._read(trace, passages, pieces), "answered")
+
+    def force(self, trace: Trace) -> str:
+        """An answer from the passages alone."""
+        return self._read(trace, trace.passages, [])
+
+    def _read(self, trace: Trace, passages: Sequence[Passage], pieces: Sequence[str]) -> str:
+        context = render(passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(
+            self.answer, last=True, context=context, notes=list(pieces), question=trace.question
+        )
+
+    def _remembered(self, trace: Trace) -> list[str]:
+        """The facts that memory states."""
+        nothing: dict[str, object] = {"facts": [], "passage": ""}
+        reply = trace.ask(self.recall, otherwise=nothing, question=trace.question)
+        needed = distinct(reply.facts)
+        if self.knobs.staged:
+            reply = trace.ask(
+                self.imagine, otherwise={"passage": ""}, question=trace.question, facts=needed
+            )
+        passage = str(reply.passage or "").strip()
+        trace.step("recall", thought="\n".join(needed), observation=passage)
+        if not passage:
+            trace.count("nothing_remembered")
+            return []
+        facts = distinct(trace.ask(self.split, otherwise={"facts": []}, text=passage).facts)
+        trace.step("split", observation="\n".join(facts))
+        return facts
+
+    def _aligned(
+        self, trace: Trace, facts: Sequence[str], passages: Sequence[Passage]
+    ) -> list[str]:
+        """The pieces nearest to the facts, best first, each once."""
+        pieces = [piece for p in passages for piece in pieces_of(p, words=self.knobs.piece_words)]
+        if not facts or not pieces:
+            return []
+        embedder = make_embedder(self.knobs.embedder, self.knobs.embedder_base)
+        scores = embedder.embed_queries(list(facts)) @ embedder.embed(pieces).T
+        pooled: dict[int, float] = {}
+        for row in scores:
+            for place in (-row).argsort(kind="stable")[: self.knobs.sent_topk]:
+                pooled[int(place)] = max(float(row[place]), pooled.get(int(place), -2.0))
+        best = sorted(pooled, key=lambda place: (-pooled[place], place))
+        kept = distinct(pieces[place] for place in best)[: self.knobs.chunk_topk]
+        trace.step("align", observation="\n".join(kept))
+        return kept
+
+
+def pieces_of(passage: Passage, *, words: int) -> list[str]:
+    """Whole sentences packed to `words` words at the most, or one longer one; no brackets."""
+    pieces: list[list[str]] = []
+    for sentence in sentences_of(passage):
+        part = _BRACKETS.sub("", sentence).split()
+        if pieces and len(pieces[-1]) + len(part) <= words:
+            pieces[-1] += part
+        elif any(map(str.isalnum, "".join(part))):
+            pieces.append(part)
+    return [" ".join(piece) for piece in pieces]

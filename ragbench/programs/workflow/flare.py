@@ -1,0 +1,168 @@
+"""FLARE: draft the next sentence, search where the draft is in doubt, and write it again.
+
+Jiang et al. 2023 (arXiv:2305.06983). The question is searched once; then each sentence is drafted,
+and a draft that is less sure than `theta` becomes a query, without its doubtful words; what that
+finds replaces the passages, and the sentence is written again. Variants: `verbal` (the model states
+how sure it is and which words are doubtful), `always` (search with every draft) and `never` (with
+the question alone). `confidence_source=logprob` is the paper's trigger: a draft is
+in doubt where one of its tokens has a probability under `theta`, and tokens under `beta` are left
+out of the query; it needs an LM that returns token probabilities.
+
+Departures: a typed step instead of the answer phrase; a draft that passes is kept, where the
+official code writes every sentence twice; a sentence instead of 64 tokens; no worked examples until
+compiled. Queries that ask a question per doubtful span are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core import (
+    PROGRAMS,
+    Autonomy,
+    ProgramKnobs,
+    RAGProgram,
+    StopReason,
+    Trace,
+    first_sentence,
+    is_answer,
+    predict,
+    render,
+    token_probabilities,
+    unit,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import AnswerWithHints, DraftSentence
+
+
+class FLAREKnobs(ProgramKnobs):
+    """Knobs of `flare`."""
+
+    k: int = Field(2, ge=1, le=100, description="passages per search")
+    trigger: Literal["confidence", "always", "never"] = Field(
+        "confidence", description="which drafts are searched with"
+    )
+    confidence_source: Literal["verbal", "logprob"] = Field(
+        "verbal", description="how sure a draft is: as stated, or by its least likely token"
+    )
+    theta: float = Field(0.8, ge=0, le=1, description="a draft less sure than this is searched")
+    beta: float = Field(
+        0.4, ge=0, le=1, description="tokens less likely are left out of the query (logprob)"
+    )
+    query_from: Literal["masked", "draft", "previous"] = Field(
+        "masked", description="the draft without doubtful words, all of it, or the sentence before"
+    )
+    max_steps: int = Field(10, ge=1, le=50, description="sentences at the most")
+
+
+@PROGRAMS.register("flare")
+class FLARE(RAGProgram):
+    """Draft a sentence, search for what is in doubt, write it again, until the answer follows."""
+
+    name = "flare"
+    family = "workflow"
+    paper = "arXiv:2305.06983"
+    calls = "1 or 2 per sentence (<= 2 max_steps) + 1 forced"
+    autonomy = Autonomy("no", "partly", "partly")
+    Knobs = FLAREKnobs
+    variants = {  # noqa: RUF012
+        "verbal": {},
+        "always": {"trigger": "always"},
+        "never": {"trigger": "never"},
+    }
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self.knobs.trigger == "confidence" and self.knobs.confidence_source == "verbal":
+            self.draft = predict(DraftSentence)
+        else:
+            bare = DraftSentence.delete("confidence").delete("uncertain_words")
+            by_tokens = {"logprobs": True} if self.knobs.trigger == "confidence" else {}
+            self.draft = predict(bare, like=DraftSentence, **by_tokens)
+        self.conclude = predict(AnswerWithHints)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Sentences until the answer, with a search for each that is in doubt."""
+        answer, reason = self._written(trace)
+        return trace.prediction(answer or self.force(trace), reason)
+
+    def force(self, trace: Trace) -> str:
+        """An answer from the passages of the last search and the sentences."""
+        last = trace.searches[-1].hits if trace.searches else ()
+        pids = {pid for pid, _ in last}
+        found = [passage for passage in trace.passages if passage.pid in pids]
+        return trace.answer(
+            self.conclude,
+            last=True,
+            context=render(found, max_tokens=self.knobs.context_tokens),
+            notes=_sentences(trace),
+            question=trace.question,
+        )
+
+    def _written(self, trace: Trace) -> tuple[str, StopReason]:
+        found = trace.search(trace.question, k=self.knobs.k)
+        for _ in range(self.knobs.max_steps):
+            draft, query = self._draft(trace, found), ""
+            if str(draft.thought).strip() and self._in_doubt(draft):
+                query = self._query(trace, draft)
+                found = trace.search(query, k=self.knobs.k)
+                draft = self._draft(trace, found)
+            sentence = first_sentence(str(draft.thought or "").strip())
+            known = [*_sentences(trace), trace.question]
+            copied = normalise_answer(sentence) in map(normalise_answer, known)
+            if draft.next_step != "answer" and (not sentence or copied):
+                return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
+            pids = tuple(passage.pid for passage in found)
+            trace.step("think", thought=sentence, input=query, pids=pids if query else ())
+            if draft.next_step == "answer":
+                answer = str(draft.answer or "").strip()
+                return answer if is_answer(answer) else "", "answered"
+        return "", "max_steps"
+
+    def _draft(self, trace: Trace, found: list[Passage]) -> dspy.Prediction:
+        return trace.ask(
+            self.draft,
+            otherwise={
+                "thought": "",
+                "uncertain_words": [],
+                "confidence": 0.0,
+                "next_step": "continue",
+                "answer": "",
+            },
+            context=render(found, max_tokens=self.knobs.context_tokens),
+            question=trace.question,
+            thoughts="\n".join(_sentences(trace)),
+        )
+
+    def _in_doubt(self, draft: dspy.Prediction) -> bool:
+        if self.knobs.trigger != "confidence":
+            return bool(self.knobs.trigger == "always")
+        if self.knobs.confidence_source == "verbal":
+            return unit(draft.confidence) < float(self.knobs.theta)
+        likely = [p for _, p in token_probabilities(draft, "thought")]
+        return min(likely, default=1.0) < float(self.knobs.theta)
+
+    def _query(self, trace: Trace, draft: dspy.Prediction) -> str:
+        """What is searched for: the draft, masked; where nothing is left of it, the question."""
+        written = _sentences(trace)
+        if self.knobs.query_from == "previous":
+            return written[-1] if written else trace.question
+        text = str(draft.thought)
+        if self.knobs.query_from == "masked" and self.knobs.trigger == "confidence":
+            if self.knobs.confidence_source == "logprob":
+                tokens = token_probabilities(draft, "thought")
+                text = "".join(t if p >= self.knobs.beta else " " for t, p in tokens)
+            else:
+                for words in filter(str.strip, draft.uncertain_words):
+                    text = re.sub(re.escape(words.strip()), " ", text, flags=re.IGNORECASE)
+        query = " ".join(text.split())
+        return query if any(map(str.isalnum, query)) else trace.question
+
+
+def _sentences(trace: Trace) -> list[str]:
+    return [step.thought for step in trace.steps if step.action == "think"]

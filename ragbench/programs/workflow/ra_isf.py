@@ -1,0 +1,156 @@
+"""RA-ISF: answer from memory, from relevant passages, or from sub-questions, in that order.
+
+Liu et al. 2024 (arXiv:2403.06840). Each question is asked whether the model knows it; if not, it is
+searched and each passage judged; relevant ones answer it; without any it is split, each
+sub-question goes the same way, and their answers are combined. Below `max_depth` splits a question
+stays unknown.
+
+Departures: three fine-tuned models in the paper are one prompted LM here; its repository passes the
+depth on unchanged, so that nothing ends the recursion, which is mended; `k` is 5, where its script
+fetches 100 passages; a sub-question may use the answer of an earlier one as {1}; one that equals a
+question above it is refused; where nothing was answered, all passages found are read.
+"""
+
+from __future__ import annotations
+
+import dspy
+from pydantic import Field
+
+from ragbench.data import question_key
+from ragbench.programs.core import (
+    PROGRAMS,
+    Autonomy,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    distinct,
+    is_answer,
+    predict,
+    render,
+    with_answers,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import (
+    AnswerFromContext,
+    DirectAnswer,
+    IsRel,
+    RetrievalDecision,
+    SelectItems,
+    SplitQuestion,
+    SynthesizeAnswer,
+)
+
+
+class RAISFKnobs(ProgramKnobs):
+    """Knobs of `ra_isf`."""
+
+    max_depth: int = Field(3, ge=0, le=10, description="splits above a question at the most")
+    max_parts: int = Field(2, ge=2, le=10, description="sub-questions of one question")
+    self_knowledge: bool = Field(True, description="ask whether memory will do; else always search")
+    batch_relevance: bool = Field(False, description="judge all passages in one call")
+
+
+@PROGRAMS.register("ra_isf")
+class RAISF(RAGProgram):
+    """Answer from memory, else from relevant passages, else from the parts of the question."""
+
+    name = "ra_isf"
+    family = "workflow"
+    paper = "arXiv:2403.06840"
+    calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
+    autonomy = Autonomy("no", "partly", "partly")
+    Knobs = RAISFKnobs
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self.knobs.self_knowledge:
+            self.decide = predict(RetrievalDecision)
+            self.direct = predict(DirectAnswer)
+        self.judge = predict(SelectItems if self.knobs.batch_relevance else IsRel)
+        self.read = predict(AnswerFromContext)
+        if self.knobs.max_depth:
+            self.split = predict(SplitQuestion)
+            self.combine = predict(SynthesizeAnswer)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """The question, and its parts where it must be."""
+        answer = self._resolved(trace, trace.question, ())
+        if not is_answer(answer):
+            trace.count("nothing_answered")
+            return trace.prediction(self.force(trace), "no_progress")
+        return trace.prediction(answer, "answered" if trace.searches else "direct")
+
+    def force(self, trace: Trace) -> str:
+        """An answer from all passages so far."""
+        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(self.read, last=True, context=context, question=trace.question)
+
+    def _resolved(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
+        """The answer to `question`; blank where it stays unknown."""
+        if self._known(trace, question):
+            return trace.answer(self.direct, question=question)
+        found = trace.search(question, k=self.knobs.k)
+        relevant = self._relevant(trace, question, found)
+        if relevant:
+            context = render(relevant, max_tokens=self.knobs.context_tokens)
+            answer = trace.answer(self.read, context=context, question=question)
+            return answer if is_answer(answer) else ""
+        if len(above) >= self.knobs.max_depth:
+            return ""
+        return self._from_parts(trace, question, (*above, question_key(question)))
+
+    def _known(self, trace: Trace, question: str) -> bool:
+        if not self.knobs.self_knowledge:
+            return False
+        reply = trace.ask(self.decide, otherwise={"retrieve": True}, question=question)
+        known = not reply.retrieve
+        trace.step("gate", input=question, observation="memory" if known else "search")
+        return known
+
+    def _relevant(self, trace: Trace, question: str, found: list[Passage]) -> list[Passage]:
+        if not found:
+            return []
+        if self.knobs.batch_relevance:
+            shown = render(found, max_tokens=self.knobs.context_tokens)
+            reply = trace.ask(
+                self.judge, otherwise={"keep": []}, question=question, candidates=shown
+            )
+            kept = [found[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(shown)]
+        else:
+            marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), found)
+            kept = [p for p, relevant in zip(found, marks, strict=False) if relevant]
+        trace.step("judge", input=question, pids=tuple(p.pid for p in kept))
+        return kept
+
+    def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
+        shown = render([passage], max_tokens=self.knobs.context_tokens)[0].removeprefix("[1] ")
+        reply = trace.ask(
+            self.judge, otherwise={"relevance": "relevant"}, question=question, passage=shown
+        )
+        return bool(reply.relevance == "relevant")
+
+    def _from_parts(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
+        reply = trace.ask(
+            self.split,
+            otherwise={"sub_questions": []},
+            question=question,
+            max_parts=self.knobs.max_parts,
+        )
+        written = distinct(reply.sub_questions)[: self.knobs.max_parts]
+        parts = {
+            n: part for n, part in enumerate(written, start=1) if question_key(part) not in above
+        }
+        trace.count("cycle_refused", len(written) - len(parts))
+        trace.step("split", input=question, observation="\n".join(parts.values()))
+        answers: dict[int, str] = {}
+        for n, part in parts.items():
+            asked = with_answers(part, parts, answers, trace.count)
+            answers[n] = self._resolved(trace, asked, above) if asked else ""
+        if not any(map(is_answer, answers.values())):
+            return ""
+        return trace.answer(
+            self.combine,
+            notes=[f"{parts[n]} {answer or 'unknown'}" for n, answer in answers.items()],
+            question=question,
+            instruction="",
+        )

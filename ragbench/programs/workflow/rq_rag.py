@@ -1,0 +1,168 @@
+"""RQ-RAG: a tree of refined queries, an answer at every node, and the best of them.
+
+Chan et al. 2024 (arXiv:2404.00610). From each node every action (rewrite, decompose, disambiguate)
+writes one query, which is searched, and what is found is added to what the node has read; every
+node answers. The most confident answer is kept, or the one with the largest sum of confidence.
+
+Departures: an untrained port. The paper fine-tunes a model to write action tokens; here each action
+is asked for. The paper's choice by perplexity of the whole path is left out, and so is its oracle,
+which needs the gold answer. Confidence is stated (`confidence_source=verbal`) or the mean
+probability of the answer's tokens (`logprob`), as FlashRAG has it. The script's depth is 2, and
+FlashRAG's 3; `depth` is 1 here, since a full tree grows by 3 to the depth.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+import dspy
+from pydantic import Field
+
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core import (
+    PROGRAMS,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    is_answer,
+    predict,
+    render,
+    token_probabilities,
+    unit,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import QUERY_KINDS, AnswerWithConfidence, RefineQuery
+
+Action = Literal["rewrite", "decompose", "disambiguate"]
+
+
+class RQRAGKnobs(ProgramKnobs):
+    """Knobs of `rq_rag`."""
+
+    k: int = Field(3, ge=1, le=100, description="passages per query")
+    depth: int = Field(1, ge=0, le=5, description="queries on a path")
+    actions: tuple[Action, ...] = Field(
+        ("rewrite", "decompose", "disambiguate"), min_length=1, description="kinds of queries"
+    )
+    beam_width: int = Field(0, ge=0, le=100, description="nodes expanded on a level; 0: all")
+    select: Literal["confidence", "vote"] = Field(
+        "confidence", description="the surest answer, or the largest sum over equal answers"
+    )
+    confidence_source: Literal["verbal", "logprob"] = Field(
+        "verbal", description="as stated, or the mean probability of the answer's tokens"
+    )
+
+
+@dataclass(frozen=True)
+class Node:
+    """The queries of a path, what they found, and the answer from that."""
+
+    queries: tuple[str, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    answer: str = ""
+    confidence: float = 0.0
+
+
+@PROGRAMS.register("rq_rag")
+class RQRAG(RAGProgram):
+    """Refine the question in several ways, answer from what each finds, and keep the best."""
+
+    name = "rq_rag"
+    family = "workflow"
+    paper = "arXiv:2404.00610"
+    calls = "1 + 2 per node: 7 at depth 1, 25 at depth 2"
+    Knobs = RQRAGKnobs
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self.knobs.depth:
+            self.refine = predict(RefineQuery)
+        if self.knobs.confidence_source == "logprob":
+            bare = AnswerWithConfidence.delete("confidence")
+            self.answer = predict(bare, like=AnswerWithConfidence, logprobs=True)
+        else:
+            self.answer = predict(AnswerWithConfidence)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """The tree, level by level, and the best of its answers."""
+        level = trace.fan_out(lambda node: self._answered(trace, node), [Node()])
+        nodes = list(level)
+        for _ in range(self.knobs.depth):
+            grown = [(node, action) for node in level for action in self.knobs.actions]
+            level = trace.fan_out(lambda job: self._grown(trace, *job), grown, calls_each=2)
+            nodes += level
+            level = sorted(level, key=lambda node: -node.confidence)  # stable
+            level = level[: self.knobs.beam_width or None]
+        best = self._best(nodes)
+        if best is None:
+            return trace.prediction(self.force(trace), "no_progress")
+        seen = {p.pid: p for p in (*best.passages, *trace.passages)}
+        return trace.prediction(best.answer, "answered", passages=list(seen.values()))
+
+    def force(self, trace: Trace) -> str:
+        """The best answer so far; else one from all passages."""
+        answers = [step for step in trace.steps if step.action == "answer"]
+        good = [step for step in answers if is_answer(step.observation)]
+        if good:
+            return max(good, key=lambda step: float(step.notes["confidence"])).observation
+        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+
+    def _grown(self, trace: Trace, node: Node, action: Action) -> Node:
+        """The child of `node` by `action`."""
+        reply = trace.ask(
+            self.refine,
+            otherwise={"query": ""},
+            context=render(node.passages, max_tokens=self.knobs.context_tokens),
+            question=trace.question,
+            kind=QUERY_KINDS[action],
+        )
+        query = " ".join(str(reply.query).split()) or trace.question
+        found = trace.search(query, k=self.knobs.k)
+        pids = tuple(passage.pid for passage in found)
+        trace.step("search", input=query, pids=pids, notes={"action": action})
+        read = {passage.pid: passage for passage in (*node.passages, *found)}
+        return self._answered(trace, Node((*node.queries, query), tuple(read.values())))
+
+    def _answered(self, trace: Trace, node: Node) -> Node:
+        """`node` with the answer from its passages."""
+        context = render(node.passages, max_tokens=self.knobs.context_tokens)
+        reply = trace.ask(
+            self.answer,
+            otherwise={"answer": "", "confidence": 0.0},
+            context=context,
+            question=trace.question,
+        )
+        answer = str(reply.answer or "").strip()
+        confidence = self._confidence(reply) if is_answer(answer) else 0.0
+        trace.step(
+            "answer",
+            input=trace.question,
+            observation=answer,
+            pids=tuple(passage.pid for passage in node.passages[: len(context)]),
+            notes={"confidence": round(confidence, 4), "queries": list(node.queries)},
+        )
+        return Node(node.queries, node.passages, answer, confidence)
+
+    def _confidence(self, reply: dspy.Prediction) -> float:
+        if self.knobs.confidence_source == "verbal":
+            return unit(reply.confidence)
+        likely = [p for _, p in token_probabilities(reply, "answer")]
+        return fmean(likely) if likely else 0.0
+
+    def _best(self, nodes: Sequence[Node]) -> Node | None:
+        """The node whose answer is kept; of equals the deepest, which has read the most."""
+        good = [node for node in nodes if is_answer(node.answer)]
+        votes: defaultdict[str, float] = defaultdict(float)
+        for node in good:
+            votes[normalise_answer(node.answer)] += node.confidence
+
+        def worth(node: Node) -> tuple[float, float, int]:
+            votes_of = votes[normalise_answer(node.answer)] if self.knobs.select == "vote" else 0.0
+            return votes_of, node.confidence, len(node.queries)
+
+        return max(good, key=worth, default=None)

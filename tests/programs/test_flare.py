@@ -1,0 +1,159 @@
+"""FLARE's drafts, triggers, queries and endings, by scripted conversations."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.programs.core import token_probabilities
+from ragbench.programs.workflow.flare import FLARE
+from tests.programs.shelf import converse, shelf
+
+QUESTION = "Where was the author of Salt Road born?"
+
+
+def draft(
+    thought: str, sure: float = 0.9, *, doubt: list[str] | None = None, answer: str = ""
+) -> dict[str, Any]:
+    step = "answer" if answer else "continue"
+    said = {"uncertain_words": doubt or [], "confidence": sure}
+    return {"thought": thought, **said, "next_step": step, "answer": answer}
+
+
+def test_a_sure_draft_is_kept_without_a_search() -> None:
+    prediction, lm, ledger = converse(
+        FLARE(shelf()),
+        QUESTION,
+        DraftSentence=[
+            draft("Salt Road is by Orla Venn. More."),
+            draft("She was born in Harwick.", answer="Harwick"),
+        ],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert [s.query for s in prediction.searches] == [QUESTION]
+    assert "Salt Road is by Orla Venn." in lm.asked[1].inputs["thoughts"]
+    assert "More." not in lm.asked[1].inputs["thoughts"]
+    assert len(ledger.calls) == 2
+
+
+def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_again() -> None:
+    prediction, lm, _ = converse(
+        FLARE(shelf(), k=1),
+        QUESTION,
+        DraftSentence=[
+            draft("Orla Venn was born in Eastmere.", 0.79, doubt=["eastmere", " "]),
+            draft("Orla Venn was born in Harwick.", 0.1, answer="Harwick"),
+        ],
+    )
+    assert [s.query for s in prediction.searches] == [QUESTION, "Orla Venn was born in ."]
+    assert prediction.answer == "Harwick"
+    shown = [asked.inputs["context"] for asked in lm.asked]
+    assert "[1] Orla Venn" in shown[1]
+    assert "[2]" not in shown[1]  # what is found takes the place of the passages before
+    (step,) = [step for step in prediction.steps if step.action == "think"]
+    assert step.thought == "Orla Venn was born in Harwick."
+
+
+@pytest.mark.parametrize(
+    ("knobs", "query"),
+    [
+        ({"variant": "always"}, "It is in Eastmere."),
+        ({"query_from": "draft"}, "It is in Eastmere."),
+        ({"query_from": "previous"}, QUESTION),
+    ],
+)
+def test_what_is_searched_for(knobs: dict[str, Any], query: str) -> None:
+    prediction, _, _ = converse(
+        FLARE(shelf(), **knobs),
+        QUESTION,
+        DraftSentence=[
+            draft("It is in Eastmere.", 0.2, doubt=["Eastmere"]),
+            draft("It is in Harwick.", answer="Harwick"),
+        ],
+    )
+    assert prediction.steps[0].input == query
+
+
+def test_a_draft_of_doubtful_words_alone_searches_the_question() -> None:
+    prediction, _, _ = converse(
+        FLARE(shelf()),
+        QUESTION,
+        DraftSentence=[
+            draft("Eastmere.", 0.2, doubt=["Eastmere"]),
+            draft("It is in Harwick.", answer="Harwick"),
+        ],
+    )
+    assert prediction.steps[0].input == QUESTION
+
+
+def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:
+    prediction, lm, _ = converse(
+        FLARE(shelf(), variant="never"),
+        QUESTION,
+        DraftSentence=[{"thought": "It is.", "next_step": "answer", "answer": "Harwick"}],
+    )
+    assert len(prediction.searches) == 1
+    assert "confidence" not in lm.asked[0].fields
+
+
+def test_at_the_limit_an_answer_is_forced_from_the_last_passages_and_the_sentences() -> None:
+    prediction, lm, _ = converse(
+        FLARE(shelf(), max_steps=1),
+        QUESTION,
+        DraftSentence=[draft("Salt Road is by Orla Venn.")],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    assert "Salt Road is by Orla Venn." in lm.asked[-1].inputs["notes"]
+
+
+def test_a_sentence_said_before_ends_the_draft() -> None:
+    prediction, _, _ = converse(
+        FLARE(shelf()),
+        QUESTION,
+        DraftSentence=[draft("It is by Orla Venn."), draft("it is by Orla Venn")],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert prediction.stop_reason == "no_progress"
+
+
+def test_token_probabilities_need_an_lm_that_gives_them() -> None:
+    with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
+        converse(
+            FLARE(shelf(), confidence_source="logprob"),
+            QUESTION,
+            DraftSentence=[{"thought": "It is.", "next_step": "continue", "answer": ""}],
+        )
+
+
+def tokens(*parts: tuple[str, float]) -> Any:
+    content = [SimpleNamespace(token=text, logprob=math.log(p)) for text, p in parts]
+    return SimpleNamespace(content=content)
+
+
+def test_the_tokens_of_a_field_and_how_likely_they_are() -> None:
+    said = tokens(
+        ('{"thought', 1.0), ('": "Orla', 0.9), (" said", 0.5), (' \\"', 0.7), ("no", 0.3),
+        ('\\"."', 0.8), (', "answer": "Orla"}', 0.2),
+    )  # fmt: skip
+    reply = dspy.Prediction(thought='Orla said "no".', logprobs=said)
+    found = [(text, round(p, 6)) for text, p in token_probabilities(reply, "thought")]
+    assert found == [("Orla", 0.9), (" said", 0.5), (' \\"', 0.7), ("no", 0.3), ('\\".', 0.8)]
+    assert token_probabilities(dspy.Prediction(thought="", parse_fallback=True), "thought") == []
+
+
+def test_by_tokens_one_unlikely_token_is_a_doubt_and_left_out_of_the_query() -> None:
+    program = FLARE(shelf(), confidence_source="logprob", theta=0.8, beta=0.4)
+    assert program.draft.config == {"logprobs": True}
+    parts = (('{"thought": "', 1.0), ("Born in", 0.9), (" East", 0.3), ("mere", 0.7), ('"', 1.0))
+    reply = dspy.Prediction(thought="Born in Eastmere", logprobs=tokens(*parts))
+    assert program._in_doubt(reply)
+    trace = SimpleNamespace(steps=[], question=QUESTION)
+    assert program._query(trace, reply) == "Born in mere"
+    sure = dspy.Prediction(thought="Born in", logprobs=tokens(*parts))
+    assert not program._in_doubt(sure)

@@ -1,0 +1,98 @@
+"""RQ-RAG's tree of queries and its choice of an answer, by scripted conversations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragbench.programs.workflow.rq_rag import RQRAG
+from ragbench.signatures import QUERY_KINDS
+from tests.fakes import Asked, Reply
+from tests.programs.shelf import ask, converse, shelf
+
+QUESTION = "Where was the author of Salt Road born?"
+
+
+def answer(text: str, sure: float) -> dict[str, Any]:
+    return {"answer": text, "confidence": sure}
+
+
+def by_kind(queries: dict[str, str], answers: dict[str, dict[str, Any]]) -> Any:
+    """A script that writes these queries by kind, and answers by the passage shown last."""
+
+    def script(asked: Asked) -> Reply:
+        if asked.signature == "RefineQuery":
+            return {"query": queries[asked.inputs["kind"].partition("\n")[0]]}
+        shown = [title for title in answers if f"] {title} |" in asked.inputs["context"]]
+        return answers[shown[-1]] if shown else answer("Tollen", 0.2)
+
+    return script
+
+
+KINDS = {
+    QUERY_KINDS["rewrite"]: "Harwick inhabitants",
+    QUERY_KINDS["decompose"]: "Tam Quill writer",
+}
+
+
+def test_each_action_grows_a_node_and_the_surest_answer_is_kept() -> None:
+    script = by_kind(
+        KINDS, {"Harwick": answer("Harwick", 0.9), "Tam Quill": answer("Eastmere", 0.5)}
+    )
+    program = RQRAG(shelf(), k=1, actions=("rewrite", "decompose"))
+    prediction, lm, ledger = ask(program, script, QUESTION)
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert sorted(s.query for s in prediction.searches) == [
+        "Harwick inhabitants",
+        "Tam Quill writer",
+    ]
+    assert len(ledger.calls) == 1 + 2 * 2
+    assert ledger.path.calls == 3
+    assert lm.asked[0].inputs["context"].startswith("[]")
+    assert prediction.passages[0].pid == "Harwick"
+
+
+def test_a_vote_sums_the_confidence_of_equal_answers() -> None:
+    script = by_kind(
+        {**KINDS, QUERY_KINDS["disambiguate"]: "Orla Venn"},
+        {
+            "Harwick": answer("Harwick", 0.6),
+            "Tam Quill": answer("the Eastmere", 0.4),
+            "Orla Venn": answer("Eastmere", 0.4),
+        },
+    )
+    for select, wanted in (("confidence", "Harwick"), ("vote", "Eastmere")):
+        prediction, _, _ = ask(RQRAG(shelf(), k=1, select=select), script, QUESTION)
+        assert prediction.answer.removeprefix("the ") == wanted
+
+
+@pytest.mark.parametrize(("width", "calls"), [(0, 1 + 2 * (2 + 4)), (1, 1 + 2 * (2 + 2))])
+def test_a_beam_bounds_the_nodes_that_grow(width: int, calls: int) -> None:
+    script = by_kind(KINDS, {"Harwick": answer("Harwick", 0.9), "Tam Quill": answer("no", 0.5)})
+    program = RQRAG(shelf(), k=1, depth=2, actions=("rewrite", "decompose"), beam_width=width)
+    _, _, ledger = ask(program, script, QUESTION)
+    assert len(ledger.calls) == calls
+
+
+def test_passages_add_up_along_a_path() -> None:
+    prediction, lm, _ = converse(
+        RQRAG(shelf(), k=1, depth=2, actions=("rewrite",)),
+        QUESTION,
+        RefineQuery=[{"query": "Harwick inhabitants"}, {"query": ""}],
+        AnswerWithConfidence=[answer("a", 0.1), answer("b", 0.2), answer("c", 0.2)],
+    )
+    assert prediction.answer == "c"  # of equals the one that read more
+    assert prediction.searches[-1].query == QUESTION  # a blank query
+    context = lm.asked[-1].inputs["context"]
+    assert context.index("[1] Harwick") < context.index("[2] ")
+
+
+def test_refusals_are_no_answers() -> None:
+    prediction, _, _ = converse(
+        RQRAG(shelf(), k=1, actions=("rewrite",)),
+        QUESTION,
+        RefineQuery=[{"query": "Harwick inhabitants"}],
+        AnswerWithConfidence=[answer("unknown", 1), answer("not stated", 1), answer("Harwick", 0)],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
