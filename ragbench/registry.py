@@ -29,10 +29,11 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, *, package: str, outside: str = "") -> None:
         self.kind, self._package, self._outside = kind, package, outside
         self._entries: dict[str, T] = {}
+        self._unlisted: set[str] = set()
         self._loaded = False
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that files its object under `name`.
+    def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
+        """A decorator that files its object under `name`; one not `listed` is found by name alone.
 
         Raises:
             ValueError: `name` is taken by another object.
@@ -41,6 +42,8 @@ class Registry(Generic[T]):
         def add(entry: T) -> T:
             if self._entries.setdefault(name, entry) is not entry:
                 raise ValueError(f"two {self.kind}s are named {name!r}")
+            if not listed:
+                self._unlisted.add(name)
             return entry
 
         return add
@@ -61,13 +64,12 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """All names that are listed, sorted."""
         self._load()
-        return sorted(self._entries)
+        return sorted(self._entries.keys() - self._unlisted)
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
-        self._load()
-        return iter(sorted(self._entries.items()))
+        return iter([(name, self._entries[name]) for name in self.names()])
 
     def _load(self) -> None:
         if not self._loaded:

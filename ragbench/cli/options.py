@@ -30,7 +30,7 @@ program_options = stack(
         ),
         *field_options(RunConfig, "Program", only=["program", "set"]),
         option("--k", type=int, group="Program", help="Passages per search: the knob k."),
-        *field_options(RunConfig, "Program", only=["compiled"]),
+        *field_options(RunConfig, "Program", only=["compiled", "policy"]),
     ]
 )  # fmt: skip
 control_options = stack(field_options(RunConfig, "Program", only=["form", "votes"]))

@@ -15,6 +15,7 @@ from ragbench.programs.planner.program import PlannerRAG
 from ragbench.programs.react.program import ReActRAG
 from ragbench.programs.reap.program import REAP
 from ragbench.programs.rlm.program import RLM
+from ragbench.programs.routing.router import Router
 from ragbench.programs.self_rag.program import SelfRAG
 from ragbench.programs.tree_rag import RAPTOR, TreeRAG
 from ragbench.programs.vanilla import VanillaRAG
@@ -50,6 +51,7 @@ __all__ = [
     "RAGProgram",
     "RAGentA",
     "ReActRAG",
+    "Router",
     "SelfRAG",
     "TreeRAG",
     "VanillaRAG",

@@ -42,7 +42,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     identity["api_base"] = (identity["api_base"] or "").rstrip("/")
     identity["compiled"] = _compiled(identity["compiled"])
     for name, value in identity.items():
-        if name.endswith("_file") and value is not None:
+        if (name.endswith("_file") or name == "policy") and value is not None:
             identity[name] = _file(value)
     if identity["votes"] == 1:
         del identity["votes"]
@@ -51,7 +51,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
     """A name for the run of `identity`, or for what is made of it by `also`."""
-    variant = identity["set"].get("variant", "")
+    variant = identity.get("set", {}).get("variant", "")
     text = json.dumps([identity, *also], sort_keys=True, default=str)
     parts = (
         identity["program"],

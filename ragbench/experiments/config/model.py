@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ragbench.data import DataSpec
 
 
+#: The program that runs a policy.
+ROUTER = "router"
+
+
 class RunConfig(Knobs):
     """One run: a program over questions, with a retriever and an LM."""
 
@@ -40,6 +44,9 @@ class RunConfig(Knobs):
     )
     compiled: Annotated[Path | None, Option(group="program")] = Field(
         None, description="folder of a compiled program"
+    )
+    policy: Annotated[Path | None, Option(group="program")] = Field(
+        None, description="policy file of `ragbench recommend`, which the program router runs"
     )
     form: Annotated[bool, Option(group="control")] = Field(
         False, description="repair the form of each answer (a control for compiling)"
@@ -72,7 +79,19 @@ class RunConfig(Knobs):
     @model_validator(mode="before")
     @classmethod
     def _nested(cls, given: Any) -> Any:
-        return nest(given) if isinstance(given, Mapping) else given
+        if not isinstance(given, Mapping):
+            return given
+        router = {"program": ROUTER} if given.get("policy") else {}
+        return {**router, **nest(given)}
+
+    @model_validator(mode="after")
+    def _routed(self) -> RunConfig:
+        if (self.program == ROUTER) != (self.policy is not None):
+            raise ValueError(
+                "the program router and a policy go together: give --program router and --policy "
+                "FILE, as `ragbench recommend -o FILE` writes it"
+            )
+        return self
 
     def but(self, **changes: Any) -> RunConfig:
         """This config with `changes`, by flat name; a mapping such as `set` is replaced whole."""
@@ -226,11 +245,12 @@ def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = No
 def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
     """The config for a run of all questions of a file, in its order.
 
-    It is `config` where that has questions of another source or a compiled program, or where a
-    split is named in one of `given`.
+    It is `config` where that has questions of another source, a compiled program or a policy, or
+    where a split is named in one of `given`.
     """
     named = any("split" in flatten(fields) for fields in given)
-    if named or config.compiled is not None or not config.data.is_own:
+    learned = config.compiled is not None or config.policy is not None
+    if named or learned or not config.data.is_own:
         return config
     return config.but(split="all")
 

@@ -11,7 +11,8 @@ import dspy
 
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
-from ragbench.errors import UnknownNameError
+from ragbench.errors import ConfigError, UnknownNameError
+from ragbench.experiments.artifacts import read_policy
 from ragbench.experiments.config import RunConfig
 from ragbench.lms import RagbenchLM, configure_cache, make_lm
 from ragbench.lms.adapters import make_adapter
@@ -19,6 +20,7 @@ from ragbench.lms.calls import GIVE_PRICE, Service, check_price, cost_is_limited
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram, calls_of
+from ragbench.programs.routing import Router
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 
 
@@ -139,7 +141,7 @@ def build(config: RunConfig, *, like: Bench | None = None, no_questions: bool = 
     _check_prices(retriever)
     for service in _services(retriever):
         service.begin(patience=config.lm.patience)
-    built = program(retriever, **config.set)
+    built = _routed(retriever, config) if config.policy else program(retriever, **config.set)
     check_roles(built, roles)
     return Bench(
         config=config,
@@ -151,6 +153,26 @@ def build(config: RunConfig, *, like: Bench | None = None, no_questions: bool = 
         role_lms=roles,
         adapter=make_adapter(config.lm.adapter, lm),
     )
+
+
+def _routed(retriever: Retriever, config: RunConfig) -> Router:
+    """The router of the config's policy, over `retriever`.
+
+    Raises:
+        RunError: the policy cannot be read.
+        ConfigError: it reads scores of searches by another retriever, or cannot be run.
+    """
+    assert config.policy is not None
+    policy = read_policy(config.policy)
+    mine = config.identity()
+    theirs = policy.retriever
+    if policy.reads_scores and any(mine.get(name) != value for name, value in theirs.items()):
+        raise ConfigError(
+            f"the policy reads scores of {theirs.get('retriever')} with the settings "
+            f"{theirs.get('retriever_set')}; give that retriever, or learn a policy from runs of "
+            f"{mine['retriever']}"
+        )
+    return Router(retriever, policy)
 
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:

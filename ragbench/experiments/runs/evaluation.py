@@ -7,8 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.errors import RunError
-from ragbench.experiments.artifacts import assert_held_out, load_artefact, read_sidecar
+from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.artifacts import (
+    assert_held_out,
+    assert_not_learned_from,
+    load_artefact,
+    read_sidecar,
+)
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import (
     RunCard,
@@ -23,6 +28,7 @@ from ragbench.experiments.runs.runner import OnPrepare, OnRecord, OnStart, RunRe
 from ragbench.experiments.runs.spend import WHOLE, Progress
 from ragbench.experiments.runs.summary import SUMMARY, shown, stop_reason, summary_of
 from ragbench.programs.core import RAGProgram
+from ragbench.programs.routing import Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 from ragbench.record import Totals, billed
 
@@ -90,11 +96,15 @@ def ready(config: RunConfig, *, like: Bench | None = None) -> Bench:
         sidecar = load_artefact(config.compiled, bench.program)
         assert_held_out(sidecar.data, bench.examples, dataset=bench.dataset.name)
         bench = replace(bench, compiled=sidecar.program_sha256)
+    if isinstance(bench.program, Router):
+        assert_not_learned_from(bench.program.policy, bench.examples, dataset=bench.dataset.name)
     return replace(bench, program=_controlled(bench.program, config, bench))
 
 
 def _controlled(program: RAGProgram, config: RunConfig, bench: Bench) -> RAGProgram:
     """`program`, or what the config's controls put around it."""
+    if config.form and config.policy:
+        raise ConfigError("a router runs its programs as they are; leave form out")
     if config.form:
         program = repair_form(program)
     if config.votes == 1:

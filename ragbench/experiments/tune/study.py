@@ -104,6 +104,8 @@ def prepare(config: RunConfig, settings: TuneConfig) -> Search:
         raise DataError(
             f"tune asks training or validation questions; leave out --split {config.data.split}"
         )
+    if config.policy is not None:
+        raise ConfigError("a router has no knobs to tune; leave --policy out")
     if config.compiled is not None or config.form or config.votes > 1:
         raise ConfigError("tune starts from a program as it is; leave --compiled and controls out")
     for name in settings.objectives:

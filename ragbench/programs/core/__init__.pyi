@@ -2,6 +2,7 @@ from .asking import (
     role_lm as role_lm,
 )
 from .budget import (
+    Budget as Budget,
     BudgetSpentError as BudgetSpentError,
 )
 from .confidence import (

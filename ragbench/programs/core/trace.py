@@ -225,6 +225,11 @@ class Trace:
             self.counts[event] += n
         _log.info("counted", extra=fields_of(what=event, n=n))
 
+    def absorb(self, other: Trace) -> None:
+        """Append what `other`, another trace of the same question, holds."""
+        self._log.merge(other._root)
+        self.counts.update(other.counts)
+
     def prediction(
         self,
         answer: str,

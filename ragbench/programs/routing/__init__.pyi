@@ -17,3 +17,6 @@ from .policy import (
     decide as decide,
     leaves as leaves,
 )
+from .router import (
+    Router as Router,
+)

@@ -1,0 +1,130 @@
+"""The router: computes the features of a question, and lets the program of its policy answer.
+
+A policy is learned from finished runs; routing by the complexity of a question, learned from which
+programs answer it, is of Adaptive-RAG (Jeong et al. 2024, arXiv:2403.14403), whose classifier is a
+trained model where ours is a short rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dspy
+
+from ragbench.context import current, use
+from ragbench.errors import ConfigError
+from ragbench.knobs import Knobs, resolve
+from ragbench.programs.core import PROGRAMS, Budget, Described, RAGProgram, Trace, calls_of
+from ragbench.programs.routing.features import question_features, score_features
+from ragbench.programs.routing.policy import Policy, decide, leaves
+from ragbench.retrievers import Progress, Retriever
+
+
+class RouterKnobs(Knobs):
+    """The router has none; those of its programs are in its policy."""
+
+
+class _Bounds(RouterKnobs):
+    """What bounds a question, whichever program answers it."""
+
+    max_calls: int
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """The programs by number. Kept where DSPy does not look: no optimizer may change them."""
+
+    by_number: Mapping[int, RAGProgram]
+
+
+@PROGRAMS.register("router", listed=False)
+class Router(RAGProgram):
+    """Choose a program for the question and let it answer."""
+
+    name = "router"
+    family = "workflow"
+    paper = "arXiv:2403.14403"
+    calls = "those of the program chosen"
+    Knobs = RouterKnobs  # type: ignore[assignment]
+    variants: Mapping[str, Mapping[str, Any]] = {}  # type: ignore[misc]
+
+    def __init__(self, retriever: Retriever, policy: Policy | None = None) -> None:
+        dspy.Module.__init__(self)
+        if policy is None:
+            raise ConfigError("router runs a policy: give --policy FILE (`ragbench recommend -o`)")
+        if policy.not_runnable:
+            raise ConfigError(f"the policy cannot be run: {policy.not_runnable}")
+        self.retriever, self.policy = retriever, policy
+        used = sorted({leaf.program for _, leaf in leaves(policy.rule)})
+        made = {
+            number: PROGRAMS.get(policy.programs[number].program)(
+                retriever, **policy.programs[number].set
+            )
+            for number in used
+        }
+        self.programs = _Programs(made)
+        self.knobs = _Bounds(max_calls=max(each.knobs.max_calls for each in made.values()))
+
+    @classmethod
+    def resolve_knobs(cls, given: Mapping[str, Any]) -> Any:
+        """No knobs.
+
+        Raises:
+            KnobError: one is given.
+        """
+        return resolve(RouterKnobs, cls.name, given)
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """As each of its programs."""
+        for program in self.programs.by_number.values():
+            program.check_lms(lm, role_lms)
+
+    def other_calls(self) -> Sequence[Described]:
+        """Those of its programs."""
+        return [call for program in self.programs.by_number.values() for call in calls_of(program)]
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """As each of its programs."""
+        for program in self.programs.by_number.values():
+            program.prepare(progress)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The prediction of the program chosen, after a step `route` that says which and why.
+
+        Raises:
+            dspy.LMError: the provider failed.
+        """
+        trace = Trace(question, self.retriever.for_question(question), Budget(1, 1))
+        try:
+            with use(replace(current(), question=question).plus(trace.pending)):
+                number = self._choose(trace)
+            prediction = self.programs.by_number[number](question=question)
+        except Exception as error:
+            inner = getattr(error, "ragbench_trace", None)
+            if isinstance(inner, Trace):
+                trace.absorb(inner)
+            error.ragbench_trace = trace  # type: ignore[attr-defined]  # for the record
+            raise
+        prediction.steps = [*trace.steps, *prediction.steps]
+        prediction.searches = [*trace.searches, *prediction.searches]
+        return prediction
+
+    def _choose(self, trace: Trace) -> int:
+        """The number of the program for the question, noted as a step."""
+        features = question_features(trace.question)
+        if self.policy.search_k is not None:
+            found = trace.search(trace.question, k=self.policy.search_k)
+            features |= score_features([passage.score for passage in found])
+        number, because = decide(self.policy.rule, features)
+        chosen = self.policy.programs[number]
+        rounded = {name: round(value, 4) for name, value in features.items()}
+        trace.step(
+            "route",
+            input=trace.question,
+            thought="; ".join(because) or "one program for every question",
+            observation=chosen.label,
+            notes={"program": chosen.program, **rounded},
+        )
+        return number
