@@ -4,8 +4,8 @@
 
 Simulated answers of four programs to questions with features that say nothing (null) or say which
 of two programs is better (signal). In the null sets programs are alike, or one is better for all
-questions; questions are single, or come in clusters that are right or wrong together. Every claim in
-a null set is false: at most about 5 % of the sets may have one.
+questions; questions are single, or come in clusters that are right or wrong together. Every claim
+in a null set is false: at most about 5 % of the sets may have one.
 """
 
 from __future__ import annotations
