@@ -19,6 +19,7 @@ from ragbench.cli.options import (
     program_options,
     retriever_options,
     run_options,
+    shard_options,
     take_limits,
     to_config,
 )
@@ -41,6 +42,7 @@ from ragbench.cli.so_far import table_so_far
 @lm_options
 @run_options
 @group_options
+@shard_options
 @dry_run_option
 @limit_options
 @output_options

@@ -40,6 +40,7 @@ COMMANDS = {
         "list_command",
         "List programs, retrievers, optimizers, metrics or data sets.",
     ),
+    "merge": ("merge", "merge_command", "Put the shards of a run together."),
     "models": ("models", "models_group", "Download and serve the local models."),
     "recommend": (
         "recommend",

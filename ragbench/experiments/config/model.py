@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -66,6 +66,11 @@ class RunConfig(Knobs):
     workers: Annotated[int, Option(aliases=("num_threads",), group="run", incidental=True)] = Field(
         4, ge=1, le=1024, description="questions answered at once"
     )
+    shard: Annotated[str | None, Option(group="shard", metavar="I/N", incidental=True)] = Field(
+        None,
+        pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
+        description="ask every Nth question alone, from the Ith; see `ragbench merge`",
+    )
     prompts: Annotated[bool, Option(group="run", incidental=True)] = Field(
         True, description="keep prompts and replies as sent beside the records, compressed"
     )
@@ -92,6 +97,19 @@ class RunConfig(Knobs):
                 "FILE, as `ragbench recommend -o FILE` writes it"
             )
         return self
+
+    @model_validator(mode="after")
+    def _shard_is_one_of_all(self) -> Self:
+        number, of = self.shard_of
+        if number > of:
+            raise ValueError(f"shard {self.shard}: there are shards 1/{of} to {of}/{of}")
+        return self
+
+    @property
+    def shard_of(self) -> tuple[int, int]:
+        """Number of the shard, from 1, and of all shards; (1, 1) for a whole run."""
+        number, _, of = (self.shard or "1/1").partition("/")
+        return int(number), int(of)
 
     def but(self, **changes: Any) -> RunConfig:
         """This config with `changes`, by flat name; a mapping such as `set` is replaced whole."""
@@ -141,7 +159,13 @@ class RunConfig(Knobs):
         return run_name(self.identity(), *also)
 
     def folder(self) -> Path:
-        """The run folder: `out`, or one of the run's name; see `find_folder`."""
+        """The run folder: `out`, or one of the run's name; see `find_folder`.
+
+        Shards have folders of their own, which none is found in the place of the whole run.
+        """
+        if self.out is None and self.shard is not None:
+            number, of = self.shard_of
+            return Path("runs") / "shards" / self.name() / f"{number}-of-{of}"
         return self.out or find_folder(Path("runs"), self.identity(), settled)
 
 

@@ -48,6 +48,8 @@ class RunCard(_Part):
     #: Name of the system in tables, where it is not that of its program.
     label: str = ""
     limit: int | None = None
+    #: Which part of a run this is, such as "2/8"; empty for a whole one.
+    shard: str = ""
     #: Questions asked; None in a run of an early version.
     questions: int | None = None
     workers: int | None = None
@@ -71,6 +73,11 @@ class RunCard(_Part):
     preparation: Preparation | None = None
     #: Checksum of the file, which reading it compares.
     sum: str = Field(default="", exclude=True)
+
+    @property
+    def shard_words(self) -> str:
+        """Which part of a run it is, in words."""
+        return f"shard {self.shard}" if self.shard else "a whole run"
 
     @property
     def program(self) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,10 +95,10 @@ def as_json(value: Mapping[str, Any]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write `content` in one step, fsynced: a reader sees the old file or the new one.
+def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write `content`, or its parts, in one step: a reader sees the old file or the new one.
 
-    A link in the place of `path` is replaced, never followed.
+    What was written is fsynced. A link in the place of `path` is replaced, never followed.
 
     Raises:
         RunError: the folder cannot be written.
@@ -106,14 +106,15 @@ def write_whole(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(temporary, _NEW, 0o666), "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise RunError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

@@ -25,6 +25,9 @@ from .failure_policies import (
     failed as failed,
     paired_treatments as paired_treatments,
 )
+from .merging import (
+    merge as merge,
+)
 from .question import (
     ask as ask,
 )

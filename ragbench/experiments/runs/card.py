@@ -31,6 +31,7 @@ def make_card(bench: Bench, preparation: Preparation | None = None) -> RunCard:
         identity=config.identity(),
         label=bench.program.label,
         limit=config.data.limit,
+        shard=config.shard or "",
         questions=len(bench.examples),
         workers=config.workers,
         cache=config.lm.cache,
@@ -88,6 +89,10 @@ def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         raise RunError(
             f"{folder} holds a run with {key}={old!r}, not {new!r}{more}; give another --out"
+        )
+    if theirs.shard != mine.shard:
+        raise RunError(
+            f"{folder} holds {theirs.shard_words}, not {mine.shard_words}; give another --out"
         )
     if theirs.data != mine.data:
         raise RunError(f"{folder} holds a run over other data; give another --out")

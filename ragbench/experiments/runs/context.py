@@ -42,7 +42,9 @@ class Bench:
     def title(self) -> str:
         """What the run asks of what, for people."""
         config = self.config
-        return f"{self.program.label} on {self.dataset.name} {config.data.split}, {self.lm.model}"
+        part = f", shard {config.shard}" if config.shard else ""
+        asked = f"{self.dataset.name} {config.data.split}"
+        return f"{self.program.label} on {asked}, {self.lm.model}{part}"
 
     def check_lms(self) -> None:
         """Do nothing if every LM can be called now; starts the local server if one is used.
@@ -104,12 +106,13 @@ def check_roles(program: RAGProgram, roles: Iterable[str]) -> None:
 
 
 def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
-    """The questions of the config's split, cut to its limit.
+    """The questions of the config's split, cut to its limit, or those of its shard.
 
     Raises:
         ConfigError: the split is empty, or has questions without answers.
     """
-    return dataset.select(config.data.split, config.data.limit)
+    number, of = config.shard_of
+    return dataset.select(config.data.split, config.data.limit)[number - 1 :: of]
 
 
 def build(config: RunConfig, *, like: Bench | None = None, no_questions: bool = False) -> Bench:
