@@ -6,6 +6,7 @@ A new one is a module or a folder of its own, and one import line here.
 from ragbench.programs.a_rag.program import ARAG
 from ragbench.programs.core import PROGRAMS, RAGProgram
 from ragbench.programs.direct import DirectRAG
+from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.programs.ircot import IRCoT
 from ragbench.programs.linear_rag import LinearRAG
@@ -42,6 +43,7 @@ __all__ = [
     "AdaptiveRAG",
     "DirectRAG",
     "FaithfulRAG",
+    "GraphRAG",
     "HippoRAG",
     "IRCoT",
     "LinearRAG",

@@ -334,6 +334,8 @@ HAPPY = {
     ("tree_rag", "collapsed"): 1,
     ("tree_rag", "traversal"): 1,
     ("tree_rag", "hiro"): 1,
+    ("graph_rag", "official"): 1,
+    ("graph_rag", "arag"): 1,
     ("hippo_rag", "official"): 2,
     ("hippo_rag", "arag"): 2,
     ("raptor", "arag"): 1,

@@ -15,8 +15,17 @@ from .entities import (
 from .hippo import (
     HippoIndex as HippoIndex,
 )
+from .knowledge import (
+    KnowledgeGraph as KnowledgeGraph,
+)
 from .linear import (
     LinearIndex as LinearIndex,
+)
+from .local_search import (
+    Shares as Shares,
+    chosen_reports as chosen_reports,
+    chosen_units as chosen_units,
+    tables as tables,
 )
 from .replies import (
     at_once as at_once,

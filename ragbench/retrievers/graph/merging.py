@@ -1,0 +1,96 @@
+"""Entities and relations of many texts made one graph, as GraphRAG merges them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragbench.retrievers.graph.local_search import Link, Node
+
+
+@dataclass
+class Draft:
+    """What was read off one text.
+
+    Entities are (name, type, description); relations (source, target, description, strength).
+    """
+
+    entities: list[tuple[str, str, str]] = field(default_factory=list)
+    relations: list[tuple[str, str, str, float]] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """The entities found so far."""
+        return list(dict.fromkeys(name for name, _, _ in self.entities))
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Add the fields of a reply."""
+        for entity in values.get("entities") or []:
+            name = _name(entity.get("name"))
+            if name:
+                self.entities.append((name, _name(entity.get("type")), _text(entity)))
+        for relation in values.get("relations") or []:
+            ends = _name(relation.get("source")), _name(relation.get("target"))
+            if all(ends) and ends[0] != ends[1]:
+                strength = relation.get("strength")
+                weight = float(strength) if isinstance(strength, int | float) else 1.0
+                self.relations.append((*ends, _text(relation), max(weight, 0.0)))
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A graph; `described` are the names and distinct descriptions of its nodes, then its links."""
+
+    nodes: list[Node]
+    links: list[Link]
+    described: list[tuple[str, list[str]]]
+
+
+def merged(drafts: Sequence[Draft]) -> Merged:
+    """The graph of the texts, by position; nodes by name and type, so that no order matters.
+
+    A name of several types ends relations at the type that most texts give it.
+    """
+    nodes: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for unit, draft in enumerate(drafts):
+        for name, kind, text in draft.entities:
+            nodes.setdefault((name, kind), []).append((unit, text))
+    keys = sorted(nodes)
+    usual: dict[str, int] = {}
+    for position, key in enumerate(keys):
+        held = usual.setdefault(key[0], position)
+        if len(nodes[key]) > len(nodes[keys[held]]):
+            usual[key[0]] = position
+    links: dict[tuple[int, int], list[tuple[int, str, float]]] = {}
+    for unit, draft in enumerate(drafts):
+        for source, target, text, weight in draft.relations:
+            if source in usual and target in usual:
+                ends = (usual[source], usual[target])
+                links.setdefault(ends, []).append((unit, text, weight))
+    pairs = sorted(links)
+    return Merged(
+        [Node(*key, "", _units(nodes[key])) for key in keys],
+        [
+            Link(*pair, "", sum(weight for _, _, weight in links[pair]), _units(links[pair]))
+            for pair in pairs
+        ],
+        [(key[0], _distinct(nodes[key])) for key in keys]
+        + [(f"{keys[a][0]} - {keys[b][0]}", _distinct(links[a, b])) for a, b in pairs],
+    )
+
+
+def _units(rows: Sequence[tuple[Any, ...]]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(row[0] for row in rows))
+
+
+def _distinct(rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    return list(dict.fromkeys(row[1] for row in rows if row[1])) or [""]
+
+
+def _name(value: Any) -> str:
+    return " ".join(str(value or "").split()).upper()
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return " ".join(str(row.get("description") or "").split())
