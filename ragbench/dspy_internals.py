@@ -29,6 +29,7 @@ from dspy._vendor.lm15.transports._url import parse_url
 from dspy.adapters.utils import apply_output_field_defaults, parse_value
 from dspy.clients.call_result import usage_dict
 from dspy.clients.costs import estimate_cost
+from dspy.clients.engines.litellm_engine import LiteLLMEngine
 from dspy.clients.engines.lm15_engine import LM15Engine
 from dspy.clients.errors import wrap_error
 from dspy.clients.lm import _is_openai_reasoning_model as is_openai_reasoning_model
@@ -47,6 +48,7 @@ __all__ = [
     "GroundedProposer",
     "HttpResponse",
     "LM15Engine",
+    "LiteLLMEngine",
     "Noul",
     "REPLHistory",
     "ReadTimeout",

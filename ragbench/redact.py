@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
 )
-_SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+_SECRET = ("_KEY", "APIKEY", "_TOKEN", "_SECRET", "_PASSWORD")
 #: A shorter value is no key, and would be found in ordinary words.
 _SHORTEST = 8
 

@@ -16,7 +16,9 @@ from ragbench.lms.calls import (
     PATIENCE_S,
     Breaker,
     Capabilities,
+    Client,
     HostedClient,
+    LiteLLMClient,
     LocalClient,
     MeteredEngine,
     Retries,
@@ -26,6 +28,9 @@ from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.local import LocalSpec, find, settings_for, shared_server
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
+from ragbench.logs import get
+
+_log = get(__name__)
 
 LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
@@ -106,7 +111,8 @@ def make_lm(
         return RagbenchLM(
             engine, temperature=temperature, max_tokens=limit, cache=cache, seed=seed or 0
         )
-    client = HostedClient(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
+    kind = LiteLLMClient if parsed.by_litellm else HostedClient
+    client: Client = kind(parsed, timeout=timeout or HOSTED_TIMEOUT_S)
     rate = shared_rate_limit(
         parsed.provider, parsed.model, api_base=parsed.api_base or "", key=parsed.key() or ""
     )
@@ -119,6 +125,8 @@ def make_lm(
         capabilities=_hosted_capabilities(parsed, schema),
         holding=(Breaker(parsed.identity(), patience=patience), rate),
     )
+    if parsed.by_litellm:
+        _say_what_is_unknown(parsed, engine)
     limits = _sampling(engine, temperature, max_tokens, seed)
     return RagbenchLM(engine, cache=cache, **limits)
 
@@ -151,8 +159,30 @@ def _map_price(spec: HostedSpec, provider: str) -> Pricing:
     return UnknownPrice() if spec.api_base else MapPrice(provider, spec.model)
 
 
+def _say_what_is_unknown(spec: HostedSpec, engine: MeteredEngine) -> None:
+    """One warning on what is not known of a model that LiteLLM carries, if anything is not."""
+    unknown = [
+        what
+        for what, known in (
+            ("its price (give --price in=...,out=...)", engine.pricing.known),
+            ("whether it keeps to a JSON schema (prompts ask for text)",
+             engine.supports_response_schema),
+            ("whether it calls tools", engine.supports_function_calling),
+        )
+        if not known
+    ]  # fmt: skip
+    if unknown:
+        _warn_once(f"{engine.identity} goes through LiteLLM; not known: {'; '.join(unknown)}")
+
+
+@lru_cache(maxsize=256)
+def _warn_once(text: str) -> None:
+    _log.warning(text)
+
+
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
-    plain = dspy.LM(f"{spec.provider}/{spec.model}", engine="lm15")
+    engine = "litellm" if spec.by_litellm else "lm15"
+    plain = dspy.LM(f"{spec.provider}/{spec.model}", engine=engine)
     enforced = plain.supports_response_schema
     if spec.provider in SELF_HOSTED:
         enforced = True

@@ -3,7 +3,8 @@
 local                       the default local model
 local:qwen2.5-coder-1.5b    another model of `ragbench models list`
 local:/path/to/model.gguf   any GGUF file
-PROVIDER/MODEL              a hosted model, or any OpenAI-compatible server by `api_base`
+PROVIDER/MODEL              a hosted model of any provider that LiteLLM knows, or any
+                            OpenAI-compatible server by `api_base`
 """
 
 from __future__ import annotations
@@ -33,10 +34,35 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     "openrouter": ("OPENROUTER_API_KEY",),
     "xai": ("XAI_API_KEY",),
 }
+#: Providers that LiteLLM carries, by its names, and where their key may be: those most in use. Any
+#: other of its providers is found when it is asked for. Without a name the key is no variable.
+OTHER_PROVIDERS: dict[str, tuple[str, ...]] = {
+    "azure": ("AZURE_API_KEY",),
+    "azure_ai": ("AZURE_AI_API_KEY",),
+    "bedrock": (),
+    "cerebras": ("CEREBRAS_API_KEY",),
+    "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
+    "cohere_chat": ("COHERE_API_KEY", "CO_API_KEY"),
+    "databricks": ("DATABRICKS_API_KEY",),
+    "deepinfra": ("DEEPINFRA_API_KEY",),
+    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
+    "huggingface": ("HF_TOKEN", "HUGGINGFACE_API_KEY"),
+    "mistral": ("MISTRAL_API_KEY",),
+    "nvidia_nim": ("NVIDIA_NIM_API_KEY",),
+    "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
+    "replicate": ("REPLICATE_API_KEY",),
+    "sagemaker": (),
+    "sambanova": ("SAMBANOVA_API_KEY",),
+    "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHER_API_KEY"),
+    "vertex_ai": (),
+    "watsonx": ("WATSONX_API_KEY", "WATSONX_APIKEY"),
+}
 #: Servers that a person runs, most often without a key; they constrain decoding by a schema.
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 #: What a `.env` file may set.
-_FROM_DOTENV = {name for names in PROVIDERS.values() for name in names} | {
+_FROM_DOTENV = {
+    name for known in (PROVIDERS, OTHER_PROVIDERS) for names in known.values() for name in names
+} | {
     "RAGBENCH_EMBEDDINGS_API_KEY",
     "RAGBENCH_EMBEDDINGS_RPM",
     "RAGBENCH_RERANK_API_KEY",
@@ -57,7 +83,13 @@ class HostedSpec:
     @property
     def key_variables(self) -> tuple[str, ...]:
         """Environment variables that may hold the key."""
-        return PROVIDERS[self.provider]
+        found = PROVIDERS.get(self.provider, OTHER_PROVIDERS.get(self.provider))
+        return (f"{self.provider.upper()}_API_KEY",) if found is None else found
+
+    @property
+    def by_litellm(self) -> bool:
+        """Whether LiteLLM makes the calls, not an HTTP client of DSPy."""
+        return self.provider not in PROVIDERS
 
     def key(self) -> str | None:
         """The provider's key, from the environment."""
@@ -87,13 +119,37 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
             f"malformed LM spec {text!r}; give {_FORMS}, such as openai/gpt-4.1-mini"
         )
     if provider not in PROVIDERS:
-        near = get_close_matches(provider, PROVIDERS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise LMSetupError(
-            f"no LM provider {provider!r}; {hint}choose from {', '.join(PROVIDERS)}, "
-            f"or openai/{model} with --api-base for another OpenAI-compatible server"
-        )
+        _check_other(provider, model)
+        # LiteLLM would read it by itself, and the cache would not tell two servers apart.
+        api_base = api_base or os.environ.get(f"{provider.upper()}_API_BASE")
     return HostedSpec(provider, model, checked_address(api_base or "", "api_base") or None)
+
+
+def _check_other(provider: str, model: str) -> None:
+    """Do nothing if LiteLLM knows `provider`.
+
+    Raises:
+        LMSetupError: it does not.
+    """
+    known = [*PROVIDERS, *OTHER_PROVIDERS]
+    if provider in known:
+        return
+    near = get_close_matches(provider, known, n=1, cutoff=0.8)  # a slip of the keyboard
+    if not near and provider in litellm_providers():
+        return
+    near = near or get_close_matches(provider, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise LMSetupError(
+        f"no LM provider {provider!r}; {hint}choose from {', '.join(known)}, any other of LiteLLM, "
+        f"or openai/{model} with --api-base for another OpenAI-compatible server"
+    )
+
+
+def litellm_providers() -> frozenset[str]:
+    """Names of all providers of LiteLLM; to import it takes seconds."""
+    import litellm
+
+    return frozenset(str(getattr(each, "value", each)) for each in litellm.provider_list)
 
 
 def _local(name: str) -> LocalSpec:

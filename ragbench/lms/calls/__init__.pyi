@@ -8,6 +8,7 @@ from .circuit_breaker import (
     Breaker as Breaker,
 )
 from .client import (
+    Client as Client,
     HostedClient as HostedClient,
     LocalClient as LocalClient,
 )
@@ -28,6 +29,9 @@ from .engine import (
     Meter as Meter,
     MeteredEngine as MeteredEngine,
     prompt_tokens as prompt_tokens,
+)
+from .litellm_client import (
+    LiteLLMClient as LiteLLMClient,
 )
 from .middleware import (
     Attempt as Attempt,
