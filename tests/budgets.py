@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragbench.experiments.config import make_config
+from ragbench.experiments.runs import ready
 from ragbench.experiments.runs.context import Bench
-from ragbench.experiments.runs.evaluation import ready
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.spend import limited
 from ragbench.lms.calls.spend_limits import Limits
@@ -93,7 +93,7 @@ def random_run(folder: Path, seed: int, like: Bench | None = None) -> Outcome:
         spent=sum(sizes),
         largest=max(sizes, default=0.0),
         stopped=bool(done.stopped_by),
-        finished=len(done.loaded.records),
+        finished=len(done.records),
     )
 
 

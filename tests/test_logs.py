@@ -18,7 +18,7 @@ from ragbench.cli.main import main
 from ragbench.context import Context, use
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.runs import evaluate
 from ragbench.ledger import fan_out
 from tests.experiments.towns import World, helped_by_demos
 from tests.fakes import Asked, Reply, rate_limited

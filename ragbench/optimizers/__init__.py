@@ -16,14 +16,13 @@ from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
 from ragbench.optimizers.scoring import (
     make_scorer,
 )
-from ragbench.optimizers.task import Budget, Found, Range, Scores, Size, Task
+from ragbench.optimizers.task import Budget, Found, Scores, Size, Task
 
 __all__ = [
     "OPTIMIZERS",
     "Budget",
     "Found",
     "Optimizer",
-    "Range",
     "Scores",
     "Size",
     "Task",

@@ -8,8 +8,9 @@ import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Range, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class DemoKnobs(OptimizerKnobs):

@@ -6,8 +6,9 @@ import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.task import Budget, Found, Needs, Range, Size, Task, candidates_of
+from ragbench.optimizers.task import Budget, Found, Needs, Size, Task, candidates_of
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class COPROKnobs(OptimizerKnobs):

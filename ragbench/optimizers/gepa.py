@@ -10,8 +10,9 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.scoring import feedback_metric
-from ragbench.optimizers.task import Budget, Candidate, Found, Needs, Range, Size, Task
+from ragbench.optimizers.task import Budget, Candidate, Found, Needs, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class GEPAKnobs(OptimizerKnobs):

@@ -12,8 +12,9 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
-from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Range, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 logger = logging.getLogger("dspy.ragbench")
 

@@ -23,8 +23,9 @@ from pydantic import Field
 from ragbench.errors import ConfigError, RunError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.demos import fit_demos
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Range, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 BANK = "bank.json"
 

@@ -17,13 +17,13 @@ from ragbench.optimizers.task import (
     Budget,
     Found,
     Needs,
-    Range,
     Size,
     Task,
     candidates_of,
     trials_for,
 )
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 logger = logging.getLogger("dspy.ragbench")
 

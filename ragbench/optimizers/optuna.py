@@ -11,8 +11,9 @@ from pydantic import Field
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
 from ragbench.optimizers.demos import is_whole
-from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Range, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Size, Task
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class OptunaKnobs(BootstrapKnobs):

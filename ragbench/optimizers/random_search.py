@@ -7,8 +7,9 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Range, Size, Task, candidates_of
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Size, Task, candidates_of
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class RandomSearchKnobs(BootstrapKnobs):

@@ -12,12 +12,12 @@ from ragbench.optimizers.task import (
     Candidate,
     Found,
     Needs,
-    Range,
     Size,
     Task,
     candidates_of,
 )
 from ragbench.programs.core import RAGProgram
+from ragbench.ranges import Range
 
 
 class SIMBAKnobs(OptimizerKnobs):

@@ -16,29 +16,7 @@ from ragbench.data import for_optimizer
 from ragbench.lms import RagbenchLM
 from ragbench.optimizers.scoring import Scorer, search_metric
 from ragbench.programs.core import RAGProgram
-
-
-@dataclass(frozen=True)
-class Range:
-    """A number of runs or calls that is known only to lie between two bounds."""
-
-    low: int = 0
-    high: int = 0
-
-    @classmethod
-    def exactly(cls, n: int) -> Range:
-        """A number that is known."""
-        return cls(n, n)
-
-    def __add__(self, other: Range) -> Range:
-        return Range(self.low + other.low, self.high + other.high)
-
-    def times(self, low: int, high: int | None = None) -> Range:
-        """This many times something between `low` and `high`, by default `low`."""
-        return Range(self.low * low, self.high * (low if high is None else high))
-
-    def __str__(self) -> str:
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+from ragbench.ranges import Range
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def test_data_and_index_outlive_a_switch(
 def test_lm_for_a_role_answers_and_is_priced_by_itself(
     capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM], tmp_path: Path
 ) -> None:
-    from ragbench.experiments.runs.evaluation import reopen
+    from ragbench.experiments.runs import reopen
 
     args = "eval --program lookahead --size 100 --limit 2 --lm cheap --lm-for plan=dear --out run"
     code, _, err = run(capsys, *args.split())

@@ -9,8 +9,8 @@ import pytest
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare, with_scores
+from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.breakdown import groupings
-from ragbench.experiments.runs.evaluation import reopen
 from ragbench.experiments.score.annotate import Asking
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from tests.cli.test_mistakes import run as command

@@ -21,8 +21,7 @@ from ragbench.experiments.compile.planning import make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.experiments.records.compile_log import CallJournal
-from ragbench.experiments.runs import context as setup
-from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.runs import context as setup, evaluate
 from ragbench.ledger import file_call
 from ragbench.optimizers.outage import LIMIT
 from ragbench.record import Call

@@ -19,7 +19,7 @@ from ragbench.experiments.doctor import examine, folders_under, repair
 from ragbench.experiments.records.folder import locked
 from ragbench.experiments.records.jsonl import RECORDS, encode
 from ragbench.experiments.records.stored import read_records
-from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.runs import evaluate
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from tests.experiments.towns import World
 

@@ -11,12 +11,12 @@ import pytest
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate
 from ragbench.experiments.estimates.run_estimate import estimate_run
+from ragbench.experiments.runs import evaluate, ready
 from ragbench.experiments.runs.context import Bench
-from ragbench.experiments.runs.evaluation import evaluate, ready
 from ragbench.experiments.score.annotate import Asking
 from ragbench.experiments.score.estimate import estimate_scoring
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
-from ragbench.optimizers.task import Range
+from ragbench.ranges import Range
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import four, make_run
 from tests.fake_server import FakeServer, Hit, plausible

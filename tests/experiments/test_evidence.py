@@ -15,7 +15,7 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import columns
 from ragbench.experiments.compare.paired import with_scores
 from ragbench.experiments.records.jsonl import read_lines
-from ragbench.experiments.runs.evaluation import reopen
+from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.question import make_record
 from ragbench.experiments.score import scored_records
 from ragbench.experiments.score.annotate import JOURNAL, read_journal

@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.experiments.report.compiled import by_choosing
 from ragbench.experiments.report.tables import headline_intervals, notes
-from ragbench.experiments.runs.evaluation import reopen
+from ragbench.experiments.runs import reopen
 from ragbench.metrics import expected_lead, mean_interval
 from tests.experiments.scored_runs import answered, make_run
 from tests.metrics.records import record

@@ -12,7 +12,7 @@ from ragbench.cli.progress import RunProgress
 from ragbench.experiments.artifacts.artifact import read_sidecar
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.runs import evaluate
 from ragbench.retrievers.tree import index as tree
 from tests.experiments.towns import World
 from tests.retrievers.conftest import WordEmbedder

@@ -10,8 +10,7 @@ import pytest
 from ragbench.experiments.config import make_config
 from ragbench.experiments.report.tables import PAID, notes, run_table
 from ragbench.experiments.report.trace import call_lines
-from ragbench.experiments.runs import Evaluation
-from ragbench.experiments.runs.evaluation import evaluate, reopen
+from ragbench.experiments.runs import Evaluation, evaluate, reopen
 from ragbench.lms import configure_cache
 from tests.fake_server import FakeServer, Fault, Hit
 

@@ -16,7 +16,7 @@ from ragbench.experiments.records.files import read_object, write_json
 from ragbench.experiments.records.jsonl import RECORDS
 from ragbench.experiments.records.prompts import PROMPTS, read_prompts
 from ragbench.experiments.records.record_writer import RecordWriter
-from ragbench.experiments.runs.evaluation import reopen
+from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.score import ScoreRequest, judge_of, score_run
 from ragbench.ledger import file_call
@@ -104,7 +104,7 @@ def test_steps_name_their_calls_and_prompts_are_kept_once(bench: MakeBench) -> N
     made = bench(workers=2, program="ircot")
     result = run(made)
     ids = set()
-    for record in result.loaded.records.values():
+    for record in result.records.values():
         named = [place for step in record.steps for place in step.calls]
         assert sorted(named) == list(range(len(record.ledger.calls)))
         for call in record.ledger.calls:
@@ -112,7 +112,7 @@ def test_steps_name_their_calls_and_prompts_are_kept_once(bench: MakeBench) -> N
             ids |= {*call.prompt, call.reply}
     texts = read_prompts(result.folder, ids)
     assert set(texts) == ids
-    for record in result.loaded.records.values():
+    for record in result.records.values():
         assert any(record.question in text for text in texts.values())
     assert len((result.folder / PROMPTS).read_bytes().splitlines()) == len(ids)
     assert examine(result.folder, data=False) == []
@@ -121,7 +121,7 @@ def test_steps_name_their_calls_and_prompts_are_kept_once(bench: MakeBench) -> N
 def test_prompts_can_be_left_out(bench: MakeBench) -> None:
     result = run(bench(prompts=False))
     assert not (result.folder / PROMPTS).exists()
-    assert not any(c.prompt for r in result.loaded.records.values() for c in r.ledger.calls)
+    assert not any(c.prompt for r in result.records.values() for c in r.ledger.calls)
 
 
 def test_an_edited_score_or_sidecar_is_noticed(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from ragbench.errors import RunError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.records.jsonl import RECORDS
 from ragbench.experiments.records.stored import read_records
+from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.context import Bench
-from ragbench.experiments.runs.evaluation import reopen
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import summarize
 from ragbench.lms.adapters.lenient import make_adapter
@@ -57,7 +57,7 @@ def bench(tmp_path: Path, world: object) -> MakeBench:
 def test_every_question_leaves_one_record_and_a_second_run_asks_nothing(bench: MakeBench) -> None:
     first = bench()
     result = run(first)
-    assert len(result.loaded.records) == 6
+    assert len(result.records) == 6
     again = bench()
     run(again)
     assert again.lm.asked == []  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def test_every_question_leaves_one_record_and_a_second_run_asks_nothing(bench: M
 def test_larger_limit_continues_the_same_run(bench: MakeBench) -> None:
     run(bench())
     more = bench(limit=9)
-    assert len(run(more).loaded.records) == 9
+    assert len(run(more).records) == 9
     assert len(more.lm.asked) == 3  # type: ignore[attr-defined]
 
 
@@ -81,14 +81,14 @@ def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> No
         return RuntimeError("boom") if broken else script(asked)
 
     result = run(bench(flaky))
-    failed = [r for r in result.loaded.records.values() if r.failure]
+    failed = [r for r in result.records.values() if r.failure]
     assert len(failed) == 1
     assert failed[0].answer is None
     assert failed[0].scores == {"em": 0.0, "f1": 0.0}
     assert failed[0].failure.boundary == "provider"
-    assert summarize(result.loaded.records)["failures"] == {"provider": 1}
+    assert summarize(result.records)["failures"] == {"provider": 1}
     retry = bench()
-    assert all(r.failure is None for r in run(retry).loaded.records.values())
+    assert all(r.failure is None for r in run(retry).records.values())
     assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
 
 
@@ -99,22 +99,22 @@ def test_error_of_ours_is_data_too(bench: MakeBench, monkeypatch: pytest.MonkeyP
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr(type(made.program), "solve", broken)
-    records = run(made).loaded.records
+    records = run(made).records
     assert {r.failure.error for r in records.values()} == {"ZeroDivisionError"}
     assert {r.failure.boundary for r in records.values()} == {"program"}
 
 
 def test_more_failures_than_dspy_tolerates_lose_nothing(bench: MakeBench) -> None:
     result = run(bench(lambda asked: RuntimeError("down"), limit=20))
-    assert len(result.loaded.records) == 20
+    assert len(result.records) == 20
 
 
 def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
     bench: MakeBench, tmp_path: Path
 ) -> None:
     lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
-    first = summarize(run(bench(lm=lm)).loaded.records)
-    second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).loaded.records)
+    first = summarize(run(bench(lm=lm)).records)
+    second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).records)
     assert first["billed"] == first["as_if"] == second["as_if"]
     assert first["as_if"]["cost_usd"] > 0
     assert second["billed"]["calls"] == 0
@@ -123,7 +123,7 @@ def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
 
 def test_unknown_price_is_unknown_not_zero(bench: MakeBench) -> None:
     lm = ScriptedLM(script, price=None)
-    summary = summarize(run(bench(lm=lm)).loaded.records)
+    summary = summarize(run(bench(lm=lm)).records)
     assert summary["as_if"]["cost_usd"] is None
 
 
@@ -150,7 +150,7 @@ def test_second_process_on_one_folder_is_refused(bench: MakeBench) -> None:
 
 def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
     result = run(bench())
-    before = summarize(result.loaded.records)
+    before = summarize(result.records)
     rebuilt = reopen(result.folder).summary
     assert rebuilt.pop("progress")["not_asked"] == 0
     assert rebuilt == before
@@ -164,7 +164,7 @@ def test_corrupt_line_is_reported_and_its_question_asked_again(bench: MakeBench)
     path.write_bytes(b"".join([lines[0].replace(b"Oslo", b"Rome"), *lines[1:]]))
     again = bench()
     result = run(again)
-    assert result.loaded.corrupt == [1]
+    assert result.corrupt == (1,)
     assert len(again.lm.asked) == 1  # type: ignore[attr-defined]
     assert len(read_records(path.parent).records) == 6
 
@@ -200,8 +200,8 @@ def test_records_do_not_depend_on_the_number_of_workers(bench: MakeBench, tmp_pa
             row["steps"] = [{**step, "calls": len(step.get("calls", ()))} for step in row["steps"]]
         return {q: {k: v for k, v in row.items() if k not in timed} for q, row in rows.items()}
 
-    one = run(bench(workers=1, program="self_rag")).loaded.records
-    many = run(bench(workers=8, program="self_rag", out=str(tmp_path / "many"))).loaded.records
+    one = run(bench(workers=1, program="self_rag")).records
+    many = run(bench(workers=8, program="self_rag", out=str(tmp_path / "many"))).records
     assert stripped(one) == stripped(many)
 
 

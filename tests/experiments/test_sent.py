@@ -19,7 +19,7 @@ from ragbench.experiments.records.call_log import (
 from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.experiments.report.tables import notes
-from ragbench.experiments.runs.evaluation import evaluate, reopen
+from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.runs.spend import billed_under, limited
 from ragbench.lms.calls.spend_limits import Limits
 from ragbench.record import Call

@@ -18,7 +18,7 @@ from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.report.sweep import print_swept
-from ragbench.experiments.runs.evaluation import evaluate, reopen
+from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.sweep.spec import Sweep
 from ragbench.experiments.sweep.sweeps import Benches, Outcome, Swept, checked, run_sweep
 from ragbench.metrics.stats import holm

@@ -12,7 +12,7 @@ from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.records.jsonl import RECORDS, encode
 from ragbench.experiments.report.comparison import print_comparison
 from ragbench.experiments.report.tables import print_runs
-from ragbench.experiments.runs.evaluation import Evaluation, reopen
+from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.record import CriticalPath, Ledger, Record
 from tests.experiments.scored_runs import CARD, answered, make_run
 from tests.metrics.records import call, failure

@@ -14,7 +14,7 @@ from ragbench.errors import ConfigError, DataError, KnobError, RunError, Unknown
 from ragbench.experiments.artifacts.artifact import read_sidecar
 from ragbench.experiments.config import TuneConfig
 from ragbench.experiments.report.tune import print_tuned
-from ragbench.experiments.runs.evaluation import compiled_fields, evaluate
+from ragbench.experiments.runs import compiled_fields, evaluate
 from ragbench.experiments.tune.search_space import make_space
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.programs import PROGRAMS

@@ -13,7 +13,7 @@ import pytest
 
 from ragbench.context import current, use
 from ragbench.experiments.config import make_config
-from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.runs import evaluate
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.calls.refusal import QuestionTimeoutError

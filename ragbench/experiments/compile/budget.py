@@ -16,7 +16,8 @@ from ragbench.experiments.estimates import (
     usd,
 )
 from ragbench.lms import priced
-from ragbench.optimizers import Budget, Optimizer, Range, Size
+from ragbench.optimizers import Budget, Optimizer, Size
+from ragbench.ranges import Range
 from ragbench.record import Totals
 
 #: Tokens that one demonstration adds beside its passages: question, answer and markers.

@@ -11,7 +11,7 @@ import dspy
 
 from ragbench.dspy_internals import BaseCallback
 from ragbench.experiments.estimates import duration
-from ragbench.optimizers import Range
+from ragbench.ranges import Range
 
 #: A line at the least after each of so many parts of the runs that are expected.
 _PARTS = 10

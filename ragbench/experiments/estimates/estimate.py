@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from ragbench.optimizers import Range
+from ragbench.ranges import Range
 
 #: File of a run folder that keeps what the run was expected to spend.
 ESTIMATE = "estimate.json"

@@ -17,9 +17,9 @@ from ragbench.experiments.estimates.rehearsal import Rehearsed, rehearse
 from ragbench.experiments.records import CONFIG, locked, read_records, write_json
 from ragbench.experiments.runs import Bench, asks_servers
 from ragbench.lms.adapters import LenientJSON
-from ragbench.optimizers import Range
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Around
+from ragbench.ranges import Range
 from ragbench.retrievers import Retriever, make_retriever
 from ragbench.tokens import estimate_tokens
 

@@ -13,11 +13,12 @@ from .context import (
     lm_of as lm_of,
     same_retrieval as same_retrieval,
 )
+from .controls import (
+    compiled_fields as compiled_fields,
+    ready as ready,
+)
 from .evaluation import (
     Evaluation as Evaluation,
-    compiled_fields as compiled_fields,
-    evaluate as evaluate,
-    ready as ready,
     reopen as reopen,
     write_summary as write_summary,
 )
@@ -28,6 +29,10 @@ from .failure_policies import (
 from .merging import (
     merge as merge,
 )
+from .progress import (
+    Progress as Progress,
+    stop_lines as stop_lines,
+)
 from .question import (
     ask as ask,
 )
@@ -35,13 +40,12 @@ from .runner import (
     OnPrepare as OnPrepare,
     OnRecord as OnRecord,
     OnStart as OnStart,
+    evaluate as evaluate,
     run as run,
 )
 from .spend import (
-    Progress as Progress,
     limited as limited,
     stop_if_refused as stop_if_refused,
-    stop_lines as stop_lines,
 )
 from .summary import (
     HEADLINE as HEADLINE,

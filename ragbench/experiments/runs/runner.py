@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import dspy
 
 from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.errors import RunError
+from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import (
     PREPARATION_CALLS,
-    Loaded,
     PromptLog,
     RecordWriter,
-    RunCard,
     SentCalls,
     locked,
     read_card,
@@ -33,8 +31,10 @@ from ragbench.experiments.records import (
 )
 from ragbench.experiments.runs.card import claim, note_preparation
 from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.controls import ready
+from ragbench.experiments.runs.evaluation import Evaluation
 from ragbench.experiments.runs.question import ask
-from ragbench.experiments.runs.summary import SUMMARY, shown, summary_of
+from ragbench.experiments.runs.summary import SUMMARY, shown
 from ragbench.experiments.runs.workers import for_each
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, stopped_by
@@ -55,25 +55,18 @@ OnStart = Callable[[str, int, int], None]
 OnPrepare = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """Where the run is, its card, its records by question, and its summary."""
-
-    folder: Path
-    card: RunCard
-    loaded: Loaded
-    summary: dict[str, Any]
-    stopped_by: str = ""  # the limit of spending that ended it, where one did
-
-
 def run(
     bench: Bench,
     *,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
     on_prepare: OnPrepare | None = None,
-) -> RunResult:
-    """Answer every question of `bench` that has no finished record, and give all records.
+) -> Evaluation:
+    """Answer every question of `bench` that has no finished record, and write the summary.
+
+    The folder may hold more questions, from a run with a larger limit: the summary that is written
+    is of them all, what is given is of those of `bench`. A run that a limit of spending ended is
+    given as far as it came; see `stopped_by`.
 
     Raises:
         RunError: the folder holds a run of another config, is in use, or cannot be written.
@@ -100,9 +93,30 @@ def run(
                 stopped = _evaluate(bench, todo, journals, on_record)
         settle(folder)
         loaded = replace(read_records(folder, shown()), corrupt=before.corrupt)
-        summary = summary_of(loaded, card.questions)
-        write_json(folder / SUMMARY, summary)
-        return RunResult(folder, read_card(folder), loaded, summary, stopped)
+        card = read_card(folder)  # the preparation has been added
+        whole = Evaluation.of(folder, card, loaded, stopped)
+        write_json(folder / SUMMARY, whole.summary)
+        asked = {str(example.qid) for example in bench.examples}
+        if asked.issuperset(loaded.records):
+            return whole
+        return Evaluation.of(folder, card, loaded.only(asked), stopped)
+
+
+def evaluate(
+    config: RunConfig,
+    *,
+    like: Bench | None = None,
+    on_start: OnStart | None = None,
+    on_record: OnRecord | None = None,
+    on_prepare: OnPrepare | None = None,
+) -> Evaluation:
+    """Run `config`, or continue it; data and retriever are those of `like` where they are the same.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    bench = ready(config, like=like)
+    return run(bench, on_start=on_start, on_record=on_record, on_prepare=on_prepare)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ragbench.experiments.records import Loaded, StoredRecords
 from ragbench.experiments.runs.failure_policies import failed, treatments
-from ragbench.experiments.runs.spend import Progress
+from ragbench.experiments.runs.progress import Progress
 from ragbench.metrics import get_metric
 from ragbench.record import Record, Sum, Totals
 

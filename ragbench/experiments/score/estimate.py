@@ -24,7 +24,7 @@ from ragbench.lms.calls import (
     prompt_tokens,
     spending,
 )
-from ragbench.optimizers import Range
+from ragbench.ranges import Range
 
 
 def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:

@@ -38,7 +38,7 @@ from ragbench.experiments.tune.study import (
     sampler_of,
     told,
 )
-from ragbench.optimizers import Range
+from ragbench.ranges import Range
 
 _NOTHING = Estimate(title="")
 

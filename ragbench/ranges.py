@@ -1,0 +1,28 @@
+"""Numbers that are known only to lie between two bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number of runs or calls that is known only to lie between two bounds."""
+
+    low: int = 0
+    high: int = 0
+
+    @classmethod
+    def exactly(cls, n: int) -> Range:
+        """A number that is known."""
+        return cls(n, n)
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low + other.low, self.high + other.high)
+
+    def times(self, low: int, high: int | None = None) -> Range:
+        """This many times something between `low` and `high`, by default `low`."""
+        return Range(self.low * low, self.high * (low if high is None else high))
+
+    def __str__(self) -> str:
+        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
