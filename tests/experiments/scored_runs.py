@@ -14,7 +14,7 @@ from tests.metrics.records import call, failure, record
 
 CARD: dict[str, Any] = {
     "identity": {"program": "vanilla", "split": "test", "view": None, "temperature": 0.0},
-    "knobs": {"k": 5, "variant": "default"},
+    "knobs": {"k": 5, "variant": "default", "answer_style": "free"},
     "model": "scripted/answerer",
     "data": {"name": "hotpotqa", "setting": "distractor", "digest": "0"},
     "compiled": "",

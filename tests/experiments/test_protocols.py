@@ -82,7 +82,7 @@ def test_deviations_are_said_and_only_those() -> None:
         "questions are ragbench's test split of the file, not the published list of ids"
     ]
     other = card(
-        knobs={"k": 3},
+        knobs={"k": 3, "answer_style": "brief"},
         identity={**CARD["identity"], "temperature": 0.7, "view": "paragraph", "compiled": "x"},
         data={"name": "hotpotqa", "setting": "distractor"},
     )
@@ -90,6 +90,7 @@ def test_deviations_are_said_and_only_those() -> None:
     found = "\n".join(apply(protocol, other, four(), {"judge_arag": judge}).deviations)
     for text in (
         "data: hotpotqa, not arag", "corpus view: paragraph, not chunk", "k: 3, not 5",
+        "answer_style: brief, not free or long",
         "setting: distractor, not pooled", "temperature: 0.7, not 0.0", "prompts: compiled",
         "judge: scripted/judge, not gpt-5-mini", "2 replies were neither",
         "1 answers were not judged",

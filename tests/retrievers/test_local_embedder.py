@@ -40,11 +40,20 @@ def test_known_cosines() -> None:
 
 
 @needs_model
-def test_long_texts_are_cut_at_256_tokens() -> None:
+def test_long_texts_are_read_in_windows() -> None:
+    embedder = make_embedder("local")
+    start, end = "Rain fell on the harbour. " * 60, "The pianist played a sonata by Brahms. " * 60
+    whole, head, question = embedder.embed([start + end, start, "Who played Brahms?"])
+    assert whole @ question > head @ question + 0.1
+    assert len(embedder.token_vectors([start + end])[0]) > 600
+
+
+@needs_model
+def test_a_huge_text_is_cut_at_64_windows() -> None:
     embedder = make_embedder("local")
     with open_ledger() as ledger:
         embedder.embed(["word " * 100_000])
-    assert ledger.calls[0].prompt_tokens == 256
+    assert ledger.calls[0].prompt_tokens == 64 * 256
     assert ledger.calls[0].cost_usd == 0.0
 
 

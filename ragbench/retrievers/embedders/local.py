@@ -1,7 +1,8 @@
 """Sentence models on this machine by ONNX Runtime, without torch.
 
-Mean of the last hidden states over the attention mask, then unit length, at most 256 tokens: as
-sentence-transformers runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084).
+Mean of the last hidden states over the attention mask, then unit length: as sentence-transformers
+runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084). That one cuts a text after 256
+tokens; here a longer text is read in windows of 256, and the mean goes over all of them (the first 64).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from ragbench.errors import ModelError
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, LocalCalls, Vectors, normalized
 
-_MAX_TOKENS = 256
+_MAX_TOKENS = 256  # of a window
+_MAX_WINDOWS = 64  # of a text: 16,384 tokens
 #: Small batches of equal lengths waste the least padding; larger ones are no faster on a CPU.
 _BATCH = 8
 #: Tokenised at once: enough to sort well, few enough to keep memory flat.
-_WINDOW = 8192
+_AT_ONCE = 8192
 
 
 class LocalEmbedder(Embedder):
@@ -30,13 +32,13 @@ class LocalEmbedder(Embedder):
     def __init__(self, name: str = "") -> None:
         super().__init__(f"local:{name}" if name else "local")
         model, tokenizer = _find(name)
-        self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}"
+        self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}:windows"
         self._session, self._inputs = open_session(model)
         self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
 
     @property
     def identity(self) -> str:
-        """Name and size of the model file."""
+        """Name and size of the model file, and that long texts are read in windows."""
         return self._identity
 
     def token_vectors(self, texts: Sequence[str]) -> list[Vectors]:
@@ -44,40 +46,44 @@ class LocalEmbedder(Embedder):
 
         Not filed in the ledger: the caller files its own call.
         """
-        found: list[Vectors] = [np.zeros((0, 0), dtype=np.float32)] * len(texts)
+        windows: list[list[Vectors]] = [[] for _ in texts]
         for rows, encodings in self._batches(texts):
             hidden, _ = self._run(encodings)
             for row, states, encoding in zip(rows, hidden, encodings, strict=True):
                 kept = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
-                found[row] = normalized(states[kept])
-        return found
+                windows[row].append(normalized(states[kept]))
+        return [np.concatenate(parts) for parts in windows]
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
         work = LocalCalls(self.spec)
-        vectors: Vectors | None = None
-        done = tokens = 0
+        sums: Vectors | None = None
+        tokens = 0
+        seen: set[int] = set()
         for rows, encodings in self._batches(texts):
             hidden, mask = self._run(encodings)
-            weights = mask[..., None].astype(np.float32)
-            means = (hidden * weights).sum(axis=1) / weights.sum(axis=1)
-            if vectors is None:
-                vectors = np.empty((len(texts), means.shape[1]), dtype=np.float32)
-            vectors[rows] = normalized(means)
+            if sums is None:
+                sums = np.zeros((len(texts), hidden.shape[2]), dtype=np.float32)
+            np.add.at(sums, rows, (hidden * mask[..., None].astype(np.float32)).sum(axis=1))
             tokens += int(mask.sum())
-            done += len(rows)
+            seen.update(rows)
             if progress:
-                progress(done, len(texts))
-        assert vectors is not None
-        return Embedded(vectors, work.done(tokens))
+                progress(len(seen), len(texts))
+        assert sums is not None
+        return Embedded(normalized(sums), work.done(tokens))
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Any]]]:
-        """Batches of similar length: the rows they belong to, and their encodings."""
-        for start in range(0, len(texts), _WINDOW):
-            encodings = self._tokenizer.encode_batch(list(texts[start : start + _WINDOW]))
-            order = sorted(range(len(encodings)), key=lambda i: len(encodings[i].ids))
-            for first in range(0, len(order), _BATCH):
-                batch = order[first : first + _BATCH]
-                yield [start + i for i in batch], [encodings[i] for i in batch]
+        """Batches of windows of similar length: the rows they belong to, and their encodings."""
+        for start in range(0, len(texts), _AT_ONCE):
+            encodings = self._tokenizer.encode_batch(list(texts[start : start + _AT_ONCE]))
+            windows = [
+                (start + i, window)
+                for i, encoding in enumerate(encodings)
+                for window in (encoding, *encoding.overflowing[: _MAX_WINDOWS - 1])
+            ]
+            windows.sort(key=lambda window: len(window[1].ids))
+            for first in range(0, len(windows), _BATCH):
+                rows, parts = zip(*windows[first : first + _BATCH], strict=True)
+                yield list(rows), list(parts)
 
     def _run(
         self, encodings: Sequence[Any]

@@ -102,10 +102,10 @@ _ALL = (
         judge="rule arag: no question, exactly 'correct'; gpt-5-mini at temperature 0",
         judge_model="gpt-5-mini",
         temperature=0.0,
+        answer_styles=("free", "long"),
         prompt="no instruction to answer briefly",
         always=(_JUDGE_PROMPT, _CONTAIN, _TOKENS),
         unchecked=(
-            "answers there are free text; programs here ask for few words, which lowers contain",
             "15 loops in the example configuration, 10 if unset; 128,000 tokens of messages",
             "a failed question counts as predicted and wrong: there its error is its prediction",
             "the paper names the judge; its code takes the model of its environment",
@@ -126,6 +126,7 @@ _ALL = (
         golds="first",
         judge="rule linearrag: no question, exactly 'correct'; the answering model",
         self_judged=True,
+        answer_styles=("free", "long"),
         prompt="HippoRAG's reading prompt without a demonstration; 2,000 tokens",
         always=(_JUDGE_PROMPT, _CONTAIN),
     ),
@@ -154,6 +155,7 @@ _ALL = (
         judge="statements by an LM at temperature 0; similarity by bge-large-en-v1.5",
         judged_by="statements",
         temperature=0.0,
+        answer_styles=("long",),
         always=(
             "the judge's prompts are worded by ragbench, without demonstrations; statements are "
             "matched by number",

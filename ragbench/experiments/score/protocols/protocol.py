@@ -56,6 +56,7 @@ class Protocol:
     #: What `--judge` is asked for: a verdict on each answer, or a match of its statements.
     judged_by: Literal["verdict", "statements"] = "verdict"
     temperature: float | None = None
+    answer_styles: tuple[str, ...] = ()  # the knob's values whose answers are as long as there
     prompt: str = ""
     always: tuple[str, ...] = ()  # deviations of ragbench itself
     unchecked: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ class Protocol:
             "questions": self.questions,
             "gold answers": "the first alone" if self.golds == "first" else "the best of all",
             "temperature": self.temperature,
+            "answer_style": " or ".join(self.answer_styles),
             "prompts": self.prompt,
             "judge": self.judge,
         }
@@ -188,6 +190,9 @@ def _check_run(
     temperature = identity.get("temperature")
     if protocol.temperature is not None and temperature != protocol.temperature:
         yield f"temperature: {temperature}, not {protocol.temperature}"
+    style = card.knobs.get("answer_style")
+    if protocol.answer_styles and style not in protocol.answer_styles:
+        yield f"answer_style: {style or 'unknown'}, not {' or '.join(protocol.answer_styles)}"
     if card.compiled or identity.get("compiled"):
         yield "prompts: compiled on this data set, which no published protocol does"
     if protocol.golds == "first" and any(len(r.answers) > 1 for r in records):
