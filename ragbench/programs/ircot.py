@@ -16,7 +16,8 @@ passages so far, then searches with it. Variants:
 A typed choice of the next step is the sign to stop; the answer phrase ("the answer is ...") counts
 only where that could not be read, and a refusal ("the answer is not stated") is no answer. A
 thought that repeats an earlier one or the question is asked for once more, at a higher temperature;
-a second one ends the chain. Where nothing was searched, as when the first sentence cannot be read,
+a second one ends the chain. One that repeats an earlier sentence and comes with an answer has
+nothing to add: that answer is taken, whatever step it names. Where nothing was searched, as when the first sentence cannot be read,
 the question is searched before the forced answer.
 """
 
@@ -146,10 +147,12 @@ class IRCoT(RAGProgram):
         for left in reversed(range(self.knobs.max_steps)):
             thoughts = _thoughts(trace)
             step, thought = self._think(trace, thoughts)
-            if _is_copy(thought, [*thoughts, trace.question]):
+            settled = _is_copy(thought, thoughts) and is_answer(str(step.answer))
+            if _is_copy(thought, [*thoughts, trace.question]) and not settled:
                 trace.count("resampled")
                 step, thought = self._think(trace, thoughts, copied=thought)
-            done, answer = _ending(step, thought)
+                settled = _is_copy(thought, thoughts) and is_answer(str(step.answer))
+            done, answer = (True, str(step.answer)) if settled else _ending(step, thought)
             if done:
                 trace.step("think", thought=thought, observation=answer, notes={"done": True})
                 return answer, "answered"

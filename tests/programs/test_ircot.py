@@ -145,6 +145,21 @@ def test_a_repeated_sentence_is_asked_for_again_once_then_no_progress() -> None:
     assert [asked.request.config.temperature for asked in lm.asked[:3]] == [0.0, 0.0, 0.7]
 
 
+def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
+    """Small models name the step "search" beside an answer; two calls of reading it again are saved."""
+    settled = {
+        "thought": "Salt Road is by Orla Venn!",
+        "next_step": "search",
+        "answer": "Orla Venn",
+    }
+    prediction, lm, _ = converse(
+        IRCoT(shelf()), QUESTION, CoTStep=[think("Salt Road is by Orla Venn."), settled]
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Orla Venn", "answered")
+    assert len(lm.asked) == 2
+    assert "resampled" not in prediction.counts
+
+
 def test_the_question_itself_is_no_thought() -> None:
     prediction, _, _ = converse(
         IRCoT(shelf()),
