@@ -17,8 +17,8 @@ A typed choice of the next step is the sign to stop; the answer phrase ("the ans
 only where that could not be read, and a refusal ("the answer is not stated") is no answer. A
 thought that repeats an earlier one or the question is asked for once more, at a higher temperature;
 a second one ends the chain. One that repeats an earlier sentence and comes with an answer has
-nothing to add: that answer is taken, whatever step it names. Where nothing was searched, as when the first sentence cannot be read,
-the question is searched before the forced answer.
+nothing to add: that answer is taken, whatever step it names. Where nothing was searched, as when
+the first sentence cannot be read, the question is searched before the forced answer.
 """
 
 from __future__ import annotations

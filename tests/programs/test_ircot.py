@@ -146,7 +146,7 @@ def test_a_repeated_sentence_is_asked_for_again_once_then_no_progress() -> None:
 
 
 def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
-    """Small models name the step "search" beside an answer; two calls of reading it again are saved."""
+    """Small models name the step "search" beside an answer; two more calls are saved."""
     settled = {
         "thought": "Salt Road is by Orla Venn!",
         "next_step": "search",

@@ -2,7 +2,7 @@
 
 Mean of the last hidden states over the attention mask, then unit length: as sentence-transformers
 runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084). That one cuts a text after 256
-tokens; here a longer text is read in windows of 256, and the mean goes over all of them (the first 64).
+tokens; here a longer text is read in windows of 256, and the mean goes over the first 64 of them.
 """
 
 from __future__ import annotations
