@@ -18,7 +18,7 @@ from ragbench.programs.rlm.sandbox import Limits, Sandbox, SandboxFactory
 
 SECRET = "canary-7c1f"
 #: One second of running time per block; all the rest is slack for a busy machine.
-BOUND_S = 20.0
+BOUND_S = 150.0  # far above what it takes on a busy machine, far below for ever
 
 
 def echo(text: str) -> str:
