@@ -25,6 +25,7 @@ from ragbench.programs.workflow.crag import CRAG
 from ragbench.programs.workflow.faithful_rag import FaithfulRAG
 from ragbench.programs.workflow.flare import FLARE
 from ragbench.programs.workflow.ma_rag import MARAG
+from ragbench.programs.workflow.memo_rag import MemoRAG
 from ragbench.programs.workflow.ra_isf import RAISF
 from ragbench.programs.workflow.rag_enta import RAGentA
 from ragbench.programs.workflow.rq_rag import RQRAG
@@ -48,6 +49,7 @@ __all__ = [
     "IRCoT",
     "LinearRAG",
     "LookaheadRAG",
+    "MemoRAG",
     "MultiQueryRAG",
     "PlannerRAG",
     "RAGProgram",

@@ -75,7 +75,9 @@ from ragbench.signatures.querying import (
     QUERY_KINDS,
     ExpandQueries,
     QueryMode,
+    RecallClues,
     RefineQuery,
+    SurrogateQuestions,
 )
 from ragbench.signatures.reasoning import (
     ActStep,
@@ -159,6 +161,7 @@ __all__ = [
     "RateAnswer",
     "ReActStep",
     "ReadAndJudge",
+    "RecallClues",
     "RecallFacts",
     "RecallKnowledge",
     "RecallPassage",
@@ -176,6 +179,7 @@ __all__ = [
     "SubTask",
     "Summarize",
     "SupportedStatements",
+    "SurrogateQuestions",
     "SynthesizeAnswer",
     "TakeNotes",
     "ToolStep",

@@ -35,3 +35,20 @@ class RefineQuery(dspy.Signature):
     question: str = dspy.InputField()
     kind: str = dspy.InputField(desc="what queries are like")
     query: str = dspy.OutputField(desc="one query, for a fact that the passages lack")
+
+
+# From the memory of a whole corpus (MemoRAG: Qian et al. 2024, arXiv:2409.05591).
+class RecallClues(dspy.Signature):
+    """Recall from the memory what bears on the question, as a text that holds it would put it."""
+
+    memory: list[str] = dspy.InputField(desc="gists of the texts that can be searched")
+    question: str = dspy.InputField()
+    clues: list[str] = dspy.OutputField(desc="one sentence each; empty if none")
+
+
+class SurrogateQuestions(dspy.Signature):
+    """Write simpler questions whose answers together answer the question."""
+
+    memory: list[str] = dspy.InputField(desc="gists of the texts; may be empty")
+    question: str = dspy.InputField()
+    questions: list[str] = dspy.OutputField(desc="of one fact each, that make sense by themselves")

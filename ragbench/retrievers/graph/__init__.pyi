@@ -12,6 +12,9 @@ from .entities import (
     load_pipeline as load_pipeline,
     plain_names as plain_names,
 )
+from .gists import (
+    GistIndex as GistIndex,
+)
 from .hippo import (
     HippoIndex as HippoIndex,
 )
