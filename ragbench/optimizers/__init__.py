@@ -13,9 +13,8 @@ from ragbench.optimizers import (
     simba,
 )
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
-from ragbench.optimizers.scoring import (
-    make_scorer,
-)
+from ragbench.optimizers.own_metric import OwnMetric
+from ragbench.optimizers.scoring import make_scorer
 from ragbench.optimizers.task import Budget, Found, Scores, Size, Task
 
 __all__ = [
@@ -23,6 +22,7 @@ __all__ = [
     "Budget",
     "Found",
     "Optimizer",
+    "OwnMetric",
     "Scores",
     "Size",
     "Task",

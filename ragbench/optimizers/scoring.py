@@ -16,6 +16,7 @@ import dspy
 from ragbench.data import question_key
 from ragbench.errors import UnknownNameError
 from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
+from ragbench.optimizers.own_metric import OwnMetric, is_own
 from ragbench.programs.core import NO_ANSWER
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
@@ -25,11 +26,14 @@ _COMPARE = {"em": exact_match, "f1": token_f1}
 
 
 def make_scorer(name: str) -> Scorer:
-    """The scorer of the answer metric `name`, em or f1, over all gold answers.
+    """The scorer of the answer metric `name`, em or f1, over all gold answers, or of one's own.
 
     Raises:
         UnknownNameError: it is neither.
+        ConfigError: one's own cannot be used; see `own_metric`.
     """
+    if is_own(name):
+        return OwnMetric(name)
     if name not in _COMPARE:
         raise UnknownNameError("metric to compile for", name, _COMPARE)
     compare = _COMPARE[name]
@@ -51,10 +55,13 @@ def answer_of(prediction: Any) -> str:
 def search_metric(scorer: Scorer) -> Callable[..., Any]:
     """For optimizers that bootstrap and search: a strict bool under a trace, else the score.
 
-    With a trace it is True only for an exact match; without, it is the score as a float.
+    With a trace it is True only for an exact match, or for what a metric of one's own calls best;
+    without, it is the score as a float.
     """
 
     def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
+        if trace is not None and isinstance(scorer, OwnMetric):
+            return scorer.is_best(example, prediction, trace)
         if trace is not None:
             return is_exact(example, prediction)
         return float(scorer(example, prediction))

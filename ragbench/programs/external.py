@@ -175,11 +175,20 @@ def load_program(spec: str) -> type[RAGProgram]:
     """
     if spec in _KEPT:
         return as_program(type(_KEPT[spec]), spec)
+    return as_program(load_object(spec, "--program"), spec)
+
+
+def load_object(spec: str, option: str) -> Any:
+    """What `spec` names, as `package.module:NAME` or `path/to/file.py:NAME`.
+
+    Raises:
+        ConfigError: it cannot be imported, or has no such name; says so of `option`.
+    """
     place, _, name = spec.rpartition(":")
-    module = _import(place, spec)
+    module = _import(place, f"{option} {spec}")
     if not hasattr(module, name):
-        raise ConfigError(f"{place} has no {name!r}; give --program {place}:CLASS")
-    return as_program(getattr(module, name), spec)
+        raise ConfigError(f"{place} has no {name!r}; give {option} {place}:NAME")
+    return getattr(module, name)
 
 
 def as_program(made: Any, spec: str) -> type[RAGProgram]:
@@ -197,7 +206,7 @@ def as_program(made: Any, spec: str) -> type[RAGProgram]:
     return type(f"{made.__name__}Program", (ModuleProgram,), members)
 
 
-def _import(place: str, spec: str) -> ModuleType:
+def _import(place: str, given: str) -> ModuleType:
     try:
         if place.endswith(".py"):
             return _import_file(Path(place))
@@ -205,7 +214,7 @@ def _import(place: str, spec: str) -> ModuleType:
             sys.path.insert(0, "")
         return importlib.import_module(place)
     except Exception as error:  # whatever a stranger's module raises while it is imported
-        raise ConfigError(f"--program {spec}: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"{given}: {type(error).__name__}: {error}") from None
 
 
 def _import_file(path: Path) -> ModuleType:

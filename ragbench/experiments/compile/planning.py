@@ -9,13 +9,13 @@ from typing import Any
 
 import dspy
 
-from ragbench.data import Dataset
+from ragbench.data import Dataset, for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.records import is_claimed, write_json
 from ragbench.experiments.runs import Bench, build, lm_of
-from ragbench.optimizers import OPTIMIZERS, Optimizer, Size
+from ragbench.optimizers import OPTIMIZERS, Optimizer, OwnMetric, Size, make_scorer
 
 #: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
 ASKED = "compile.json"
@@ -49,7 +49,7 @@ class Plan:
                 "preset": self.optimizer.preset,
                 "knobs": self.optimizer.knobs.model_dump(mode="json"),
                 "seed": self.settings.optimizer_seed,
-                "metric": self.settings.metric,
+                **self._metric(),
             },
             "lms": {
                 "student": self.bench.lm.model,
@@ -59,6 +59,11 @@ class Plan:
             },
             "data": self.data.model_dump(mode="json"),
         }
+
+    def _metric(self) -> dict[str, str]:
+        name, scorer = self.settings.metric, make_scorer(self.settings.metric)
+        own = {"metric_sha256": scorer.digest} if isinstance(scorer, OwnMetric) else {}
+        return {"metric": name, **own}
 
 
 def make_plan(config: RunConfig, settings: CompileConfig, *, like: Bench | None = None) -> Plan:
@@ -76,10 +81,13 @@ def make_plan(config: RunConfig, settings: CompileConfig, *, like: Bench | None 
     if config.form or config.votes > 1:
         raise ConfigError("compile starts from a program as it is; leave form and votes out")
     optimizer = OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
+    scorer = make_scorer(settings.metric)
     folder = compile_folder(config, settings)
     config = _of_training(config, settings)
     bench = build(config, like=like)
     val = _validation(bench.dataset, settings.val_limit)
+    if isinstance(scorer, OwnMetric):
+        scorer.check(for_optimizer(val)[0])
     train = bench.examples
     data = data_card(bench.dataset.name, bench.dataset.digest, train, val)
     plan = Plan(

@@ -24,7 +24,9 @@ class CompileConfig(Knobs):
     opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
         {}, description="a knob of the optimizer; repeat for more"
     )
-    metric: Literal["em", "f1"] = Field("f1", description="score that candidates are chosen by")
+    metric: Annotated[str, Option(metavar="em|f1|MODULE:FUNCTION")] = Field(
+        "f1", description="score that candidates are chosen by; your own by where it is"
+    )
     train_limit: int | None = Field(50, ge=1, description="training questions; 0 for all")
     val_limit: int | None = Field(50, ge=1, description="validation questions; 0 for all")
     teacher: Annotated[str | None, Option(metavar="SPEC", default="the LM")] = Field(

@@ -1,0 +1,103 @@
+"""A metric of one's own, from a file, through a whole compile on a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dspy
+import pytest
+from click.testing import CliRunner
+
+from ragbench.cli.main import cli
+from ragbench.errors import ConfigError, RagbenchError
+from ragbench.optimizers import OwnMetric, make_scorer
+from ragbench.optimizers.scoring import search_metric
+from tests.fake_server import FakeServer
+from tests.kills import script, write_questions
+
+CODE = """
+import dspy
+
+def right(example, prediction, trace=None):
+    return prediction.answer == example.answer
+
+def graded(example, prediction, trace=None):
+    return dspy.Prediction(score=0.4 if prediction.answer != example.answer else 1.0)
+
+def broken(example, prediction, trace=None):
+    return prediction.no_such_field
+
+def two(example, prediction):
+    return 1.0
+
+def worded(example, prediction, trace=None):
+    return "good"
+
+number = 3
+"""
+GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_inputs("question")
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    (tmp_path / "mine.py").write_text(CODE)
+    return f"{tmp_path / 'mine.py'}:"
+
+
+def test_its_score_and_what_it_calls_best(spec: str) -> None:
+    right, graded = make_scorer(f"{spec}right"), make_scorer(f"{spec}graded")
+    good, bad = dspy.Prediction(answer="Po"), dspy.Prediction(answer="Rhine")
+    assert (right(GOLD, good), right(GOLD, bad)) == (1.0, 0.0)
+    assert (graded(GOLD, good), graded(GOLD, bad)) == (1.0, 0.4)
+    for scorer in (right, graded):
+        metric = search_metric(scorer)
+        assert metric(GOLD, good, []) is True
+        assert metric(GOLD, bad, []) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("broken", "fails on a gold answer: AttributeError"),
+        ("two", "fails on a gold answer: TypeError"),
+        ("worded", "it gave str, not a number"),
+        ("number", "is no function"),
+        ("missing", "has no 'missing'; give --metric"),
+    ],
+)
+def test_one_that_cannot_be_used_is_one_line(name: str, words: str, spec: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        OwnMetric(f"{spec}{name}").check(GOLD)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"--metric nowhere\.at:all: ModuleNotFoundError"):
+        make_scorer("nowhere.at:all")
+
+
+def test_a_compile_is_chosen_by_it_and_knows_it(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    with FakeServer(script) as server:
+        given = [
+            "compile", "--program", "vanilla", "--dataset", "jsonl",
+            "--data-file", str(write_questions(tmp_path, 20)), "--model", "openai/fake",
+            "--model-base-url", server.url, "--adapter", "chat", "--optimizer", "bootstrap",
+            "--train-limit", "6", "--val-limit", "6", "--metric", f"{spec}right",
+            "--out", str(out),
+        ]  # fmt: skip
+        done = CliRunner().invoke(cli, given, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert f"{spec}right" in done.output
+        asked = json.loads((out / "compile.json").read_text())
+        assert asked["optimizer"]["metric_sha256"] == OwnMetric(f"{spec}right").digest
+        before = len(server.hits)
+        (tmp_path / "mine.py").write_text(CODE + "\n# changed\n")
+        with pytest.raises(RagbenchError, match="metric_sha256"):
+            CliRunner().invoke(cli, given, catch_exceptions=False)
+        assert len(server.hits) == before
