@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dspy
 import pytest
 
+from ragbench.experiments.estimates.rehearsal import rehearse
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs.workflow import faithful_rag
 from ragbench.programs.workflow.faithful_rag import FaithfulRAG, pieces_of
 from ragbench.retrievers.base import Passage
+from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
@@ -53,6 +58,17 @@ def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
     )
     (aligned,) = [step for step in prediction.steps if step.action == "align"]
     assert aligned.observation == "She was born in Harwick."
+
+
+def test_a_rehearsal_embeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(spec: str, api_base: str = "") -> None:
+        raise AssertionError("a rehearsal asks no model")
+
+    monkeypatch.setattr(faithful_rag, "make_embedder", never)
+    example = dspy.Example(question=QUESTION).with_inputs("question")
+    rehearsed = rehearse(FaithfulRAG(shelf()), [example], make_adapter("json", ScriptedLM()))
+    assert rehearsed is not None
+    assert rehearsed.calls[1] == 4
 
 
 def test_nothing_remembered_leaves_the_passages() -> None:

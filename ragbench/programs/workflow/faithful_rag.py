@@ -20,6 +20,7 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
+from ragbench.context import current
 from ragbench.programs.core import (
     PROGRAMS,
     ProgramKnobs,
@@ -128,6 +129,8 @@ class FaithfulRAG(RAGProgram):
         pieces = [piece for p in passages for piece in pieces_of(p, words=self.knobs.piece_words)]
         if not facts or not pieces:
             return []
+        if current().rehearsal:  # which asks no model, not even one that embeds
+            return pieces[: self.knobs.chunk_topk]
         embedder = make_embedder(self.knobs.embedder, self.knobs.embedder_base)
         scores = embedder.embed_queries(list(facts)) @ embedder.embed(pieces).T
         pooled: dict[int, float] = {}
