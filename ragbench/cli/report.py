@@ -13,7 +13,7 @@ from ragbench.cli.command import command
     "report",
     examples=[
         "ragbench report runs/* -o report.html",
-        "ragbench report runs/ircot-* runs/react-* --charts figures/",
+        "ragbench report runs/ircot-* runs/react-* --export figures/",
     ],
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -28,21 +28,23 @@ from ragbench.cli.command import command
 @click.option("--metric", default="f1", show_default=True, help="Accuracy is measured by it.")
 @click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
 @click.option(
-    "--charts", type=click.Path(path_type=Path), help="Folder for every chart as SVG and PNG."
+    "--export", "--charts", "export", type=click.Path(path_type=Path),
+    help="Folder for every chart as SVG and PNG, and every table as LaTeX.",
 )  # fmt: skip
 def report_command(
-    runs: tuple[Path, ...], output: Path, metric: str, title: str, charts: Path | None
+    runs: tuple[Path, ...], output: Path, metric: str, title: str, export: Path | None
 ) -> None:
     """Write a page about RUNS: leaderboard, charts, and how each question was answered.
 
     The page is one file that opens from disk and asks the network for nothing.
     """
-    from ragbench.experiments.report.page import make_board, page_of, write_charts
+    from ragbench.experiments.report.page import make_board, page_of, write_parts
     from ragbench.experiments.runs import reopen
 
     board = make_board([reopen(run) for run in runs], metric)
     page = page_of(board, title=title)
     output.write_text(page, "utf-8")
     click.echo(f"{output}: {len(runs)} runs, {len(page.encode()) / 1e6:.1f} MB")
-    if charts:
-        click.echo(f"{charts}: {write_charts(board, charts)} charts as SVG and PNG")
+    if export:
+        charts, tables = write_parts(board, export)
+        click.echo(f"{export}: {charts} charts as SVG and PNG, {tables} tables as LaTeX")

@@ -85,7 +85,7 @@ class IRCoT(RAGProgram):
     """Think one sentence, search with it, and repeat until the answer follows."""
 
     name = "ircot"
-    family = "agentic"
+    family = "recursive"
     paper = "arXiv:2212.10509"
     calls = "steps (<= max_steps) + 1 forced or reader call"
     autonomy = Autonomy("no", "yes", "partly")

@@ -23,7 +23,7 @@ from ragbench.errors import ConfigError
 from ragbench.experiments.records.prompts import PromptLog
 from ragbench.experiments.report.page.board import make_board
 from ragbench.experiments.report.page.charts import charts
-from ragbench.experiments.report.page.html import page_of, render_page, write_charts
+from ragbench.experiments.report.page.html import page_of, render_page, write_parts
 from ragbench.experiments.report.page.server import make_server
 from ragbench.experiments.report.page.traces import PIECE, pieces
 from ragbench.experiments.runs import reopen
@@ -103,7 +103,12 @@ def test_every_chart_is_drawn_for_the_page_and_for_paper(runs: list[Path], tmp_p
     board = make_board([reopen(run) for run in runs], "em")
     drawn = charts(board)
     assert {"leaderboard", "pareto_calls", "breakdown", "causes", "compiled_1"} <= set(drawn)
-    assert write_charts(board, tmp_path / "figures") == len(drawn)
+    n_charts, n_tables = write_parts(board, tmp_path / "figures")
+    assert n_charts == len(drawn) == len([*(tmp_path / "figures").glob("*.png")])
+    assert n_tables == len([*(tmp_path / "figures").glob("*.tex")]) >= 2
+    table = (tmp_path / "figures" / "leaderboard.tex").read_text()
+    assert r"\begin{tabular}" in table
+    assert r"cost\_usd" in table
     svg = (tmp_path / "figures" / "leaderboard.svg").read_text()
     assert "var(--" not in svg
     assert "#0072b2" in svg

@@ -93,6 +93,11 @@ def print_grid(grid: Grid, name: str = "") -> None:
         print(f"left out for the width: {', '.join(dropped)} (--wide shows all)")
 
 
+def as_latex(grid: Grid) -> str:
+    """`grid` as a LaTeX tabular."""
+    return _latex(grid)
+
+
 def flush() -> None:
     """Write the tables that are kept; called when a command ends."""
     if _output.pending:

@@ -112,7 +112,7 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
 
 def told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:
     """`names`, with the settings that differ where runs of one name are of different settings."""
-    leaves = [_settings(card) for card in cards]
+    leaves = [settings_of(card) for card in cards]
     found = []
     for mine, name in zip(leaves, names, strict=True):
         like = [theirs for theirs, other in zip(leaves, names, strict=True) if other == name]
@@ -123,7 +123,7 @@ def told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:
     return found
 
 
-def _settings(card: RunCard) -> dict[str, Any]:
+def settings_of(card: RunCard) -> dict[str, Any]:
     """Setting -> value of all that can change a record, knobs first."""
     found = {**card.knobs, "data": card.data.name, "LM": card.model}
     settings = card.identity.get("retriever_set") or {}
@@ -161,10 +161,15 @@ def print_table(table: Table, name: str, *, drop: Sequence[str] = ()) -> None:
 
     On a terminal that is too narrow the columns in `drop` are left out, the first one first.
     """
+    print_grid(grid_of(table, drop=drop), name)
+
+
+def grid_of(table: Table, *, drop: Sequence[str] = ()) -> Grid:
+    """The texts of `table`; `drop` are the columns to leave out where there is no room."""
     columns = [str(column.header) for column in table.columns]
     rows = zip(*([str(cell) for cell in column.cells] for column in table.columns), strict=True)
     left = frozenset(str(c.header) for c in table.columns if c.justify != "right")
-    print_grid(Grid(columns, list(rows), left, drop), name)
+    return Grid(columns, list(rows), left, drop)
 
 
 def row(card: RunCard, summary: dict[str, Any]) -> dict[str, str]:

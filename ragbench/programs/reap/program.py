@@ -62,7 +62,7 @@ class REAP(RAGProgram):
     """Plan sub-tasks, extract facts for each, and answer from the facts."""
 
     name = "reap"
-    family = "agentic"
+    family = "recursive"
     paper = "arXiv:2511.09966"
     calls = (
         "seed: 2 + 1 per round, + 1 where the planner is asked again; "

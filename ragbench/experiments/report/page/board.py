@@ -9,10 +9,12 @@ from functools import cached_property
 from itertools import combinations
 
 from ragbench.experiments.records import StoredRecords
-from ragbench.experiments.report.tables import cluster_of, row, usable_clusters
+from ragbench.experiments.report.grid import Grid
+from ragbench.experiments.report.questions import Section, Titled, amount, answers, mean_cell
+from ragbench.experiments.report.tables import cluster_of, label_runs, usable_clusters
 from ragbench.experiments.runs import Evaluation, groupings, members
 from ragbench.metrics import Metric, cause_of, get_metric, union
-from ragbench.metrics.stats import mean_interval
+from ragbench.metrics.stats import Interval, mean_interval
 from ragbench.record import Record
 
 #: Metrics of spending that a chart may set accuracy against, and what their axes say.
@@ -147,6 +149,26 @@ class Board:
                 found.append(self._pair(before, after))
         return found
 
+    @cached_property
+    def leaderboard(self) -> Titled:
+        """Every run with its means and its spending, as a table."""
+        rows = []
+        for run in self.runs:
+            failed = sum(run.records.column(lambda record: record.failed).values())
+            means = [_cell(mean) for mean in (run.score, run.mean("em"))]
+            rows.append(
+                [run.label, str(len(run.records)), str(failed),
+                 *means, *(amount(run.spending[name], name) for name in SPENDING)]
+            )  # fmt: skip
+        columns = ("run", "n", "failed", self.metric.name, "em", *SPENDING)
+        return Titled("leaderboard", "Leaderboard", Grid(columns, rows, frozenset({"run"})))
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """The questions of a study that the runs say something to; takes seconds."""
+        runs = [run.evaluation for run in self.runs]
+        return answers(runs, [run.label for run in self.runs], self.metric)
+
     def dominated(self, spending: str) -> set[int]:
         """Numbers of the runs that another beats in the mean score without spending more."""
         points = [
@@ -184,7 +206,7 @@ def make_board(evaluations: Sequence[Evaluation], metric: str) -> Board:
         UnknownNameError: there is no such metric.
     """
     scored = get_metric(metric)
-    labels = _labels(evaluations)
+    labels = label_runs(evaluations)
     runs = [
         RunView(number, label, evaluation, evaluation.records, scored)
         for number, (label, evaluation) in enumerate(zip(labels, evaluations, strict=True))
@@ -213,14 +235,8 @@ def mean_of(records: Iterable[Record], metric: Metric) -> Mean | None:
     return Mean(mean, low, high, len(scores))
 
 
-def _labels(evaluations: Sequence[Evaluation]) -> list[str]:
-    """A name for each run, with its folder's where two would have the same."""
-    plain = [row(e.card, e.summary)["program"] for e in evaluations]
-    twice = {label for label, n in Counter(plain).items() if n > 1}
-    return [
-        f"{label} · {evaluation.folder.name}" if label in twice else label
-        for label, evaluation in zip(plain, evaluations, strict=True)
-    ]
+def _cell(mean: Mean | None) -> str:
+    return "-" if mean is None else mean_cell(mean.mean, Interval(mean.low, mean.high))
 
 
 def _stages(record: Record, scores: Mapping[str, float]) -> list[float | None] | None:

@@ -7,8 +7,11 @@ from typing import Any
 
 from ragbench.experiments.report.page.board import FUNNEL, SPENDING, Board, Mean
 from ragbench.experiments.report.page.drawing import Spec
+from ragbench.experiments.report.questions import MEASURES, Named, within
 
 _SERIES = 10
+#: Points of a line at the most.
+_POINTS = 120
 _NARROW, _WIDE, _ROW = 300, 720, 22
 #: Charts that need the width of two columns.
 WIDE = frozenset({"breakdown", "funnel", "causes", "scaling"})
@@ -25,6 +28,7 @@ def charts(board: Board) -> dict[str, Spec]:
     for pair in range(len(board.pairs)):
         made[f"compiled_{pair + 1}"] = dumbbells(board, pair)
     made["scaling"] = scaling(board)
+    made |= {f"budget_{name}": budget(board, name) for name in MEASURES}
     return {name: spec for name, spec in made.items() if spec}
 
 
@@ -100,12 +104,16 @@ def breakdown(board: Board) -> Spec | None:
     if not board.groups:
         return None
     panels = []
+    sizes: dict[tuple[str, str], int] = {}  # runs may have asked different numbers of questions
+    for group in board.groups:
+        place = (group.breakdown, group.name)
+        sizes[place] = max(sizes.get(place, 0), group.score.n)
     for name in dict.fromkeys(group.breakdown for group in board.groups):
         rows = [
             {
                 "run": board.runs[group.run].label,
                 "series": group.run,
-                "group": f"{group.name} ({group.score.n})",
+                "group": f"{group.name} ({sizes[name, group.name]})",
                 **_mean(group.score),
             }
             for group in board.groups
@@ -255,6 +263,39 @@ def scaling(board: Board) -> Spec | None:
                 "encoding": {"x": x, "y": _score_axis("mean", board), "color": colour},
             },
         ],
+    }  # fmt: skip
+
+
+def budget(board: Board, spending: str) -> Spec | None:
+    """The score within a budget, a step line for each run; None where there is none to draw."""
+    rows = []
+    for run in board.runs:
+        column = sorted(within(Named(run.label, run.evaluation), spending, board.metric))
+        if not column:
+            return None
+        total, n = 0.0, len(column)
+        rows.append({"run": run.label, "series": run.number, "budget": 0.0, "score": 0.0})
+        for number, (spent, score) in enumerate(column):
+            total += score
+            last = number + 1 == n or column[number + 1][0] != spent
+            if last and (n <= _POINTS or number % (n // _POINTS) == 0 or number + 1 == n):
+                point = {"budget": spent, "score": total / n}
+                rows.append({"run": run.label, "series": run.number, **point})
+    if len({row["budget"] for row in rows}) < 3 or board.metric.worst != 0:
+        return None
+    return {
+        "data": {"values": rows},
+        "width": _NARROW,
+        "height": 220,
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
+        "encoding": {
+            "x": {
+                "field": "budget", "type": "quantitative", "axis": {"tickCount": 5},
+                "title": f"budget, {SPENDING[spending]}",
+            },
+            "y": _score_axis("score", board),
+            "color": {**_series(board), "legend": {**_legend(board), "columns": 2}},
+        },
     }  # fmt: skip
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.report.grid import as_latex
 from ragbench.experiments.report.page.board import SPENDING, Board, make_board
 from ragbench.experiments.report.page.charts import WIDE, charts
 from ragbench.experiments.report.page.drawing import MISSING, PAPER, to_png, to_svg
 from ragbench.experiments.report.page.traces import PIECE, card_rows, pieces, rows
+from ragbench.experiments.report.questions import MEASURES
 from ragbench.experiments.runs import Evaluation
 
 #: Charts in the order in which the page shows them, with their headings.
@@ -25,6 +27,7 @@ HEADINGS = {
     "funnel": "What becomes of the gold passages",
     "causes": "Why answers are wrong",
     "scaling": "More calls, better answers?",
+    **{f"budget_{name}": title for name, title in MEASURES.items()},
 }
 
 
@@ -58,7 +61,7 @@ def page_of(board: Board, *, title: str, live: bool = False) -> str:
         "rows": rows(board),
     }
     drawn = [
-        {"heading": _heading(name, board), "svg": to_svg(spec), "wide": name in WIDE}
+        {"name": name, "heading": _heading(name, board), "svg": to_svg(spec), "wide": name in WIDE}
         for name, spec in charts(board).items()
     ]
     page: str = _template().render(
@@ -67,8 +70,9 @@ def page_of(board: Board, *, title: str, live: bool = False) -> str:
         style=style,
         script=script,
         board=board,
-        spending=SPENDING,
         charts=drawn,
+        sections=() if live else board.sections,
+        latex=as_latex,
         cards=[
             (run.label, card_rows(run.evaluation.card.model_dump(mode="json")))
             for run in board.runs
@@ -118,22 +122,27 @@ def _policy(style: str, script: str, *, live: bool) -> str:
     )
 
 
-def write_charts(board: Board, folder: Path) -> int:
-    """Write every chart as SVG and PNG, on white, into `folder`; the number of charts.
+def write_parts(board: Board, folder: Path) -> tuple[int, int]:
+    """Write every chart as SVG and PNG, on white, and every table as LaTeX, into `folder`.
+
+    Gives the number of charts and of tables.
 
     Raises:
         RunError: the folder cannot be written.
         ConfigError: the packages that draw are not installed.
     """
     drawn = charts(board)
+    tables = [board.leaderboard, *(table for part in board.sections for table in part.tables)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, spec in drawn.items():
             (folder / f"{name}.svg").write_text(to_svg(spec, PAPER), "utf-8")
             (folder / f"{name}.png").write_bytes(to_png(spec))
+        for table in tables:
+            (folder / f"{table.name}.tex").write_text(as_latex(table.grid) + "\n", "utf-8")
     except OSError as error:
         raise RunError(f"cannot write {folder}: {error.strerror}") from None
-    return len(drawn)
+    return len(drawn), len(tables)
 
 
 def _hash(text: str) -> str:
