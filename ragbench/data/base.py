@@ -122,7 +122,7 @@ class Dataset:
 #: Makes the data set of a spec, or raises DataError.
 Loader = Callable[[DataSpec], Dataset]
 
-DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data")
+DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data.loaders")
 
 
 def make_example(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-
-import dspy
+from typing import Any
 
 #: A set of linked questions larger than this share of all is taken apart again.
 _LARGEST = 0.2
@@ -56,7 +55,7 @@ def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
     return found
 
 
-def links(example: dspy.Example) -> list[Hashable]:
-    """What `example` may share with others: gold passages and sub-questions with their answers."""
+def links(example: Any) -> list[Hashable]:
+    """What an example may share with others: gold passages and sub-questions with their answers."""
     parts = [(part["question"], part["answer"]) for part in example.decomposition]
     return [*example.gold_pids, *parts]

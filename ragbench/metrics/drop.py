@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import ftfy
 import numpy as np
 import scipy
 
@@ -59,7 +58,12 @@ def spans_of(prediction: str) -> list[str]:
 def mended(text: str) -> str:
     """`text` as ftfy mends it, which leaves printable ASCII without HTML entities as it is."""
     plain = text.isascii() and text.isprintable() and "&" not in text
-    return text if plain else ftfy.fix_text(text)
+    if plain:
+        return text
+    import ftfy  # here, for few answers need it and it is slow to load
+
+    fixed: str = ftfy.fix_text(text)
+    return fixed
 
 
 def answer_of(text: str) -> str:

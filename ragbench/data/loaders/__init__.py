@@ -1,5 +1,6 @@
 """The loaders: each registers the name of its data set."""
 
+from ragbench.data import synthetic
 from ragbench.data.loaders import (
     beir,
     chunked,
@@ -14,4 +15,5 @@ __all__ = [
     "custom",
     "multihop",
     "musique",
+    "synthetic",
 ]

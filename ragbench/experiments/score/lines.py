@@ -21,7 +21,6 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from ragbench.experiments.records import STRICT, CallLine, first_fault
-from ragbench.signatures import Mistake
 
 # JSON has lists alone.
 _Facts = list[Annotated[tuple[str, int], Strict(False)]]
@@ -52,6 +51,12 @@ def _add_up(value: _Statements) -> _Statements:
     return value
 
 
+def _mistake() -> Any:
+    from ragbench.signatures import Mistake  # slow: loads DSPy, which reading scores has no need of
+
+    return Mistake
+
+
 #: Pass -> what its replies hold. The value of another pass is not looked at: nothing reads it.
 _VALUES: dict[str, Any] = {
     "judge": str,
@@ -60,7 +65,7 @@ _VALUES: dict[str, Any] = {
     "evidence": _Triples,
     "grounding": list[StrictBool],
     "statements": Annotated[_Statements, AfterValidator(_add_up)],
-    "mistake": Mistake,
+    "mistake": _mistake,
 }
 
 # "pass" can be no name in a class.
@@ -129,7 +134,8 @@ _LINES: dict[str, Any] = {
 
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter((_LINES | _VALUES)[name])
+    kind = (_LINES | _VALUES)[name]
+    return TypeAdapter(kind() if kind is _mistake else kind)
 
 
 def wrong_with_reply(row: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.records import (
@@ -24,10 +24,13 @@ from ragbench.experiments.records import (
     write_json,
     write_whole,
 )
-from ragbench.experiments.score.annotate import Annotation, Asking, annotate, fill, key_of
+from ragbench.experiments.score.annotate import key_of
 from ragbench.experiments.score.lines import wrong_with_scores
 from ragbench.metrics import ASKED, GROUNDED, JUDGED
 from ragbench.record import Record
+
+if TYPE_CHECKING:
+    from ragbench.experiments.score.annotate import Annotation, Asking
 
 LINES = "scores.jsonl"
 SUMMARY = "scores.json"
@@ -80,6 +83,8 @@ class StoredScores:
         Raises:
             RagbenchError: the model cannot be asked, or the journal cannot be used.
         """
+        from ragbench.experiments.score.annotate import annotate, fill  # slow: loads DSPy
+
         if not annotation.concerns(self.records):
             return
         annotated = annotate(self.folder, self.records, annotation, asking)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ragbench.data import question_key, split_sentences
+from ragbench.data import question_key
 from ragbench.metrics import is_refusal, tokens
 from ragbench.retrievers import Passage
+from ragbench.retrievers.sentences import split_sentences
 
 
 def sentences_of(passage: Passage) -> Sequence[str]:
