@@ -99,8 +99,11 @@ def current_ledger() -> OpenLedger | None:
     return current().get(OpenLedger)
 
 
-def file_call(call: Call) -> None:
-    """Add `call` to the current ledger and to the critical path; without a ledger, do nothing."""
+def file_call(call: Call, waited_s: float = 0.0) -> None:
+    """Add `call` to the current ledger and to the critical path; without a ledger, do nothing.
+
+    The cache saved no more than the latency of a cached call without the `waited_s` for it.
+    """
     ledger = current_ledger()
     if ledger is None:
         return
@@ -112,7 +115,7 @@ def file_call(call: Call) -> None:
     path.calls += call.kind in LM_KINDS
     path.latency_s += call.latency_s
     if call.cached:
-        path.cached_s += call.latency_s
+        path.cached_s += max(0.0, call.latency_s - waited_s)
 
 
 @contextmanager

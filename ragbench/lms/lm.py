@@ -8,6 +8,7 @@ from typing import Any
 import dspy
 from dspy.lm15 import Response
 
+from ragbench.context import current, use
 from ragbench.ledger import current_ledger
 from ragbench.lms.calls import (
     EVENTS,
@@ -18,7 +19,10 @@ from ragbench.lms.calls import (
     count,
     file,
 )
+from ragbench.lms.in_flight import InFlight, Waited
 from ragbench.lms.prices import Pricing
+
+_UNDER_WAY = InFlight()
 
 
 class RagbenchLM(dspy.LM):
@@ -72,7 +76,15 @@ class RagbenchLM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
-        return super().__call__(*args, **self._seeded(kwargs))
+        kwargs = self._seeded(kwargs)
+        if not kwargs.get("cache", self.cache):
+            return super().__call__(*args, **kwargs)
+        # Two keys that are the same by chance cost a wait, no more: DSPy's cache compares them.
+        with _UNDER_WAY.turn(hash(repr((self.model, self.kwargs, args, kwargs)))) as waited:
+            if not waited.seconds:
+                return super().__call__(*args, **kwargs)
+            with use(current().plus(waited)):
+                return super().__call__(*args, **kwargs)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """As `__call__`."""
@@ -92,12 +104,14 @@ class RagbenchLM(dspy.LM):
             ledger.keep_texts(map(_text, sent), _text(reply))
 
     def _file_cached(self, response: Any) -> None:
+        waited = current().get(Waited)
+        waited_s = waited.seconds if waited else 0.0
         for candidate in response if isinstance(response, tuple) else (response,):
             if isinstance(candidate, Response):
                 event = EVENTS.get(candidate.finish_reason)
                 if event:
                     count(event)
-                file(self.model, cached=True, **Meter.of(candidate).to_dict())
+                file(self.model, waited_s, cached=True, **Meter.of(candidate).to_dict())
 
     def copy(self, **kwargs: Any) -> Any:
         """As `dspy.LM`; rollouts are counted from `first_rollout` on."""

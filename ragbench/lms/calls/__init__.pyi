@@ -48,6 +48,7 @@ from .retry import (
     Retries as Retries,
 )
 from .scope import (
+    Scope as Scope,
     question_time as question_time,
     reserved as reserved,
 )

@@ -25,12 +25,15 @@ def count(event: str) -> None:
     _log.info("counted", extra=fields(what=event))
 
 
-def file(model: str, **fields: Any) -> None:
-    """File a `Call` under the signature, role and fallback mark of the calling context."""
+def file(model: str, waited_s: float = 0.0, **fields: Any) -> None:
+    """File a `Call` under the signature, role and fallback mark of the calling context.
+
+    `waited_s` is what a cached call has waited for the one that filled the cache.
+    """
     context = current()
     signature, role = context.caller or (_caller_signature(), "")
     call = Call(model=model, signature=signature, role=role, fallback=context.fallback, **fields)
-    file_call(call)
+    file_call(call, waited_s)
 
 
 def _caller_signature() -> str:
