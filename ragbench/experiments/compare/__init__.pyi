@@ -18,6 +18,12 @@ from .design import (
 from .estimate import (
     estimate_verdict as estimate_verdict,
 )
+from .index_cost import (
+    index_cost as index_cost,
+    index_lines as index_lines,
+    pays_from as pays_from,
+    whole_cost as whole_cost,
+)
 from .looks import (
     looks_in_words as looks_in_words,
 )

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from ragbench.context import current, use
 from ragbench.errors import RunError
-from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate
+from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate, usd
 from ragbench.experiments.estimates.rehearsal import Rehearsed, rehearse
 from ragbench.experiments.records import CONFIG, locked, read_records, write_json
 from ragbench.experiments.runs import Bench, asks_servers
+from ragbench.lms import priced
 from ragbench.lms.adapters import LenientJSON
+from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Around
 from ragbench.ranges import Range
@@ -54,7 +58,7 @@ def estimate_run(bench: Bench, *, afresh: bool = False) -> Estimate:
             int(MARGIN[0] * n * found.tokens[0]), int(MARGIN[1] * retry * n * found.tokens[1])
         ),
         cost=cost,
-        notes=tuple(_notes(bench, retry)),
+        notes=(*_notes(bench, retry), *_index_notes(bench, todo)),
         questions=n,
     )
 
@@ -106,6 +110,26 @@ def _notes(bench: Bench, retry: int) -> list[str]:
         lines.append(
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
         )
+    return lines
+
+
+def _index_notes(bench: Bench, todo: Sequence[Any]) -> list[str]:
+    """What the program's own index would still take, which is no question's."""
+    lines = []
+    with bench.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
+        found = bench.program.index_ahead()
+    for part in found:
+        lm = bench.role_lms.get(part.role, bench.lm)
+        longest = part.calls * int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
+        tokens = Range(
+            int(MARGIN[0] * part.prompt_tokens), int(MARGIN[1] * part.prompt_tokens) + longest
+        )
+        low = priced(lm.pricing, None, int(MARGIN[0] * part.prompt_tokens), 0)
+        high = priced(lm.pricing, None, int(MARGIN[1] * part.prompt_tokens), longest)
+        cost = "" if low is None or high is None else f", {usd(low)} to {usd(high)}"
+        line = f"the index, in addition: {part.calls:,} calls, {tokens} tokens{cost}"
+        line += f"; {part.kept:,} replies are kept from before" if part.kept else ""
+        lines.append(f"{line}; {part.more}" if part.more else line)
     return lines
 
 

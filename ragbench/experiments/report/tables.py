@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ragbench.experiments.compare import index_cost, index_lines, whole_cost
 from ragbench.experiments.records import RunCard, StoredRecords, read_json
 from ragbench.experiments.report.grid import Grid, for_machines, print_grid
+from ragbench.experiments.report.run_names import told_apart
 from ragbench.experiments.runs import HEADLINE, error_of, members, stop_lines, summarize
 from ragbench.metrics import Interval, get_metric, mean_interval
 from ragbench.record import Record
@@ -26,10 +28,8 @@ if TYPE_CHECKING:
 LEAST = ("path", "p95 s", "searches", "failed", "p50 s", "tokens", "calls")
 #: Column of what a server billed, where a provider's cache made that another sum than "cost $".
 PAID = "paid $"
-#: Settings that are named at the most where runs of one name differ.
-SETTINGS = 4
-#: Fields of an identity that the card has in another form.
-_SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
+#: Column of "cost $" with the program's own index in it, where a program has one.
+WITH_INDEX = "with index $"
 #: Share of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
 
@@ -58,10 +58,11 @@ def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | N
         out.print(plain("results by group of questions"))
         print_table(group_table(evaluations, by), "groups", drop=LEAST)
     out.print(plain("calls, path (longest chain of calls), searches, tokens: per question"))
+    named = list(zip(label_runs(evaluations), evaluations, strict=True))
     for evaluation in evaluations:
         if len(evaluations) > 1:
             out.print(plain(f"{evaluation.folder}"), soft_wrap=True)
-        for line in notes(evaluation):
+        for line in (*notes(evaluation), *index_lines(evaluation, named)):
             out.print(plain(line), soft_wrap=True)
         print_failures(out, evaluation)
     if len(evaluations) == 1:
@@ -87,6 +88,9 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     if any("list_usd" in e.summary["billed"] for e in evaluations):
         for cells, evaluation in zip(rows, evaluations, strict=True):
             cells[PAID] = money(evaluation.summary["billed"]["cost_usd"])
+    if any(index_cost(e.card) for e in evaluations):
+        for cells, evaluation in zip(rows, evaluations, strict=True):
+            cells[WITH_INDEX] = money(whole_cost(evaluation))
     for cells, label in zip(rows, labels or label_runs(evaluations), strict=True):
         cells["program"] = label
     for name in rows[0]:
@@ -108,32 +112,6 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
         f"{label}, {evaluation.folder.name}" if label in twice else label
         for label, evaluation in zip(found, evaluations, strict=True)
     ]
-
-
-def told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:
-    """`names`, with the settings that differ where runs of one name are of different settings."""
-    leaves = [settings_of(card) for card in cards]
-    found = []
-    for mine, name in zip(leaves, names, strict=True):
-        like = [theirs for theirs, other in zip(leaves, names, strict=True) if other == name]
-        differing = [key for key in mine if any(mine[key] != each.get(key) for each in like)]
-        if "retriever" in differing:  # another one has other settings
-            differing = [key for key in differing if not key.startswith("retriever.")]
-        found.append(", ".join([name, *(f"{key}={mine[key]}" for key in differing[:SETTINGS])]))
-    return found
-
-
-def settings_of(card: RunCard) -> dict[str, Any]:
-    """Setting -> value of all that can change a record, knobs first."""
-    found = {**card.knobs, "data": card.data.name, "LM": card.model}
-    settings = card.identity.get("retriever_set") or {}
-    found |= {
-        name: value
-        for name, value in card.identity.items()
-        if name not in _SHOWN and not isinstance(value, dict)
-    }
-    found |= {f"retriever.{name}": value for name, value in settings.items()}
-    return found
 
 
 def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -> Table:

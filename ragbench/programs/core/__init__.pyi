@@ -32,6 +32,7 @@ from .program import (
     PROGRAMS as PROGRAMS,
     Autonomy as Autonomy,
     Described as Described,
+    IndexAhead as IndexAhead,
     ProgramKnobs as ProgramKnobs,
     RAGProgram as RAGProgram,
     calls_of as calls_of,

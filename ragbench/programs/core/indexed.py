@@ -12,9 +12,9 @@ from pydantic import Field
 from ragbench.context import current
 from ragbench.ledger import open_ledger
 from ragbench.programs.core.asking import role_lm
-from ragbench.programs.core.program import ProgramKnobs, RAGProgram
+from ragbench.programs.core.program import IndexAhead, ProgramKnobs, RAGProgram
 from ragbench.programs.core.trace import Trace
-from ragbench.retrievers import PerQuestion, Progress, Retriever
+from ragbench.retrievers import Corpus, PerQuestion, Progress, Retriever
 from ragbench.retrievers.graph import LMIndex, at_once
 
 
@@ -51,15 +51,21 @@ class IndexProgram(RAGProgram):
             self._facts = self.index_of(retriever, progress).facts()
             return
         questions = list(dict.fromkeys(current().ahead))
-        positions = {i: None for text in questions for i in retriever.corpus.contexts[text]}
         with dspy.context(lm=self._index_lm()):
-            self.Index.read_ahead(
-                retriever.corpus.subset(list(positions)), progress, **self._settings()
-            )
+            self.Index.read_ahead(self._corpus_ahead(), progress, **self._settings())
         made = at_once(
             lambda text: self.index_of(retriever.for_question(text)), questions, progress
         )
         self._facts = summed([index.facts() for index in made])
+
+    def index_ahead(self) -> Sequence[IndexAhead]:
+        """What is still to be read off the passages."""
+        if not self.index_role:
+            return ()
+        with dspy.context(lm=self._index_lm()):
+            index = self.Index(self._corpus_ahead(), **self._settings())
+            found = index.ahead()
+        return (IndexAhead(self.index_role, found.calls, found.tokens, found.kept, index.more),)
 
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
         """The index of the corpus that `retriever` searches, built.
@@ -84,6 +90,15 @@ class IndexProgram(RAGProgram):
     def index_facts(self) -> Mapping[str, Any]:
         """What the index took and how large it is; those of all questions ahead together."""
         return self._facts
+
+    def _corpus_ahead(self) -> Corpus:
+        """The passages that are read: all, or those of the questions ahead."""
+        corpus = self.retriever.corpus
+        if not isinstance(self.retriever, PerQuestion):
+            return corpus
+        return corpus.subset(
+            list({i: None for text in current().ahead for i in corpus.contexts[text]})
+        )
 
     def _index_lm(self) -> Any:
         return role_lm(self.index_role)

@@ -89,6 +89,20 @@ class Described:
     role: str
 
 
+@dataclass(frozen=True)
+class IndexAhead:
+    """Calls to the LM of `role` that an index still needs, and tokens of their prompts.
+
+    `kept` are those whose replies are kept from before; `more` says what cannot be counted yet.
+    """
+
+    role: str
+    calls: int
+    prompt_tokens: int
+    kept: int = 0
+    more: str = ""
+
+
 class _Styled(type(dspy.Module)):  # type: ignore[misc]
     """Puts the wording of `answer_style` into every predictor once a program is made."""
 
@@ -144,6 +158,10 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
         as if nothing had been kept or cached; empty where there is none.
         """
         return {}
+
+    def index_ahead(self) -> Sequence[IndexAhead]:
+        """The LM calls that `prepare` would make now for an index, by role; empty for none."""
+        return ()
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """Do nothing if the program can work with these LMs; by default any will do.

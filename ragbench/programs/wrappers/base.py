@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.programs.core import Described, RAGProgram
+from ragbench.programs.core import Described, IndexAhead, RAGProgram
 from ragbench.retrievers import Progress
 
 
@@ -29,6 +29,10 @@ class Around(RAGProgram):
     def index_facts(self) -> Mapping[str, Any]:
         """As the inner program."""
         return self.inner.index_facts()
+
+    def index_ahead(self) -> Sequence[IndexAhead]:
+        """As the inner program."""
+        return self.inner.index_ahead()
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """As the inner program."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
+import dspy
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
@@ -23,6 +24,7 @@ from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.graph.replies import IndexLM, ReplyCache
 from ragbench.retrievers.graph.walks import best_first
 from ragbench.retrievers.store import IndexStore
+from ragbench.tokens import estimate_tokens
 
 #: Passages; a smaller index is made of kept replies sooner than it is looked up.
 _STORED_FROM = 100
@@ -41,6 +43,15 @@ class LMIndexSettings(Knobs):
     lm: str = Field("", description="identity of the LM that makes the index")
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """Calls still to be made, tokens of their prompts, and calls whose replies are kept."""
+
+    calls: int
+    tokens: int
+    kept: int
+
+
 class LMIndex(Retriever):
     """An index of `corpus` for whose making an LM is asked, or may be.
 
@@ -50,6 +61,8 @@ class LMIndex(Retriever):
 
     Settings: ClassVar[type[Knobs]] = LMIndexSettings
     is_stored = True
+    #: Calls that are only known once the passages were read, in words.
+    more: ClassVar[str] = ""
     #: Attributes kept as memory-mapped arrays, and as JSON.
     arrays: ClassVar[tuple[str, ...]] = ()
     values: ClassVar[tuple[str, ...]] = ()
@@ -84,6 +97,18 @@ class LMIndex(Retriever):
         """Ask the LM all that indexes of parts of `corpus` will ask about single passages."""
         index = cls(corpus, **settings)
         index._read(index.maker(), progress)
+
+    def ahead(self) -> Ahead:
+        """What reading the passages would ask the current LM now."""
+        lm = self.maker()
+        calls = kept = tokens = 0
+        for signature, inputs in self._asks():
+            if lm.knows(signature, **inputs):
+                kept += 1
+            else:
+                calls += 1
+                tokens += prompt_tokens(signature, inputs)
+        return Ahead(calls, tokens, kept)
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -129,6 +154,10 @@ class LMIndex(Retriever):
         """The `k` passages of the highest scores, shape `(n,)`, best first."""
         rows = best_first(scores, k)
         return [self.corpus[row].scored(float(scores[row])) for row in rows]
+
+    def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        """The calls of `_read` as far as they are known before it: signatures and inputs."""
+        return iter(())
 
     @abstractmethod
     def _read(self, lm: IndexLM, progress: Progress | None) -> Any:
@@ -182,6 +211,12 @@ class LMIndex(Retriever):
     @property
     def _identity(self) -> tuple[str, str, str]:
         return (self.name, self.corpus.digest, self.settings.model_dump_json())
+
+
+def prompt_tokens(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> int:
+    """Tokens of the prompt for `inputs`, estimated, as the current adapter writes it."""
+    messages = (dspy.settings.adapter or dspy.ChatAdapter()).format(signature, [], dict(inputs))
+    return sum(estimate_tokens(str(message.get("content") or "")) for message in messages)
 
 
 def passage_text(passage: Passage) -> str:

@@ -10,10 +10,11 @@ fact that joins them, as in the published code.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+import dspy
 import numpy as np
 from pydantic import Field
 
@@ -106,6 +107,12 @@ class HippoIndex(LMIndex):
             "edges": len(self.edges),
             **super().facts(),
         }
+
+    def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        for passage in self.corpus:
+            yield ExtractEntities, {"text": str(passage)}
+            # Without the entities, which only the first reply tells: none of these counts as kept.
+            yield ExtractTriples, {"text": str(passage), "entities": []}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:

@@ -8,11 +8,12 @@ up; a relation of an entity that nobody described is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar
 
+import dspy
 import numpy as np
 from pydantic import Field
 
@@ -47,6 +48,7 @@ class KnowledgeGraph(LMIndex):
 
     name = "knowledge"
     Settings: ClassVar[type[Knobs]] = KnowledgeSettings
+    more = "one more for each entity or relation that several passages describe, and community"
     arrays = ("entity_vectors",)
     values = ("node_rows", "link_rows", "report_rows")
 
@@ -92,6 +94,13 @@ class KnowledgeGraph(LMIndex):
             "communities": len(self.report_rows),
             **super().facts(),
         }
+
+    def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        for passage in self.corpus:
+            first = {"text": str(passage), "entity_types": list(ENTITY_TYPES), "known": []}
+            yield ExtractGraph, first
+            for _ in range(self.settings.gleanings):  # whose known names only the first tells
+                yield ExtractGraph, {**first, "known": ["?"]}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Draft]:
         def read(text: str) -> Draft:

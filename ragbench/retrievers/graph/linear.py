@@ -9,10 +9,11 @@ the questions they were collected for.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+import dspy
 import numpy as np
 from pydantic import Field
 
@@ -24,6 +25,7 @@ from ragbench.retrievers.graph.entities import EntitySource, entities_of
 from ragbench.retrievers.graph.replies import IndexLM
 from ragbench.retrievers.graph.walks import WalkGraph, min_max
 from ragbench.retrievers.sentences import split_sentences
+from ragbench.signatures import ExtractEntities
 
 
 class LinearSettings(LMIndexSettings):
@@ -117,6 +119,11 @@ class LinearIndex(LMIndex):
             "edges": len(self.edges),
             **super().facts(),
         }
+
+    def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        if self.settings.entities == "lm":
+            for passage in self.corpus:
+                yield ExtractEntities, {"text": str(passage)}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[str]]:
         return entities_of(

@@ -14,7 +14,8 @@ from ragbench.experiments.report.questions.section import (
     amount,
     mean_cell,
 )
-from ragbench.experiments.report.tables import cluster_of, settings_of, usable_clusters
+from ragbench.experiments.report.run_names import settings_of
+from ragbench.experiments.report.tables import cluster_of, usable_clusters
 from ragbench.metrics import Metric, get_metric, mean_interval
 
 #: Settings that decide what is found, and how much of it is shown.
