@@ -11,8 +11,7 @@ from ragbench.experiments.compare import index_cost, index_lines, pays_from, who
 from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.records import read_card
 from ragbench.experiments.report.tables import WITH_INDEX, run_table
-from ragbench.experiments.runs import ready, reopen
-from ragbench.experiments.runs.evaluation import evaluate
+from ragbench.experiments.runs import evaluate, ready, reopen
 from ragbench.retrievers import dense
 from ragbench.retrievers.graph import base as graph
 from tests.experiments.towns import World
