@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 import traceback
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,9 @@ def current_qid() -> str | None:
     return context.qid
 
 
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
 class _File(logging.Handler):
     """Appends a JSON line per record; starts a new line after one that a kill cut short."""
 
@@ -118,7 +123,9 @@ class _File(logging.Handler):
         self.path = path
         self._file: Any = None
         try:
-            self._file = path.open("ab+", buffering=0)
+            # A link in its place is not followed.
+            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_LINK, 0o666)
+            self._file = FileIO(handle, "ab+")
             if self._file.seek(0, 2) and _last_byte(self._file) != b"\n":
                 self._file.write(b"\n")
         except OSError as error:

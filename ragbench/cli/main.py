@@ -149,6 +149,8 @@ def main() -> None:
     except click.ClickException as error:
         click.echo(f"error: {one_line(error.format_message())}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        _of_the_system(error)
     except Exception as error:
         from ragbench.errors import RagbenchError
 
@@ -209,6 +211,19 @@ def say(line: str) -> None:
     from ragbench.experiments.report import for_machines
 
     click.echo(visible(line), err=for_machines())
+
+
+def _of_the_system(error: OSError) -> NoReturn:
+    """End with 2 and one line: the disk is full, a file cannot be read, ...
+
+    Where nobody reads standard output any more (`| head`), end with 1 and say nothing.
+    """
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere
+        sys.exit(1)
+    where = f"{error.filename}: " if error.filename else ""
+    click.echo(f"error: {one_line(f'{where}{error.strerror or error}')}", err=True)
+    sys.exit(2)
 
 
 def _defect(error: Exception) -> NoReturn:

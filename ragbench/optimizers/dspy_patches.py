@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from dspy import AdapterParseError, LMError
 
@@ -29,9 +30,8 @@ def logged_to(log_file: Path) -> Iterator[None]:
     Evaluate and Parallel resubmit a question that takes 120 s when few are left, again and again,
     and offer no setting for it; that is off inside the block.
     """
-    log_file.parent.mkdir(parents=True, exist_ok=True)
     with (
-        log_file.open("a", encoding="utf-8", errors="replace", buffering=1) as file,
+        _appending(log_file) as file,
         contextlib.nullcontext(_Redacted(file)) as stream,
         contextlib.redirect_stdout(stream),
         contextlib.redirect_stderr(stream),
@@ -67,21 +67,28 @@ def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
         module.GroundedProposer = original
 
 
+def _appending(log_file: Path) -> io.FileIO:
+    """`log_file`, to be appended to; nothing where it cannot be: no search fails for its log."""
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        return io.FileIO(log_file, "a")
+    except OSError:
+        return io.FileIO(os.devnull, "a")
+
+
 class _Redacted(io.TextIOBase):
     """Writes to `file` what is written to it, without keys: a provider may quote one."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: io.FileIO) -> None:
         self._file = file
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        self._file.write(redact(text))
+        with contextlib.suppress(OSError):  # the disk is full
+            self._file.write(redact(text).encode("utf-8", "replace"))
         return len(text)
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 @contextlib.contextmanager

@@ -11,11 +11,12 @@ without a word and answers wrongly. Everything is checked here before it loads. 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
-import tempfile
+import secrets
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from pydantic import Field
 import ragbench
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts.held_out import DataCard, Part
-from ragbench.experiments.records import read_json, read_object, write_json
+from ragbench.experiments.records import make_folder, read_json, read_object, sync, write_json
 from ragbench.programs.core import RAGProgram
 from ragbench.tokens import estimate_tokens
 
@@ -109,17 +110,17 @@ def save_program(program: RAGProgram, path: Path) -> str:
     Raises:
         RunError: it cannot be written, or holds what JSON cannot.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".json")
-    os.close(handle)
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.json")
     try:
-        program.save(temporary)
+        make_folder(path.parent)
+        program.save(str(temporary))
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+        sync(path.parent)
     except (OSError, RuntimeError) as error:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RunError(f"cannot write {path}: {' '.join(str(error).split())[:200]}") from None
     return _sha256(path)
 

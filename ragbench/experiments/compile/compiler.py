@@ -73,6 +73,7 @@ def compile_program(
         journal = CallJournal(plan.folder / "work" / CALLS)
         if journal.attempt > 1:
             say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
+        ledger = None
         try:
             with journal.open() as ledger, plan.bench.active():
                 with use(replace(current(), side=PREPARATION)):
@@ -83,7 +84,8 @@ def compile_program(
                         plan.bench.program.prepare(on_prepare)
                 outcome = _search(plan, journal, say)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
-            stop_if_refused(ledger, failed=True)
+            if ledger is not None:
+                stop_if_refused(ledger, failed=True)
             raise RunError(redact(str(error))) from None
         stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(plan, outcome, journal)

@@ -19,6 +19,7 @@ from typing import Any
 from ragbench.context import current
 from ragbench.errors import RunError
 from ragbench.experiments.records.call_log import wrong_with_call
+from ragbench.experiments.records.files import make_folder
 from ragbench.experiments.records.jsonl import MARK, read_each, unseal
 from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.ledger import OpenLedger, open_ledger
@@ -41,6 +42,7 @@ class CallJournal:
         self.attempt = 1 + max((row["attempt"] for row in self._old), default=0)
         self._new: list[tuple[str, Call]] = []
         self._lock = threading.Lock()
+        self._broken: RunError | None = None
 
     @contextmanager
     def open(self) -> Iterator[OpenLedger]:
@@ -49,11 +51,18 @@ class CallJournal:
         Raises:
             RunError: the journal cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            make_folder(self.path.parent)
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {error.strerror}") from None
         with self._writer() as writer:
             writer.write({"attempt": self.attempt})  # one without calls counts as well
-            with open_ledger(lambda call: self.add(call, writer)) as ledger:
-                yield ledger
+            try:
+                with open_ledger(lambda call: self.add(call, writer)) as ledger:
+                    yield ledger
+            finally:
+                if self._broken is not None:  # a question that failed by it is no result
+                    raise self._broken
 
     def _writer(self) -> RecordWriter:
         return RecordWriter(self.path.parent, self.path.name, durable=False)
@@ -90,11 +99,15 @@ class CallJournal:
         row = {"attempt": self.attempt, "side": side, **asdict(call)}
         with self._lock:
             self._new.append((side, call))
-        if writer.is_open:
-            writer.write(row)
-        else:  # of a thread that was under way when the compile was stopped
-            with self._writer() as late:
-                late.write(row)
+        try:
+            if writer.is_open:
+                writer.write(row)
+            else:  # of a thread that was under way when the compile was stopped
+                with self._writer() as late:
+                    late.write(row)
+        except RunError as error:
+            self._broken = error
+            raise
 
 
 def read_calls(path: Path) -> list[Call]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -110,15 +111,32 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
-    """Make the names in `folder` outlive a loss of power."""
+def make_folder(folder: Path) -> None:
+    """Make `folder`, and those above it, so that they outlive a loss of power.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Make the names in `folder` outlive a loss of power.
+
+    Raises:
+        OSError: it cannot be done.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

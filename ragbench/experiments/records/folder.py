@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from ragbench.errors import RunError
 from ragbench.experiments.config import refreshed
-from ragbench.experiments.records.files import read_object
+from ragbench.experiments.records.files import make_folder, read_object
 from ragbench.logs import LOG, log_to
 
 
@@ -25,7 +25,7 @@ def locked(folder: Path) -> Iterator[None]:
         RunError: another process holds it, or it cannot be made.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
     with held(folder), log_to(folder / LOG):

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ragbench.errors import RunError
+from ragbench.experiments.records.files import sync
 from ragbench.experiments.records.jsonl import RECORDS, encode, unseal
 from ragbench.record import Record
 
@@ -35,11 +36,14 @@ class RecordWriter:
 
     def __enter__(self) -> Self:
         try:
+            is_new = not self._path.exists()
             # Unbuffered: what a full disk did not take must not be written again when it is closed.
             handle = os.open(self._path, _APPEND, 0o666)
             self._file = open(handle, "ab+", buffering=0)
             _mend_tail(self._file)
             self._size = self._synced = self._file.seek(0, os.SEEK_END)
+            if is_new and self._durable:
+                sync(self._path.parent)
         except OSError as error:
             raise RunError(f"cannot write {self._path}: {error.strerror}") from None
         return self

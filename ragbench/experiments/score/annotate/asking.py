@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 import dspy
 from dspy import AdapterParseError, LMError
 
+from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.experiments.score.annotate.journal import Reply, Result, Task
 from ragbench.ledger import open_ledger
@@ -32,13 +32,24 @@ class UnusableError(Exception):
     """A reply without a usable value, after the retry."""
 
 
+def _wait(seconds: float) -> None:
+    """Return after `seconds`.
+
+    Raises:
+        KeyboardInterrupt: the process was stopped meanwhile.
+    """
+    stopping.sleep(seconds, over=lambda: False)
+    if stopping.stopped():
+        raise KeyboardInterrupt
+
+
 @dataclass(frozen=True)
 class Pace:
     """Seconds between two looks at a batch: they grow from the first to the longest."""
 
     first_s: float = 2.0
     longest_s: float = 60.0
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = _wait
 
     def waits(self) -> Iterator[float]:
         """The waits, one after another, without end."""

@@ -1,0 +1,55 @@
+"""Lets every call to a file fail, one after another, and loses power, under every command.
+
+    python benchmarks/storm.py [--step 1] [--only eval,compile]
+
+See `tests/disk/faults.py` and `tests/disk/power.py`. Needs a C compiler. Prints a line per command
+and exits with 1 if a run ended with a traceback, lost or changed finished work, or came to another
+result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import click
+
+from tests.disk.faults import Shim, each_call
+from tests.disk.jobs import JOBS
+from tests.disk.power import lost_with_power
+
+
+@click.command()
+@click.option("--step", type=int, default=1, show_default=True, help="Every how many calls.")
+@click.option("--only", default=",".join(JOBS), help="Commands, separated by commas.")
+def main(step: int, only: str) -> None:
+    """Print what came of the faults."""
+    bad = 0
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as made:
+        folder = Path(made)
+        with Shim(folder / "shim") as shim:
+            for name in only.split(","):
+                make, prepare, n = JOBS[name]
+                found = each_call(make, folder / name, shim, n=n, step=step, prepare=prepare)
+                lost = lost_with_power(make, folder / f"{name}-power", shim, n=n, prepare=prepare)
+                calls = ", ".join(f"{what} {n}" for what, n in found.by_call.most_common())
+                codes = ", ".join(f"{code}: {n}" for code, n in sorted(found.codes.items()))
+                print(
+                    f"{name}: {found.calls} calls, {found.faults} faults ({calls}); exit codes "
+                    f"{codes}; wrong {len(found.bad)}; lost with the power {lost or 'nothing'}",
+                    flush=True,
+                )
+                for line in found.bad:
+                    print(f"  {line}", flush=True)
+                bad += len(found.bad) + len(lost)
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()

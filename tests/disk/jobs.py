@@ -1,0 +1,64 @@
+"""The commands whose calls to files are made to fail, beside those of `tests.kills`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+from tests.kills import (
+    Job,
+    Make,
+    compile_job,
+    eval_job,
+    judge_job,
+    sweep_job,
+    timeless,
+    write_questions,
+)
+
+
+def _job(argv: list[str], result: Path) -> Job:
+    """A job of which only the result is looked at."""
+    return Job(argv, dict, list, lambda hit: None, lambda: timeless(result))
+
+
+def _asking(folder: Path, url: str, n: int) -> list[str]:
+    data = str(write_questions(folder, n))
+    return [
+        "--dataset", "jsonl", "--data-file", data, "--api-base", url, "--adapter", "chat",
+        "--workers", "1", "--lm", "openai/fake",
+    ]  # fmt: skip
+
+
+def verdict_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench verdict` on one compile."""
+    out = folder / "verdict"
+    argv = ["verdict", "--program", "vanilla", "--k", "1", "--optimizer", "bootstrap"]
+    argv += ["--opt-set", "rounds=1", "--limit", "0", "--out", str(out), *_asking(folder, url, n)]
+    return _job(argv, out / "verdict.json")
+
+
+def tune_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench tune` over two values of one knob."""
+    out = folder / "tuned"
+    argv = ["tune", "--program", "vanilla", "--objective", "f1", "--space", "k=1:2", "--only", "k"]
+    argv += ["--trials", "2", "--limit", "4", "--out", str(out), *_asking(folder, url, n)]
+    job = _job(argv, out / "tune.json")
+
+    def front() -> str:
+        found = json.loads(job.summary())
+        return json.dumps([{k: v for k, v in p.items() if k != "folder"} for p in found["front"]])
+
+    return Job(argv, dict, list, lambda hit: None, front)
+
+
+#: Command -> the job, what must have run before it, and how many questions its data set has.
+JOBS: dict[str, tuple[Make, Make | None, int]] = {
+    "eval": (eval_job, None, 5),
+    "judge": (judge_job, eval_job, 5),
+    "compile": (partial(compile_job, optimizer="bootstrap"), None, 20),
+    "sweep": (sweep_job, None, 10),
+    "verdict": (verdict_job, None, 20),
+    "tune": (tune_job, None, 20),
+}

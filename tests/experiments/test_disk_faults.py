@@ -1,0 +1,42 @@
+"""A sample of `benchmarks/storm.py`: files that fail under a command, and a loss of power."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.disk.faults import Shim, each_call
+from tests.disk.jobs import JOBS
+from tests.disk.power import lost_with_power
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("cc") is None or not Path("/proc/self/fd").is_dir(),
+    reason="needs a C compiler and Linux",
+)
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shim]:
+    with Shim(tmp_path_factory.mktemp("shim")) as found:
+        yield found
+
+
+def test_a_call_that_fails_costs_no_record_and_no_number(tmp_path: Path, shim: Shim) -> None:
+    make, prepare, n = JOBS["eval"]
+    outcome = each_call(make, tmp_path, shim, n=n, step=23, prepare=prepare)
+    assert outcome.bad == []
+    assert outcome.faults >= 3
+
+
+def test_a_loss_of_power_after_a_run_costs_nothing(tmp_path: Path, shim: Shim) -> None:
+    make, prepare, n = JOBS["eval"]
+    assert lost_with_power(make, tmp_path, shim, n=n, prepare=prepare) == []
+
+
+def test_a_loss_of_power_after_a_compile_costs_no_program(tmp_path: Path, shim: Shim) -> None:
+    make, prepare, n = JOBS["compile"]
+    lost = lost_with_power(make, tmp_path, shim, n=n, prepare=prepare)
+    assert [unit for unit in lost if not unit.startswith("line ")] == []
