@@ -48,7 +48,9 @@ def test_the_docs_list_every_name() -> None:
         ("compare {run} {run}", {"dspy", "pandas"}),
     ],
 )
-def test_commands_that_only_read_load_little(args: str, left_out: set[str], tmp_path: Path) -> None:
+def test_commands_that_only_read_load_little(
+    args: str, left_out: set[str], warm: dict[str, str], tmp_path: Path
+) -> None:
     run = shutil.copytree(Path(__file__).parent / "compat/v1/vanilla", tmp_path / "run")
     code = (
         f"import sys; sys.argv = ['ragbench', *{args.format(run=run).split()!r}]\n"
