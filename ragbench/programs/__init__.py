@@ -9,6 +9,7 @@ from ragbench.programs.direct import DirectRAG
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.programs.ircot import IRCoT
+from ragbench.programs.light_rag import LightRAG
 from ragbench.programs.linear_rag import LinearRAG
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.programs.multi_query import MultiQueryRAG
@@ -47,6 +48,7 @@ __all__ = [
     "GraphRAG",
     "HippoRAG",
     "IRCoT",
+    "LightRAG",
     "LinearRAG",
     "LookaheadRAG",
     "MemoRAG",

@@ -7,6 +7,7 @@ from ragbench.signatures.types import (
     Fact,
     GraphEntity,
     GraphRelation,
+    KeyedRelation,
     StatedFact,
     Triple,
 )
@@ -117,6 +118,20 @@ class ExtractGraph(dspy.Signature):
     known: list[str] = dspy.InputField(desc="entities found before; may be empty")
     entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
     relations: list[GraphRelation] = dspy.OutputField(desc="between names of entities")
+
+
+# ExtractGraph for LightRAG (Guo et al. 2024, arXiv:2410.05779), whose relations have keywords.
+class ExtractKeyedGraph(dspy.Signature):
+    """List the entities of the given types in the text, and how they are related.
+
+    Leave out the entities found before, but not what relates them to others.
+    """
+
+    text: str = dspy.InputField()
+    entity_types: list[str] = dspy.InputField()
+    known: list[str] = dspy.InputField(desc="entities found before; may be empty")
+    entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
+    relations: list[KeyedRelation] = dspy.OutputField(desc="between names of entities")
 
 
 class ReportCommunity(dspy.Signature):

@@ -52,3 +52,12 @@ class SurrogateQuestions(dspy.Signature):
     memory: list[str] = dspy.InputField(desc="gists of the texts; may be empty")
     question: str = dspy.InputField()
     questions: list[str] = dspy.OutputField(desc="of one fact each, that make sense by themselves")
+
+
+# The two levels of LightRAG (Guo et al. 2024, arXiv:2410.05779).
+class ExtractKeywords(dspy.Signature):
+    """Name the themes of the question and the things that it is about."""
+
+    question: str = dspy.InputField()
+    high_level: list[str] = dspy.OutputField(desc="themes and kinds of relation")
+    low_level: list[str] = dspy.OutputField(desc="names of persons, places and things")

@@ -46,6 +46,12 @@ class GraphRelation(BaseModel):
     strength: float = 1
 
 
+class KeyedRelation(GraphRelation):
+    """How two entities are related, and words for the themes of it."""
+
+    keywords: list[str] = []
+
+
 class SubTask(BaseModel):
     """A sub-question of a plan; `depends_on` lists ids of earlier ones."""
 

@@ -342,6 +342,8 @@ HAPPY = {
     ("hippo_rag", "arag"): 2,
     ("raptor", "arag"): 1,
     ("memo_rag", "lite"): 3,
+    ("light_rag", "hybrid"): 2,
+    ("light_rag", "naive"): 1,
     ("memo_rag", "no_memory"): 2,
     ("linear_rag", "official"): 2,
     ("linear_rag", "arag"): 2,

@@ -21,6 +21,9 @@ from .hippo import (
 from .knowledge import (
     KnowledgeGraph as KnowledgeGraph,
 )
+from .light import (
+    LightIndex as LightIndex,
+)
 from .linear import (
     LinearIndex as LinearIndex,
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import dspy
 import numpy as np
 from pydantic import Field
 
@@ -64,6 +65,10 @@ class GistIndex(LMIndex):
     def facts(self) -> dict[str, Any]:
         """Size and cost."""
         return {"gists": len(self.gists), **super().facts()}
+
+    def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        for texts in self._stretches():
+            yield Summarize, {"texts": texts, "max_words": self.settings.gist_words}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[str]:
         def gist(texts: list[str]) -> str:
