@@ -31,20 +31,34 @@ from ragbench.cli.command import command
     "--export", "--charts", "export", type=click.Path(path_type=Path),
     help="Folder for every chart as SVG and PNG, and every table as LaTeX.",
 )  # fmt: skip
+@click.option(
+    "--traces", type=click.Path(path_type=Path),
+    help="Folder for the steps of the questions, to be kept beside the page, which then loads them "
+    "when a question is opened. Without it they are in the page.",
+)  # fmt: skip
 def report_command(
-    runs: tuple[Path, ...], output: Path, metric: str, title: str, export: Path | None
+    runs: tuple[Path, ...],
+    output: Path,
+    metric: str,
+    title: str,
+    export: Path | None,
+    traces: Path | None,
 ) -> None:
     """Write a page about RUNS: leaderboard, charts, and how each question was answered.
 
-    The page is one file that opens from disk and asks the network for nothing.
+    The page opens from disk and asks the network for nothing. It is one file, unless --traces keeps
+    the steps of the questions in a folder beside it.
     """
-    from ragbench.experiments.report.page import make_board, page_of, write_parts
+    from ragbench.experiments.report.page import make_board, page_of, write_parts, write_traces
     from ragbench.experiments.runs import reopen
 
     board = make_board([reopen(run) for run in runs], metric)
-    page = page_of(board, title=title)
+    beside = None if traces is None else write_traces(board, traces, output)
+    page = page_of(board, title=title, beside=beside)
     output.write_text(page, "utf-8")
     click.echo(f"{output}: {len(runs)} runs, {len(page.encode()) / 1e6:.1f} MB")
+    if beside is not None:
+        click.echo(f"{traces}: steps in {len(beside)} files; keep the folder beside the page")
     if export:
         charts, tables = write_parts(board, export)
         click.echo(f"{export}: {charts} charts as SVG and PNG, {tables} tables as LaTeX")

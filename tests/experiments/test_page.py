@@ -268,6 +268,73 @@ def test_prompts_and_replies_are_shown_as_they_were_sent(browser: Any, tmp_path:
     assert trouble == []
 
 
+def test_steps_beside_the_page_are_loaded_when_a_question_is_opened(
+    browser: Any, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", rows({f"q{n}": "Norway" for n in range(PIECE + 3)}))
+    path, traces = tmp_path / "page.html", tmp_path / "the steps & more"
+    given = ["report", str(run), "-o", str(path), "--metric", "em", "--traces", str(traces)]
+    done = CliRunner().invoke(cli, given)
+    assert "steps in 2 files" in done.output, done.output
+    assert "strict-dynamic" in path.read_text()
+    assert "piece-0" not in path.read_text()
+    page = browser.new_page()
+    asked: list[str] = []
+    trouble: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: trouble.append(message.text))
+    page.goto(path.as_uri())
+    assert asked == [path.as_uri()]
+    page.locator("#list li").last.click()
+    page.wait_for_selector(".sides")
+    page.locator("#trace h3", has_text=f"q{PIECE + 2}").wait_for()
+    assert len(asked) == 2
+    assert asked[1].startswith(traces.as_uri())
+    assert trouble == []
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<script>hacked = 1</script>')")
+    shutil.rmtree(traces)
+    page.locator("#list li").first.click()
+    page.locator("#trace", has_text="which is not beside this page").wait_for()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_research_questions_are_sections(browser: Any, tmp_path: Path) -> None:
+    made = []
+    for number, program in enumerate(("vanilla", "ircot", "react")):
+        answers = {f"q{n}": "Norway" if n % 3 > number else "Sweden" for n in range(60)}
+        ledger = {
+            "calls": [call()] * (number + 1), "path": {"calls": 1, "latency_s": 0.5}
+        }  # fmt: skip
+        identity = {**CARD["identity"], "program": program}
+        made.append(make_run(tmp_path / program, rows(answers, ledger=ledger), identity=identity))
+    deeper = {**CARD["identity"], "retriever": "dense"}
+    made.append(make_run(tmp_path / "dense", rows({"q1": "Norway"}), identity=deeper))
+    board = make_board([reopen(run) for run in made], "em")
+    assert [run.label for run in board.runs] == [
+        "vanilla",
+        "ircot",
+        "react",
+        "vanilla, retriever=dense",
+    ]
+    found = {section.name: section for section in board.sections}
+    assert {*found} == {"families", "retrieval", "budgets", "advice"}
+    [side_by_side] = found["retrieval"].tables
+    assert list(side_by_side.grid.columns)[:2] == ["program", "retriever"]
+    assert [row[1] for row in side_by_side.grid.rows] == ["-", "dense"]
+    [calls, *_] = found["budgets"].tables
+    assert calls.grid.columns == ("run", "1", "2", "3")
+    assert [row[1:] for row in calls.grid.rows][2] == ["0.000", "0.000", "0.000"]
+    assert "not enough questions: 1" in found["advice"].lines[0]
+    path = tmp_path / "page.html"
+    path.write_text(page_of(board, title="A report"), "utf-8")
+    page, trouble = opened(browser, path)
+    assert page.locator("#findings section").count() == 4
+    assert page.locator("#budgets svg").count() >= 1
+    page.locator("#families .latex summary").first.click()
+    assert "tabular" in page.locator("#families .latex pre").first.inner_text()
+    assert trouble == []
+
+
 @pytest.mark.parametrize("package", ["vl_convert", "jinja2"])
 def test_a_package_that_is_not_installed_is_named_in_one_line(
     package: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -149,6 +149,11 @@ class Board:
                 found.append(self._pair(before, after))
         return found
 
+    @property
+    def uneven(self) -> bool:
+        """Whether a run has not asked all of the questions."""
+        return any(len(run.records) < len(self.questions) for run in self.runs)
+
     @cached_property
     def leaderboard(self) -> Titled:
         """Every run with its means and its spending, as a table."""

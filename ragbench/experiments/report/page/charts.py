@@ -12,6 +12,8 @@ from ragbench.experiments.report.questions import MEASURES, Named, within
 _SERIES = 10
 #: Points of a line at the most.
 _POINTS = 120
+#: Dominated runs are named as well where there are no more runs than this.
+_NAMED = 6
 _NARROW, _WIDE, _ROW = 300, 720, 22
 #: Charts that need the width of two columns.
 WIDE = frozenset({"breakdown", "funnel", "causes", "scaling"})
@@ -87,16 +89,24 @@ def pareto(board: Board, spending: str) -> Spec | None:
                     "description": {"field": "run"},
                 },
             },
-            {
-                "data": {"values": front},
-                "mark": {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11},
-                "encoding": {
-                    "x": x, "y": _score_axis("mean", board), "text": {"field": "run"},
-                    "color": {"value": "var(--ink)"},
-                },
-            },
+            *(_names(rows if len(rows) <= _NAMED else front, x, _score_axis("mean", board))),
         ],
     }  # fmt: skip
+
+
+def _names(rows: Sequence[Mapping[str, Any]], x: Spec, y: Spec) -> list[Spec]:
+    """The names of points beside them, on a ground of their own: lines may pass below."""
+    mark = {"type": "text", "align": "left", "dx": 7, "dy": -9, "fontSize": 11}
+    encoding = {"x": x, "y": y, "text": {"field": "run"}}
+    ink = {
+        "condition": {"test": "datum.state == 'dominated'", "value": "var(--muted)"},
+        "value": "var(--ink)",
+    }
+    ground = {**mark, "stroke": "var(--panel)", "strokeWidth": 4, "strokeJoin": "round"}
+    return [
+        {"data": {"values": rows}, "mark": ground, "encoding": encoding},
+        {"data": {"values": rows}, "mark": mark, "encoding": {**encoding, "color": ink}},
+    ]
 
 
 def breakdown(board: Board) -> Spec | None:
@@ -268,7 +278,7 @@ def scaling(board: Board) -> Spec | None:
 
 def budget(board: Board, spending: str) -> Spec | None:
     """The score within a budget, a step line for each run; None where there is none to draw."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for run in board.runs:
         column = sorted(within(Named(run.label, run.evaluation), spending, board.metric))
         if not column:
@@ -281,6 +291,9 @@ def budget(board: Board, spending: str) -> Spec | None:
             if last and (n <= _POINTS or number % (n // _POINTS) == 0 or number + 1 == n):
                 point = {"budget": spent, "score": total / n}
                 rows.append({"run": run.label, "series": run.number, **point})
+    end = max((row["budget"] for row in rows), default=0.0)
+    last_of = {row["series"]: row for row in rows}
+    rows += [{**row, "budget": end} for row in last_of.values() if row["budget"] < end]
     if len({row["budget"] for row in rows}) < 3 or board.metric.worst != 0:
         return None
     return {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.report.grid import as_latex
@@ -49,13 +51,20 @@ def render_page(
     return page_of(make_board(evaluations, metric), title=title, live=live)
 
 
-def page_of(board: Board, *, title: str, live: bool = False) -> str:
-    """The HTML page of `board`."""
+def page_of(
+    board: Board, *, title: str, live: bool = False, beside: Sequence[str] | None = None
+) -> str:
+    """The HTML page of `board`.
+
+    `beside` are the addresses of the files that `write_traces` wrote, relative to the page; without
+    them the steps of all questions are in the page.
+    """
     style, script = _asset("page.css"), _asset("page.js")
     index = {
         "metric": board.metric.name,
         "piece": PIECE,
         "live": live,
+        "beside": beside,
         "runs": [run.label for run in board.runs],
         "pairs": [[pair.before, pair.after] for pair in board.pairs],
         "rows": rows(board),
@@ -66,7 +75,7 @@ def page_of(board: Board, *, title: str, live: bool = False) -> str:
     ]
     page: str = _template().render(
         title=title,
-        policy=_policy(style, script, live=live),
+        policy=_policy(style, script, live=live, beside=beside is not None),
         style=style,
         script=script,
         board=board,
@@ -78,7 +87,7 @@ def page_of(board: Board, *, title: str, live: bool = False) -> str:
             for run in board.runs
         ],
         index=_json(index),
-        pieces=list(pieces(board)),
+        pieces=list(pieces(board)) if beside is None else (),
     )
     return page
 
@@ -113,13 +122,40 @@ def _json(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(style: str, script: str, *, live: bool) -> str:
-    """The content-security policy: this page's own script and style, and nothing else."""
+def _policy(style: str, script: str, *, live: bool, beside: bool = False) -> str:
+    """The content-security policy: this page's own script and style, and nothing else.
+
+    Where steps are `beside` the page, what its own script loads is allowed too; a page on disk has
+    no origin by which the files could be named.
+    """
     own = "; connect-src 'self'" if live else ""
+    loaded = " 'strict-dynamic'" if beside else ""
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {_hash(script)}{loaded}; style-src {_hash(style)}; "
         f"base-uri 'none'; form-action 'none'{own}"
     )
+
+
+def write_traces(board: Board, folder: Path, page: Path) -> list[str]:
+    """Write the steps of all questions into `folder`; their addresses relative to the file `page`.
+
+    They are scripts, since a page on disk may load nothing else, and named by their content, so
+    that a page never shows the steps of another.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    found = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = Path(os.path.relpath(folder.resolve(), page.resolve().parent))
+        for piece in pieces(board):
+            name = hashlib.sha256(piece.encode()).hexdigest()[:16]
+            (folder / f"{name}.js").write_text(f'ragbenchPiece("{name}", "{piece}");\n', "utf-8")
+            found.append(f"./{quote((place / name).as_posix())}.js")
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error.strerror}") from None
+    return found
 
 
 def write_parts(board: Board, folder: Path) -> tuple[int, int]:

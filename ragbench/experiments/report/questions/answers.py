@@ -52,8 +52,9 @@ def _advice(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) -
     except RagbenchError:
         return None
     advice = recommend(asked)
+    lead = f"Over the {len(asked.questions)} questions that all runs have. {_LEAD}"
     title = "When which architecture"
-    return Section("advice", title, _LEAD, _tables(advice), conclusion(advice))
+    return Section("advice", title, lead, _tables(advice), conclusion(advice))
 
 
 def _tables(advice: Advice) -> list[Titled]:

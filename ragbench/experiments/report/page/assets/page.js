@@ -13,9 +13,27 @@ function node(tag, attributes, ...children) {
   return made;
 }
 
+// Files beside the page call this with what they hold, by the name of the file.
+const arrived = new Map();
+window.ragbenchPiece = (name, packed) => arrived.set(name, packed);
+
+function load(address) {
+  return new Promise((done, fail) => {
+    const script = document.createElement("script");
+    const missing = () => fail(new Error(`The steps of this question are in ${decodeURI(address)}, which is not beside this page.`));
+    script.src = address;
+    script.onload = () => (arrived.has(nameOf(address)) ? done(arrived.get(nameOf(address))) : missing());
+    script.onerror = missing;
+    document.head.append(script);
+  });
+}
+
+const nameOf = (address) => address.split("/").pop().replace(".js", "");
+
 async function piece(number) {
   if (!unpacked.has(number)) {
-    const bytes = Uint8Array.from(atob($(`piece-${number}`).textContent), (c) => c.charCodeAt(0));
+    const packed = index.beside ? await load(index.beside[number]) : $(`piece-${number}`).textContent;
+    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     unpacked.set(number, JSON.parse(await new Response(stream).text()));
   }
@@ -92,7 +110,7 @@ function spent(calls) {
   const seconds = calls.reduce((sum, call) => sum + call.s, 0);
   const dollars = calls.every((call) => call.usd !== null) ? calls.reduce((sum, call) => sum + call.usd, 0) : null;
   const cost = dollars ? `, $${dollars.toPrecision(2)}` : "";
-  return `${calls.length} calls, ${tokens.toLocaleString("en")} tokens, ${seconds.toFixed(1)} s${cost}`;
+  return `${calls.length} call${calls.length === 1 ? "" : "s"}, ${tokens.toLocaleString("en")} tokens, ${seconds.toFixed(1)} s${cost}`;
 }
 
 function step(data, one, trace) {
@@ -224,7 +242,13 @@ async function choose(number, push = true) {
   chosen = number;
   const row = index.rows[number];
   for (const one of $("list").children) one.setAttribute("aria-selected", String(Number(one.dataset.n) === number));
-  const data = await piece(Math.floor(number / index.piece));
+  let data;
+  try {
+    data = await piece(Math.floor(number / index.piece));
+  } catch (error) {
+    $("trace").replaceChildren(node("p", { class: "hint" }, error.message));
+    return;
+  }
   if (chosen !== number) return;
   const sides = [...new Set([side("a"), side("b")])].map((n) => half(data, data.traces[row.qid], n));
   $("trace").replaceChildren(
