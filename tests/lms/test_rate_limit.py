@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import threading
 import time
@@ -199,6 +200,31 @@ def test_real_calls_wait_their_turn_and_all_are_answered() -> None:
         answered = [hit for hit in server.hits if hit.outcome == "ok"]
     assert len(answered) == len({hit.prompt for hit in answered}) == 60
     assert len(server.hits) > 60
+
+
+def test_a_server_given_by_its_address_gets_all_calls_at_once() -> None:
+    together = threading.Barrier(40, timeout=60)
+
+    def script(hit: Hit) -> str:
+        together.wait()  # answers nothing before all have come
+        return plausible(hit)
+
+    with FakeServer(script) as server, ThreadPoolExecutor(40) as pool:
+        lm = make_lm("openai/fake", api_base=server.url, cache=False)
+        list(pool.map(lambda number: lm(f"prompt {number}"), range(40)))
+        assert server.at_once == 40
+
+
+def test_the_first_rejection_halves_what_was_open_without_a_limit() -> None:
+    rate = Rate(most_open=math.inf)
+    calls = [Started() for _ in range(100)]
+    for call in calls:
+        assert rate.wait_s(0.0, call) == 0.0
+        rate.start(0.0, call)
+    for call in calls:
+        rate.reject(1.0, call)
+    assert rate.most_open == 50
+    assert rate.decreases == 1
 
 
 def test_requests_a_minute_hold_for_all_lms_of_one_server() -> None:

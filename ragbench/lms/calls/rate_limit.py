@@ -1,9 +1,10 @@
 """Makes calls wait for a server's rate limits: those it states, those it shows, those you set.
 
-Until the server rejects a call (HTTP 429) the calls open at once grow by one per answer. Then calls
-a second are limited: additive increase, multiplicative decrease, one decrease per episode of
-rejections. The increase doubles while nothing is rejected, so that a raised limit is found soon.
-What replies say of the server's limits and a limit that a person sets are kept beside that.
+Until the server rejects a call (HTTP 429) the calls open at once grow by one per answer; those to a
+server given by its address are not limited before that. Then calls a second are limited: additive
+increase, multiplicative decrease, one decrease per episode of rejections. The increase doubles
+while nothing is rejected, so that a raised limit is found soon. What replies say of the server's
+limits and a limit that a person sets are kept beside that.
 
 One `RateLimit` serves all LMs of the process that share a server's limits; `Rate` decides, and this
 makes threads wait by it. A call that was rejected goes again before the others.
@@ -176,7 +177,8 @@ class Rate:
         if rate := self.per_second:
             self._rate = rate * (KEPT if self._answers >= SETTLED else KEPT_AGAIN)
             return
-        self.most_open = max(1.0, self.most_open / 2)
+        most = self.most_open if math.isfinite(self.most_open) else len(self.open) + 1
+        self.most_open = max(1.0, most / 2)
         seen = [at for at in self._taken if at > now - 3.0]
         if len(seen) >= SETTLED:
             self._rate = KEPT * len(seen) / max(now - min(seen), 1.0)
@@ -204,8 +206,8 @@ class _Waiting:
 class RateLimit:
     """Middleware that lets calls start when the server's limits allow; safe from many threads."""
 
-    def __init__(self) -> None:
-        self.rate = Rate()
+    def __init__(self, most_open: float = START_OPEN) -> None:
+        self.rate = Rate(most_open=most_open)
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._arrived = 0
@@ -285,10 +287,10 @@ _shared_lock = threading.Lock()
 def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> RateLimit:
     """The rate limit of a server, the same for all that share its limits.
 
-    A server given by its address has one for all its models; a provider limits each model of each
-    key by itself.
+    A server given by its address has one for all its models, and gets as many calls at once as
+    there are until it rejects one; a provider limits each model of each key by itself.
     """
     digest = hashlib.sha256(key.encode()).hexdigest()
     place = (api_base, digest) if api_base else (provider, model, digest)
     with _shared_lock:
-        return _shared.setdefault(place, RateLimit())
+        return _shared.setdefault(place, RateLimit(math.inf if api_base else START_OPEN))
