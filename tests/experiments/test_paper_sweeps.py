@@ -18,9 +18,15 @@ def test_every_system_runs_on_three_data_sets_with_two_lms(name: str) -> None:
     configs = [cell.config for cell in sweep.cells]
     systems = {(c.program, str(c.set.get("variant", ""))) for c in configs}
     assert len(configs) == len(systems) * 3 * 2
-    assert {"linear_rag", "hippo_rag", "faithful_rag", "ma_rag", "rag_enta", "a_rag"} <= {
-        program for program, _ in systems
-    }
+    assert {
+        "graph_rag",
+        "linear_rag",
+        "hippo_rag",
+        "faithful_rag",
+        "ma_rag",
+        "rag_enta",
+        "a_rag",
+    } <= {program for program, _ in systems}
     protocol = PROTOCOLS[name]
     for config in configs:
         assert config.data.dataset in protocol.datasets
