@@ -15,6 +15,7 @@ import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -98,7 +99,9 @@ class ModuleProgram(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """What the module answers, with its passages where its prediction has them."""
-        with use(current().plus(trace), rm=self.traced):
+        # Calls are the program's, not those of an optimizer's prompt model.
+        context = replace(current().plus(trace), caller=("", ""))
+        with use(context, rm=self.traced):
             prediction = self.module(question=trace.question)
         answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
         if not isinstance(answer, str | int | float):
@@ -114,6 +117,10 @@ class ModuleProgram(RAGProgram):
         """The state of the module alone, so that it also loads without ragbench."""
         state: dict[str, Any] = self.module.dump_state(json_mode=json_mode)
         return state
+
+    def saved_name(self, predictor: str) -> str:
+        """The name of a predictor in the state of the module."""
+        return predictor.removeprefix("module.")
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
         """Load a state of the module alone."""

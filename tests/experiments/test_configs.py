@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from ragbench.retrievers.factory import make_retriever
 
 def load(name: str) -> RunConfig:
     return make_config({}, base=load_config(name))
+
+
+SHIPPED = Path(__file__).parents[2] / "ragbench" / "experiments" / "config" / "shipped"
 
 
 @pytest.mark.parametrize("name", shipped_configs())
@@ -100,3 +104,17 @@ def test_misspelt_knob_is_refused_with_the_near_name(tmp_path: Path) -> None:
     config = make_config({}, base=load_config(tmp_path / "mine.yaml"))
     with pytest.raises(KnobError, match="did you mean max_steps"):
         PROGRAMS.get(config.program).resolve_knobs(config.set)
+
+
+def test_full_configs_say_what_a_question_takes() -> None:
+    said = [
+        path.stem
+        for path in SHIPPED.glob("*_full.yaml")
+        if re.match(
+            r"# The whole split\. A question takes \d+( to \d+)? calls? and [\d,]+ to [\d,]+ "
+            r"tokens \(estimated by --dry-run\)\.\n",
+            path.read_text("utf-8"),
+        )
+    ]
+    # A program that summarises its corpus first cannot be rehearsed.
+    assert {"ircot_full", "react_full", "self_rag_full", "planner_full", "vanilla_full"} <= {*said}

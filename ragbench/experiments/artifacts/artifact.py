@@ -168,7 +168,7 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     _check_program(folder, sidecar, program)
     _check_versions(folder, sidecar)
     state = _read_state(folder, sidecar)
-    predictors = dict(program.named_predictors())
+    predictors = {program.saved_name(name): p for name, p in program.named_predictors()}
     if set(state) != set(predictors):
         raise RunError(f"{folder / PROGRAM} has other predictors than {SIDECAR}; compile again")
     for name, predictor in predictors.items():

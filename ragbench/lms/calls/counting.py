@@ -31,7 +31,8 @@ def file(model: str, waited_s: float = 0.0, **fields: Any) -> None:
     `waited_s` is what a cached call has waited for the one that filled the cache.
     """
     context = current()
-    signature, role = context.caller or (_caller_signature(), "")
+    signature, role = context.caller or ("", "")
+    signature = signature or _caller_signature()
     call = Call(model=model, signature=signature, role=role, fallback=context.fallback, **fields)
     file_call(call, waited_s)
 

@@ -221,6 +221,10 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
 
+    def saved_name(self, predictor: str) -> str:
+        """The name in saved state of the predictor that `named_predictors` calls `predictor`."""
+        return predictor
+
     def force(self, trace: Trace) -> str:
         """The answer given when the budget is spent: one last call, which is always allowed."""
         return NO_ANSWER

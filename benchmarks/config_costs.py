@@ -1,0 +1,58 @@
+"""What a full run of each shipped config takes, estimated as `--dry-run` does; asks no LM.
+
+    python -m benchmarks.config_costs hotpot_train_v1.1_100.json [--write]
+
+Rehearses every config over the questions of a HotpotQA file, in the distractor setting. With
+`--write`, the line is put at the top of each `NAME_full.yaml`. What an index, embeddings or
+reranking cost comes on top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ragbench.errors import RagbenchError
+from ragbench.experiments.config import load_config, make_config, shipped_configs
+from ragbench.experiments.estimates import estimate_run
+from ragbench.experiments.runs import ready
+
+SHIPPED = Path(__file__).parents[1] / "ragbench" / "experiments" / "config" / "shipped"
+
+
+def line_of(name: str, data: Path) -> str:
+    """What a question takes by the config `name`."""
+    given = {"data_file": data, "split": "all", "limit": None}
+    config = make_config(given, base=load_config(name))
+    found = estimate_run(ready(config), afresh=True)
+    n = found.questions
+    low, high = round(found.calls.low / n), round(found.calls.high / n)
+    calls = f"{low} to {high} calls" if low < high else f"{high} call{'s' * (high != 1)}"
+    tokens = f"{found.tokens.low / n:,.0f} to {found.tokens.high / n:,.0f} tokens"
+    return f"# The whole split. A question takes {calls} and {tokens} (estimated by --dry-run)."
+
+
+def main() -> None:
+    """Print a line per config, and write it where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    os.environ.setdefault("OPENAI_API_KEY", "none")
+    for path in sorted(SHIPPED.glob("*_full.yaml")):
+        name = path.stem
+        assert name in shipped_configs()
+        try:
+            line = line_of(name, given.data)
+        except RagbenchError as error:
+            line = "# The whole split."
+            print(f"{name}: {error}", flush=True)
+        print(f"{name}: {line}", flush=True)
+        if given.write:
+            _, _, rest = path.read_text("utf-8").partition("\n")
+            path.write_text(f"{line}\n{rest}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
