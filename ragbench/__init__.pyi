@@ -12,6 +12,7 @@ from .api.commands import (
     verdict as verdict,
 )
 from .api.runs import Run as Run
+from .lms.calls import Limits as Limits
 from .retrievers import Passage as Passage
 
 __version__: str

@@ -13,7 +13,7 @@ import dspy
 import pytest
 
 import ragbench as rb
-from ragbench.errors import ConfigError
+from ragbench.errors import ConfigError, StoppedError
 from tests.fake_server import FakeServer, Hit, plausible
 from tests.kills import write_questions
 
@@ -224,6 +224,37 @@ def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.Monkey
         code = code.replace("make_lm(lm)", f"make_lm(lm, api_base={server.url!r})")
         names: dict[str, Any] = {"__name__": "docs"}
         exec(compile(code, "docs/api.md", "exec"), names)
+        assert set(names["found"].arms) >= {"zero-shot", "form", "compiled", "compiled-form"}
+        assert names["compiled"].n == 4
         assert len(server.hits) > 10
     assert len(names["frame"]) == 4
     assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
+
+
+def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[str, Any]) -> None:
+    said: list[str] = []
+    asked = {
+        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "cache": True, "say": said.append,
+        "settings": {"train_limit": 3, "val_limit": 2}, "equal_cost": False, "form_too": False,
+        "metrics": ["em"],
+    }  # fmt: skip
+    found = rb.verdict(**asked, max_questions=3)
+    assert set(found.arms) == {"zero-shot", "form", "compiled"}
+    assert found.design.metrics == ("em",)
+    assert [look.questions for look in found.looks] == [2, 3]
+    assert any(line == "arm zero-shot" for line in said)
+    assert rb.verdict(**asked, exact=True, margin=0.9).design.exact
+
+
+def test_a_verdict_keeps_its_limits_over_attempts(shared: dict[str, Any]) -> None:
+    asked = {
+        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "say": lambda line: None,
+        "settings": {"train_limit": 3, "val_limit": 2},
+    }  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(StoppedError, match="--max-calls 3"):
+            rb.verdict(**asked, limits=rb.Limits(calls=3))
+    with pytest.raises(ConfigError, match="seeds=0 is not allowed; give 1 or more"):
+        rb.verdict(**{**asked, "seeds": 0})
+    with pytest.raises(ConfigError, match="leave --exact out"):
+        rb.verdict(**asked, exact=True, max_questions=5)

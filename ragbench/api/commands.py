@@ -6,7 +6,7 @@ the same thing is asked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,8 +19,9 @@ from ragbench.data import (
     load_dataset as _load,
 )
 from ragbench.experiments.config import CompileConfig, ask_whole, make_config
-from ragbench.experiments.runs import evaluate as _evaluate, reopen
+from ragbench.experiments.runs import HEADLINE, evaluate as _evaluate, reopen
 from ragbench.lms import RagbenchLM, make_lm as _make_lm
+from ragbench.lms.calls import Limits
 from ragbench.metrics import get_metric
 from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.record import CriticalPath, Ledger, Record, ShownPassage
@@ -202,19 +203,39 @@ def verdict(
     retriever: str | Retriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    equal_cost: bool = True,
+    form_too: bool = True,
+    metrics: Sequence[str] = HEADLINE,
+    margin: float | None = None,
+    exact: bool = False,
+    max_questions: int | None = None,
+    limits: Limits | None = None,
+    say: Callable[[str], None] = print,
     **options: Any,
 ) -> Verdict:
-    """Whether compiling helps: zero-shot, its form repaired, and compiled with `seeds` seeds.
+    """Whether compiling helps: zero-shot, its form repaired, compiled with `seeds` seeds, votes.
+
+    `equal_cost` adds the arms of votes for what compiled costs, `form_too` compiled with the form
+    repaired. `margin` is the difference that does not matter, `exact` takes intervals for any
+    distribution. With `max_questions` it looks at more and more questions, from `limit` on, until
+    every metric of `metrics` is decided. `limits` are of the whole verdict, what earlier attempts
+    spent included; `say` gets a line for each thing that is done. Ask again to continue.
 
     Raises:
+        StoppedError: a limit was reached before there was a verdict.
         RagbenchError: something the caller can mend.
     """
-    from ragbench.experiments.compare import VerdictRequest, run_verdict
+    from ragbench.experiments.compare import VerdictRequest, run_verdict, verdict_folder
+    from ragbench.experiments.runs import limited
     from ragbench.knobs import resolve
 
     config = config_of(program, data, lm, retriever, corpus, options)
     how = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
-    return run_verdict(config, how, VerdictRequest(seeds=seeds))
+    request = VerdictRequest(
+        seeds, equal_cost, form_too, tuple(metrics), margin, exact, max_questions
+    )
+    with limited(limits or Limits(), verdict_folder(config, how)):
+        return run_verdict(config, how, request, say=say)
 
 
 def recommend(

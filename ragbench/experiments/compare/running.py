@@ -79,6 +79,10 @@ def run_verdict(
 
 
 def _check(config: RunConfig, request: VerdictRequest) -> None:
+    for name, least in (("seeds", 1), ("max_questions", 2)):
+        given = getattr(request, name)
+        if given is not None and given < least:
+            raise ConfigError(f"{name}={given} is not allowed; give {least} or more")
     if config.data.split != "test":
         raise DataError(
             f"a verdict is on held-out questions; leave out --split {config.data.split}, "
