@@ -25,6 +25,7 @@ ESTIMATES = ("tests/metrics/test_estimates.py",)
 BOTH = (*ESTIMATES, "tests/metrics/test_comparison.py")
 DESIGN = ("tests/experiments/test_design.py",)
 ANSWER = ("tests/metrics/test_answer.py", "tests/conformance/test_answer_definitions.py")
+COSTS = ("tests/lms/test_costs.py",)
 
 
 class Mutant(NamedTuple):
@@ -38,9 +39,9 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant(STATS + "estimates.py", "self.low > 0 or", "self.low >= 0 or", ESTIMATES),
-    Mutant(STATS + "estimates.py", "(1 + level) / 2, self.df", "level, self.df", ESTIMATES),
+    Mutant(STATS + "estimates.py", "self.df, (1 + level) / 2", "self.df, level", ESTIMATES),
     Mutant(STATS + "estimates.py", "max(low, self.bounds[0])", "low", ESTIMATES),
-    Mutant(STATS + "estimates.py", "2 * stats.t.sf(off", "stats.t.sf(off", ESTIMATES),
+    Mutant(STATS + "estimates.py", "2 * scipy.special.stdtr(", "scipy.special.stdtr(", ESTIMATES),
     Mutant(STATS + "estimates.py", "abs(self.centre - null)", "abs(self.centre)", ESTIMATES),
     Mutant(STATS + "estimates.py", "difference * self.shrinkage", "difference", ESTIMATES),
     Mutant(STATS + "estimates.py", "self.standard_error / self.shrinkage", "self.standard_error",
@@ -128,6 +129,13 @@ MUTANTS = [
            '_ARTICLE_WORDS = ("a", "the")', ANSWER),
     Mutant("ragbench/metrics/text.py", "strip_punctuation(text.lower())\n    return",
            "strip_punctuation(text)\n    return", ANSWER),
+    Mutant("ragbench/calls.py", "if self._billed and call.cached:", "if call.cached:", COSTS),
+    Mutant("ragbench/calls.py", "call.paid if self._billed else call.cost_usd", "call.cost_usd",
+           COSTS),
+    Mutant("ragbench/calls.py", "if self._billed and call.failed", "if call.failed", COSTS),
+    Mutant("ragbench/metrics/word_overlap.py", "if step.action not in _NO_CLAIMS", "",
+           ("tests/metrics/test_grounding.py",)),
+    Mutant("ragbench/metrics/answer.py", "or is_blank_answer(pred):", ":", ANSWER),
     Mutant("ragbench/data/clusters.py", "parent[b] = a", "parent[a] = a",
            ("tests/data/test_clusters.py",)),
     Mutant("ragbench/data/splits.py", "if held.isdisjoint(links(example))", "",

@@ -12,13 +12,18 @@ from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.text import is_blank
 from ragbench.record import Record
 
+#: Actions whose thought says what to do, and not what is so.
+_NO_CLAIMS = frozenset({"decompose"})
+
 
 def claims_of_chain(record: Record) -> list[str]:
     """The sentences of a program's thoughts; empty where it wrote down none.
 
-    A single word, such as the move that a planner chose, claims nothing.
+    A single word, such as the move that a planner chose, claims nothing, nor does the instruction
+    by which a question is taken apart.
     """
-    lines = (line for step in record.steps for line in sentences(step.thought))
+    steps = (step for step in record.steps if step.action not in _NO_CLAIMS)
+    lines = (line for step in steps for line in sentences(step.thought))
     return [line for line in lines if len(line.split()) > 1 and not is_blank(line)]
 
 

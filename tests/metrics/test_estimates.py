@@ -368,6 +368,46 @@ def test_each_bet_knows_only_the_values_before_it() -> None:
     assert betting_p(d, REACH) == pytest.approx(math.exp(-best))
 
 
+def hedged_by_hand(x: list[float], mean: float, alpha: float = 0.05) -> float:
+    """The p-value of `mean` by the definition of the hedged capital, one value after another."""
+    n = len(x)
+    total = squares = 0.0
+    variance, up, down, best = 0.25, 1.0, 1.0, 1.0
+    for t, value in enumerate(x, start=1):
+        bet = math.sqrt(2 * math.log(2 / alpha) / (n * variance))
+        up *= 1 + min(bet, 0.5 / mean) * (value - mean)
+        down *= 1 - min(bet, 0.5 / (1 - mean)) * (value - mean)
+        best = max(best, up / 2, down / 2)
+        total += value
+        squares += (value - (0.5 + total) / (t + 1)) ** 2
+        variance = (0.25 + squares) / (t + 1)
+    return min(1.0, 1 / best)
+
+
+@pytest.mark.parametrize("null", [-0.9, -0.4, 0.0, 0.3, 0.95])
+@pytest.mark.parametrize("n", [1, 2, 5, 40, 300])
+def test_the_capital_is_that_of_the_definition_at_any_mean(n: int, null: float) -> None:
+    rng = np.random.default_rng(n)
+    for d in (rng.uniform(-1, 1, n), np.full(n, 0.8), rng.choice([-1.0, 0.0, 1.0], n)):
+        by_hand = hedged_by_hand([(value + 1) / 2 for value in d], (null + 1) / 2)
+        assert betting_p(d, REACH, null=null) == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_the_betting_interval_holds_the_means_that_its_capital_does_not_refuse() -> None:
+    d = differences(50, 13)
+    for level in (0.8, 0.95):
+        found = betting_interval(d, REACH, level=level)
+        x = [(value + 1) / 2 for value in d]
+
+        def kept(mean: float, x: list[float] = x, alpha: float = 1 - level) -> bool:
+            return hedged_by_hand(x, (mean + 1) / 2, alpha) > alpha
+
+        assert not kept(found.low - 0.001)
+        assert kept(found.low + 0.003)
+        assert kept(found.high - 0.003)
+        assert not kept(found.high + 0.001)
+
+
 def test_the_anytime_interval_ends_where_the_capital_reaches_its_limit() -> None:
     d = differences(90, 12)
     found = anytime_interval(d, 1.0)

@@ -73,6 +73,9 @@ def test_chain_word_overlap_is_the_share_of_grounded_sentences() -> None:
     assert metric.score(record(steps=[])) is None
     assert metric.score(record(steps=thoughts(""))) is None
     assert metric.score(record(steps=thoughts("TRAVERSE", "answer"))) is None  # moves, not claims
+    parts = [{**step, "action": "decompose"} for step in thoughts("Give the later of both dates.")]
+    assert metric.score(record(steps=parts)) is None
+    assert metric.score(record(steps=[*parts, *steps])) == pytest.approx(2 / 3)
     assert metric.score(failure()) == metric.worst == 0.0
 
 
