@@ -15,8 +15,10 @@ from ragbench.metrics.aggregate import (
     DEFAULT_METRICS,
     GROUPINGS,
     Grouping,
+    cluster_of,
     score_columns,
     summarize,
+    usable_clusters,
 )
 from ragbench.metrics.agreement import (
     cohens_kappa,
@@ -71,6 +73,7 @@ from ragbench.metrics.retrieval import (
 from ragbench.metrics.stats import (
     ALPHA,
     LEAST_SEEDS,
+    Best,
     Comparison,
     EProcess,
     Interval,
@@ -112,6 +115,7 @@ __all__ = [
     "METRICS",
     "SCORES_OF_TYPE",
     "UNDECIDED",
+    "Best",
     "Cause",
     "Comparison",
     "Corrected",
@@ -131,6 +135,7 @@ __all__ = [
     "cause_of",
     "claims_of_answer",
     "claims_of_chain",
+    "cluster_of",
     "cohens_kappa",
     "compare_scores",
     "contains",
@@ -173,4 +178,5 @@ __all__ = [
     "token_f1",
     "tokens",
     "union",
+    "usable_clusters",
 ]

@@ -15,6 +15,7 @@ from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spe
 from ragbench.metrics.errors import cause_of
 from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import gold_by_search
+from ragbench.metrics.stats import Interval, mean_interval
 from ragbench.metrics.support import evidence_kind, support_kind
 from ragbench.record import Record
 
@@ -47,7 +48,7 @@ GROUPINGS: Mapping[str, Grouping] = {
 
 @dataclass(frozen=True)
 class Score:
-    """The mean of a metric over `n` scored records.
+    """The mean of a metric over `n` scored records, with its 95 % interval (plus-two t).
 
     Where some of them failed: `failures_as_worst` is the mean itself, `failures_excluded` that of
     the answered ones, which flatters a program that fails on hard questions; a reader who accepts
@@ -58,10 +59,13 @@ class Score:
     n: int
     n_failed: int = 0
     failures_excluded: float | None = None
+    interval: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; the three treatments stand there only where something failed."""
         shown: dict[str, Any] = {"mean": self.mean, "n": self.n}
+        if self.interval:
+            shown["interval"] = [self.interval.low, self.interval.high]
         if self.n_failed:
             shown["failures"] = {
                 "n": self.n_failed,
@@ -117,7 +121,7 @@ def summarize(
     records = sorted(records, key=lambda r: r.qid)
     columns = score_columns(records, metrics) if columns is None else columns
     lost = [record.failed for record in records]
-    scores = {name: _mean(columns[name], lost) for name in metrics}
+    scores = {name: _mean(get_metric(name), records, columns[name]) for name in metrics}
     curves = {name: budget_curve(records, name) for name in BUDGETS}
     return Summary(
         n=len(records),
@@ -157,17 +161,22 @@ def score_columns(
 
 
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
-    return _mean([metric.score(record) for record in records], [r.failed for r in records])
+    return _mean(metric, records, [metric.score(record) for record in records])
 
 
-def _mean(column: Sequence[float | None], lost: Sequence[bool]) -> Score | None:
-    """The mean of `column`; `lost` says which records failed."""
-    pairs = zip(column, lost, strict=True)
-    answered = [value for value, failure in pairs if value is not None and not failure]
-    scored = [value for value in column if value is not None]
-    if not scored or (not answered and not all(lost)):
+def _mean(
+    metric: Metric, records: Sequence[Record], column: Sequence[float | None]
+) -> Score | None:
+    """The mean of `column`, the scores of `records`."""
+    found = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
+    scored = [value for _, value in found]
+    answered = [value for record, value in found if not record.failed]
+    if not scored or (not answered and not all(record.failed for record in records)):
         return None
     return Score(
+        interval=mean_interval(
+            scored, metric.score_range, usable_clusters([cluster_of(r) for r, _ in found])
+        ),
         mean=sum(scored) / len(scored),
         n=len(scored),
         n_failed=len(scored) - len(answered),
@@ -189,9 +198,21 @@ def _breakdown(
     }
 
 
-def _means(records: Sequence[Record], metrics: Sequence[str]) -> dict[str, float]:
+def _means(records: Sequence[Record], metrics: Sequence[str]) -> dict[str, Any]:
     scores = {name: _score(get_metric(name), records) for name in metrics}
-    return {name: score.mean for name, score in scores.items() if score}
+    shown = {name: score.to_dict() for name, score in scores.items() if score}
+    means = {name: score["mean"] for name, score in shown.items()}
+    return {**means, "intervals": {n: s["interval"] for n, s in shown.items() if "interval" in s}}
+
+
+def cluster_of(record: Record) -> str:
+    """The cluster that the data set names for the question; empty where it names none."""
+    return str(record.extra.get("cluster") or "")
+
+
+def usable_clusters(names: Sequence[str]) -> list[str] | None:
+    """The names of clusters; None where not all are known, or all are the same."""
+    return None if "" in names or len(set(names)) < 2 else list(names)
 
 
 def _failure_class(record: Record) -> str | None:

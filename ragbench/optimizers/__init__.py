@@ -15,11 +15,12 @@ from ragbench.optimizers import (
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
 from ragbench.optimizers.own_metric import OwnMetric
 from ragbench.optimizers.scoring import make_scorer
-from ragbench.optimizers.task import Budget, Found, Scores, Size, Task
+from ragbench.optimizers.task import Budget, Candidate, Found, Scores, Size, Task
 
 __all__ = [
     "OPTIMIZERS",
     "Budget",
+    "Candidate",
     "Found",
     "Optimizer",
     "OwnMetric",

@@ -25,7 +25,7 @@ from ragbench.optimizers.demos import finish, guarded, make_student
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.outage import LMDownError, Outage
 from ragbench.optimizers.scoring import search_metric
-from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Scores, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Scores, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
 
@@ -108,7 +108,7 @@ class Optimizer(ABC):
         ranked = sorted(found.candidates, key=lambda candidate: -(candidate.score or 0.0))
         return Found(
             program=finish(found.program),
-            candidates=[Candidate(finish(c.program), c.score, c.note) for c in ranked],
+            candidates=[replace(c, program=finish(c.program)) for c in ranked],
             files=found.files,
             notes=found.notes,
         )

@@ -108,7 +108,8 @@ class _Seeded(dspy.BootstrapFewShotWithOptuna):
             num_threads=self.num_threads,
             max_errors=NEVER,
         )
-        score = float(evaluate(program).score)
+        result = evaluate(program)
+        score, each = float(result.score), tuple(float(row[2]) for row in result.results)
         note = f"trial {trial.number}"
-        self.tried.append(Candidate(cast(RAGProgram, program), score / 100, note))
+        self.tried.append(Candidate(cast(RAGProgram, program), score / 100, note, each))
         return score

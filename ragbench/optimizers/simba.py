@@ -93,7 +93,8 @@ class SIMBA(Optimizer):
         )
         best = search.compile(student, trainset=task.trainset, seed=task.seed)
         tried = [
-            Candidate(c.program, measure(c.program, task.val, task).mean, f"training {c.score:.3f}")
+            Candidate(c.program, found.mean, f"training {c.score:.3f}", found.scores)
             for c in candidates_of(best, scale=1.0)
+            for found in [measure(c.program, task.val, task)]
         ]
         return Found(max(tried, key=lambda c: c.score or 0.0).program, tried)

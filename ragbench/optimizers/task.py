@@ -153,11 +153,15 @@ class Scores:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program that was tried: what its score was taken over, and its score in [0, 1] if known."""
+    """A program that was tried: what its score was taken over, and its score in [0, 1] if known.
+
+    `scores` are those of the validation questions, in their order; empty where DSPy keeps none.
+    """
 
     program: RAGProgram
     score: float | None
     note: str = ""
+    scores: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,12 @@ class Found:
 def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
     """What DSPy hung on the best program as `candidate_programs`; scores are out of `scale`."""
     return [
-        Candidate(cast(RAGProgram, row["program"]), round(row["score"] / scale, 6), _note(row))
+        Candidate(
+            cast(RAGProgram, row["program"]),
+            round(row["score"] / scale, 6),
+            _note(row),
+            tuple(map(float, row.get("subscores", ()))),
+        )
         for row in getattr(program, "candidate_programs", ())
     ]
 

@@ -45,9 +45,10 @@ def test_json_is_one_document_with_numbers(run: Path) -> None:
     tables = {table["table"]: table["rows"] for table in json.loads(result.stdout)}
     assert len(tables["runs"]) == 2
     row = tables["runs"][0]
-    assert [*row][:4] == COLUMNS
-    assert (row["program"], row["n"]) == ("vanilla", 4)
-    assert isinstance(row["EM"], float)
+    assert [*row][:6] == ["program", "n", "EM", "EM ±", "F1", "F1 ±"]
+    assert (row["program"], row["n"]) == ("vanilla, one", 4)
+    assert all(isinstance(row[name], float) for name in ("EM", "EM ±", "F1", "F1 ±"))
+    assert all(group["EM"] is not None for group in tables["groups"])
     assert {group["by"] for group in tables["groups"]} >= {"question type"}
     assert "searches, tokens: per question" in result.stderr
 
@@ -55,6 +56,7 @@ def test_json_is_one_document_with_numbers(run: Path) -> None:
 def test_csv_markdown_latex_and_html_are_what_they_say(run: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(invoke("summarize", run, "--format", "csv").stdout)))
     assert rows[0]["n"] == "4"
+    assert 0 < float(rows[0]["EM ±"]) < 1
     markdown = invoke("summarize", run, "--format", "markdown").stdout.splitlines()
     assert markdown[0].startswith("| program |")
     assert set(markdown[1]) == {"|", "-"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +10,18 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.report.compiled import by_choosing
-from ragbench.experiments.report.tables import headline_intervals, notes
+from ragbench.experiments.report.grid import Grid, apart
+from ragbench.experiments.report.means import headline_intervals
+from ragbench.experiments.report.scores import breakdown_table, metric_table
+from ragbench.experiments.report.tables import notes
 from ragbench.experiments.runs import reopen
-from ragbench.metrics import expected_lead, mean_interval
+from ragbench.experiments.score import ScoreRequest, score_run
+from ragbench.metrics import corrected_best, expected_lead, mean_interval
 from tests.experiments.scored_runs import answered, make_run
+from tests.experiments.test_design import stored
 from tests.metrics.records import record
+
+LEFT = frozenset({"run"})
 
 
 def test_a_run_is_printed_with_the_intervals_of_its_means(tmp_path: Path) -> None:
@@ -31,12 +39,12 @@ def test_intervals_go_by_the_clusters_that_records_name() -> None:
         for n in range(12):
             also = {k: v(n) for k, v in extra.items()}
             made.append(record("Norway" if n < 6 else "Chad", qid=f"q{n}", extra=also))
-        found = headline_intervals(made)["em"]
+        found = headline_intervals(stored(made))["em"]
         return found.high - found.low
 
     assert of(cluster=lambda n: f"c{n // 3}") > of()
     assert of(cluster=lambda n: "one") == of()
-    assert headline_intervals([record()]) == {}
+    assert headline_intervals(stored([record()])) == {}
 
 
 @pytest.mark.parametrize(("candidates", "shown"), [(1, "-"), (8, "up to 0.071 of 8")])
@@ -46,3 +54,44 @@ def test_the_luck_of_being_chosen_is_said(candidates: int, shown: str) -> None:
     assert by_choosing(card, candidates) == shown
     card.scores = {"interval": None}
     assert by_choosing(card, candidates) == "-"
+
+
+def test_every_mean_of_a_table_of_scores_has_half_its_interval(tmp_path: Path) -> None:
+    rows = [answered(f"q{n}", "Norway" if n % 2 else "Chad") for n in range(10)]
+    scored = score_run(make_run(tmp_path / "run", rows), ScoreRequest())
+    wanted = mean_interval([0.0, 1.0] * 5, (0.0, 1.0))
+    assert wanted is not None
+    half = (wanted.high - wanted.low) / 2
+    assert scored.summary["scores"]["em"]["interval"] == [wanted.low, wanted.high]
+    names, means = ([str(c) for c in column.cells] for column in metric_table([scored]).columns)
+    assert dict(zip(names, means, strict=True))["em"] == f"0.500 ±{half:.3f}"
+    em = next(c for c in breakdown_table([scored]).columns if str(c.header) == "em")
+    assert str(next(iter(em.cells))) == f"0.500 ±{half:.3f}"
+
+
+def test_an_older_summary_without_intervals_is_shown_without(tmp_path: Path) -> None:
+    scored = score_run(
+        make_run(tmp_path / "run", [answered(q, "Chad") for q in ("q0", "q1")]), ScoreRequest()
+    )
+    for row in scored.summary["scores"].values():
+        row.pop("interval", None)
+    for groups in scored.summary["breakdowns"].values():
+        for row in groups.values():
+            row.pop("intervals")
+    for table in (metric_table([scored]), breakdown_table([scored])):
+        assert "±" not in "".join(str(cell) for column in table.columns for cell in column.cells)
+
+
+def test_a_number_and_its_half_width_are_two_columns_for_machines() -> None:
+    grid = Grid(["run", "EM", "n"], [["a ±1", "0.5 ±0.1 (n 3)", "4"], ["b", "-", "2"]], LEFT)
+    found = apart(grid)
+    assert found.columns == ["run", "EM", "EM ±", "n"]
+    assert found.rows == [["a ±1", "0.5 (n 3)", "0.1", "4"], ["b", "-", "", "2"]]
+    assert apart(found) == found
+
+
+def test_a_compiled_program_is_listed_with_the_best_of_its_candidates_corrected() -> None:
+    best = corrected_best([[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
+    card: Any = SimpleNamespace(scores={"corrected": asdict(best)})
+    low, high = best.interval.low, best.interval.high
+    assert by_choosing(card, 2) == f"{best.corrected:.3f} [{low:.3f}, {high:.3f}] of 2"

@@ -65,8 +65,17 @@ def test_the_front_is_not_dominated(
     for (f1, tokens), (other_f1, other_tokens) in permutations(points, 2):
         assert f1 > other_f1 or tokens < other_tokens
     assert points == sorted(points, reverse=True)
+    assert tuned.best is not None
+    assert tuned.best.seen == max(f1 for f1, _ in points)
+    assert tuned.best.corrected <= tuned.best.seen
     print_tuned(tuned)
-    assert "flatters" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "flatters" in out
+    assert f"the best f1 of {tuned.best.candidates} looks like {tuned.best.seen:.4g}" in out
+    for point in tuned.front:
+        half = (point.intervals["f1"].high - point.intervals["f1"].low) / 2
+        assert f"{point.values['f1']:.4g} ±{half:.2g}" in out
+        assert read_sidecar(point.folder).scores["compiled"]["interval"]["low"] >= 0
 
 
 def test_a_front_point_loads_and_is_held_out(world: World) -> None:
@@ -253,6 +262,6 @@ def test_a_key_revoked_in_the_middle_shows_the_front_so_far(
             "--api-base", server.url, "--setting", "pooled", "--out", str(world.folder / "t"),
         )  # fmt: skip
     assert code == 2
-    assert "| tokens" in out
+    assert " tokens |" in out
     assert "refuses the key: HTTP 401" in err
     assert "larger limit" not in err

@@ -10,6 +10,7 @@ import pytest
 
 from ragbench.errors import UnknownNameError
 from ragbench.metrics.aggregate import GROUPINGS, summarize
+from ragbench.metrics.stats import mean_interval
 from tests.metrics.records import failure, record
 
 RECORDS = [
@@ -27,6 +28,7 @@ def test_failures_count_as_the_worst_and_are_shown_in_three_ways() -> None:
     assert found.scores["em"].to_dict() == {
         "mean": 0.5,
         "n": 4,
+        "interval": [0.0, 1.0],
         "failures": {
             "n": 1,
             "as_worst": 0.5,
@@ -34,7 +36,11 @@ def test_failures_count_as_the_worst_and_are_shown_in_three_ways() -> None:
             "not_available": None,
         },
     }
-    assert summarize(RECORDS[:3]).scores["em"].to_dict() == {"mean": pytest.approx(2 / 3), "n": 3}
+    interval = mean_interval([1.0, 0.0, 1.0], (0.0, 1.0))
+    assert interval is not None
+    assert summarize(RECORDS[:3]).scores["em"].to_dict() == {
+        "mean": pytest.approx(2 / 3), "n": 3, "interval": [interval.low, interval.high],
+    }  # fmt: skip
 
 
 def test_failures_alone_make_no_score_of_what_no_answer_has() -> None:
@@ -52,8 +58,9 @@ def test_a_run_of_failures_scores_the_worst() -> None:
 
 def test_breakdowns() -> None:
     groups = summarize(RECORDS).breakdowns
-    assert groups["qtype"]["comparison"] == {"n": 2, "n_failed": 0, "em": 0.5, "f1": 0.5}
-    assert groups["qtype"]["bridge"] == {"n": 2, "n_failed": 1, "em": 0.5, "f1": 0.5}
+    means = {"em": 0.5, "f1": 0.5, "intervals": {"em": [0.0, 1.0], "f1": [0.0, 1.0]}}
+    assert groups["qtype"]["comparison"] == {"n": 2, "n_failed": 0, **means}
+    assert groups["qtype"]["bridge"] == {"n": 2, "n_failed": 1, **means}
     assert set(groups["hops"]) == {"2", "3"}
     assert {kind: row["n"] for kind, row in groups["answer_kind"].items()} == {
         "entity": 3,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked, write_json
 from ragbench.experiments.runs import Bench, OnPrepare, asks_servers, stop_if_refused
 from ragbench.lms.adapters import make_adapter
-from ragbench.metrics import paired_interval
-from ragbench.optimizers import Found, Scores, Task, make_scorer, measure
+from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
+from ragbench.optimizers import Candidate, Found, Scores, Task, make_scorer, measure
 from ragbench.record import Totals
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
@@ -178,18 +178,37 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
 
 def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     before, after = outcome.before.scores, outcome.after.scores
-    interval = paired_interval(before, after)
+    clusters = usable_clusters([str(example.get("cluster") or "") for example in plan.val])
+    interval = paired_interval(before, after, clusters=clusters)
     return {
         "metric": plan.settings.metric,
         "split": "validation",
         "n": len(plan.val),
-        "zero_shot": {"mean": outcome.before.mean, "failed": outcome.before.failed},
-        "compiled": {"mean": outcome.after.mean, "failed": outcome.after.failed},
+        "zero_shot": _scored(outcome.before, clusters),
+        "compiled": _scored(outcome.after, clusters),
         "difference": outcome.after.mean - outcome.before.mean,
         "interval": asdict(interval) if interval else None,
         # The optimizer chose by these very questions: only a held-out run tells what it gained.
         "selected_on_these_questions": True,
+        **_corrected(outcome.found.candidates, len(plan.val)),
     }
+
+
+def _scored(found: Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
+    interval = mean_interval(found.scores, (0.0, 1.0), clusters)
+    return {
+        "mean": found.mean,
+        "failed": found.failed,
+        "interval": asdict(interval) if interval else None,
+    }
+
+
+def _corrected(candidates: Sequence[Candidate], n: int) -> dict[str, Any]:
+    """The best candidate without the luck of being chosen, where all scores are known."""
+    scores = [candidate.scores for candidate in candidates]
+    if len(scores) < 2 or n < 2 or any(len(row) != n for row in scores):
+        return {}
+    return {"corrected": asdict(corrected_best(scores))}
 
 
 def _inflation(journal: CallJournal, n: int) -> dict[str, Any]:
@@ -232,4 +251,6 @@ def _check_lms(plan: Plan) -> None:
 
 def _n(scores: Scores) -> str:
     failed = f", {scores.failed} failed" if scores.failed else ""
-    return f"{len(scores.scores)} questions{failed}"
+    found = mean_interval(scores.scores, (0.0, 1.0))
+    interval = f"95 % interval [{found.low:.3f}, {found.high:.3f}], " if found else ""
+    return f"{interval}{len(scores.scores)} questions{failed}"

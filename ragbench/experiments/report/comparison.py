@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ragbench.experiments.compare import GroupDifference, RunComparison
 from ragbench.experiments.records import StoredRecords
+from ragbench.experiments.report.means import mean_with_half
 from ragbench.experiments.report.tables import console, plain, print_table
 from ragbench.experiments.runs import HEADLINE, paired_treatments
 from ragbench.metrics import Comparison, Interval, Metric, get_metric
@@ -103,12 +104,6 @@ def compared(c: Comparison) -> tuple[str, ...]:
         f"{c.p_sign_flip:.3f}",
         "-" if c.minimum_detectable is None else f"{c.minimum_detectable:.3f}",
     )
-
-
-def mean_with_half(mean: float, interval: Interval | None) -> str:
-    """A mean and half the width of its interval, as 0.412 ±0.051."""
-    half = "" if interval is None else f" ±{(interval.high - interval.low) / 2:.3f}"
-    return f"{mean:.3f}{half}"
 
 
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -11,6 +13,7 @@ from rich.table import Table
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
 from ragbench.experiments.compile import ASKED
+from ragbench.experiments.report.means import half
 from ragbench.experiments.report.tables import console, money, plain, print_table
 from ragbench.metrics import expected_lead
 
@@ -72,8 +75,15 @@ def _table(rows: list[Shelved]) -> Table:
 
 
 def by_choosing(card: Sidecar, candidates: int) -> str:
-    """How much of the difference the best of `candidates` that are equal would show by chance."""
-    interval = card.scores.get("interval")
+    """The score of the best of `candidates` without the luck of being chosen, and its interval.
+
+    Where the scores of each question are not known: how much of the difference the best of as many
+    that are equal would show by chance.
+    """
+    best, interval = card.scores.get("corrected"), card.scores.get("interval")
+    if best:
+        low, high = best["interval"]["low"], best["interval"]["high"]
+        return f"{best['corrected']:.3f} [{low:.3f}, {high:.3f}] of {best['candidates']}"
     if not interval or candidates < 2:
         return "-"
     standard_error = (interval["high"] - interval["low"]) / (2 * 1.96)
@@ -87,6 +97,12 @@ def difference(card: Sidecar) -> str:
     return f"{card.scores['difference']:+.3f}{shown}"
 
 
+def _mean(scored: Mapping[str, Any]) -> str:
+    """A mean with half the width of its interval, which older sidecars do not have."""
+    found = scored.get("interval")
+    return f"{scored['mean']:.3f}{half((found['low'], found['high']) if found else None)}"
+
+
 def _cells(card: Sidecar) -> list[str]:
     optimizer, scores = card.optimizer, card.scores
     preset = f" {optimizer['preset']}" if "preset" in optimizer else ""
@@ -95,8 +111,8 @@ def _cells(card: Sidecar) -> list[str]:
         card.program + variant,
         f"{optimizer.get('name')}{preset}, seed {optimizer.get('seed')}",
         str(card.lms.get("student")),
-        f"{scores['metric']} {scores['compiled']['mean']:.3f} (n={scores['n']})",
-        f"{scores['zero_shot']['mean']:.3f}",
+        f"{scores['metric']} {_mean(scores['compiled'])} (n={scores['n']})",
+        _mean(scores["zero_shot"]),
         difference(card),
         by_choosing(card, len(card.notes.get("candidates", ()))),
         money(card.cost["as_if"]["all"]["cost_usd"]),

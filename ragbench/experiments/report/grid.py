@@ -10,11 +10,15 @@ import csv
 import html
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+#: A number, half the width of its interval, and what else stands there.
+_HALF = re.compile(r"(\S+) ±(\S+)(.*)")
 
 Format = Literal["table", "json", "csv", "markdown", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -77,6 +81,8 @@ def for_machines() -> bool:
 
 def print_grid(grid: Grid, name: str = "") -> None:
     """Print `grid`; as JSON it is kept until `flush`, so that the output is one document."""
+    if _output.format in ("json", "csv"):
+        grid = apart(grid)
     if _output.format == "json":
         _output.pending.append({"table": name, "rows": _records(grid)})
         return
@@ -96,6 +102,24 @@ def print_grid(grid: Grid, name: str = "") -> None:
 def as_latex(grid: Grid) -> str:
     """`grid` as a LaTeX tabular."""
     return _latex(grid)
+
+
+def apart(grid: Grid) -> Grid:
+    """`grid` with what stands after ± in columns of their own, so that every cell is one number."""
+    columns: list[str] = []
+    cells: list[list[str]] = []
+    for at, name in enumerate(grid.columns):
+        column = [row[at] for row in grid.rows]
+        if name in grid.left or not any(" ±" in cell for cell in column):
+            columns.append(name)
+            cells.append(column)
+            continue
+        split = [_HALF.fullmatch(cell) for cell in column]
+        columns += [name, f"{name} ±"]
+        whole = [m[1] + m[3] if m else cell for m, cell in zip(split, column, strict=True)]
+        cells += [whole, [m[2] if m else "" for m in split]]
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    return Grid(columns, rows, grid.left, grid.drop)
 
 
 def flush() -> None:

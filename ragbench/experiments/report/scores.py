@@ -8,11 +8,17 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from ragbench.experiments.report.means import half
 from ragbench.experiments.report.score_tables import budget_table, efficiency_table, gold_table
 from ragbench.experiments.report.tables import console, plain, print_table
 from ragbench.experiments.runs import GROUP_NAMES
 from ragbench.experiments.score import Scored
 from ragbench.experiments.score.annotate import describe
+
+#: What a row of a breakdown holds beside its means.
+_NO_METRIC = ("n", "n_failed", "intervals")
+#: From here on a mean is shown as a whole number.
+_LARGE = 100
 
 
 def print_scores(runs: Sequence[Scored]) -> None:
@@ -84,13 +90,14 @@ def breakdown_table(runs: Sequence[Scored]) -> Table:
         for group, row in groups.items()
     ]
     metrics = list(dict.fromkeys(
-        name for _, _, _, row in every for name in row if name not in ("n", "n_failed")
+        name for _, _, _, row in every for name in row if name not in _NO_METRIC
     ))  # fmt: skip
     head = ["by", "group", "n", "failed", *metrics]
     table = _table("run", head) if len(runs) > 1 else _table(head[0], head[1:])
     for run, by, group, row in every:
         cells: list[object] = [GROUP_NAMES.get(by, by), group, row["n"], row["n_failed"]]
-        cells += [_number(row.get(name)) for name in metrics]
+        halves = row.get("intervals", {})
+        cells += [_number(row.get(name)) + half(halves.get(name)) for name in metrics]
         first = [run.folder.name] if len(runs) > 1 else []
         table.add_row(*(plain(cell) for cell in [*first, *cells]))
     return table
@@ -144,13 +151,14 @@ def _cell(summary: Mapping[str, Any], name: str) -> str:
     if score is None:
         return "-"
     part = f" (n {score['n']})" if score["n"] != summary["n"] else ""
-    return _number(score["mean"]) + part
+    width = half(score.get("interval")) if abs(score["mean"]) < _LARGE else ""
+    return _number(score["mean"]) + width + part
 
 
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"{value:.3f}" if abs(value) < _LARGE else f"{value:,.0f}"
 
 
 def _table(first: str, others: Sequence[str]) -> Table:

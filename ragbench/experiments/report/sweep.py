@@ -12,6 +12,7 @@ from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.report.comparison import shown_interval
+from ragbench.experiments.report.means import mean_with_half
 from ragbench.experiments.report.tables import (
     LEAST,
     console,
@@ -93,7 +94,8 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
         for metric, c in contrast.scores.items():
             table.add_row(
                 plain(contrast.cell), plain(contrast.baseline), metric, str(c.n),
-                f"{c.mean_a:.3f}", f"{c.mean_b:.3f}", f"{c.difference:+.3f}",
+                mean_with_half(c.mean_a, c.interval_a), mean_with_half(c.mean_b, c.interval_b),
+                f"{c.difference:+.3f}",
                 shown_interval(c.interval, 3), f"{c.p_adjusted:.3f}", c.verdict,
             )  # fmt: skip
     return table

@@ -14,10 +14,9 @@ from rich.text import Text
 from ragbench.experiments.compare import index_cost, index_lines, whole_cost
 from ragbench.experiments.records import RunCard, StoredRecords, read_json
 from ragbench.experiments.report.grid import Grid, for_machines, print_grid
+from ragbench.experiments.report.means import headline_intervals, with_intervals
 from ragbench.experiments.report.run_names import told_apart
-from ragbench.experiments.runs import HEADLINE, error_of, members, stop_lines, summarize
-from ragbench.metrics import Interval, get_metric, mean_interval
-from ragbench.record import Record
+from ragbench.experiments.runs import error_of, members, stop_lines, summarize
 
 if TYPE_CHECKING:
     from ragbench.experiments.runs import Evaluation
@@ -84,7 +83,7 @@ def title_of(evaluation: Evaluation) -> str:
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     table = Table(box=box.MARKDOWN)
-    rows = [row(e.card, e.summary) for e in evaluations]
+    rows = [with_intervals(row(e.card, e.summary), e.records) for e in evaluations]
     if any("list_usd" in e.summary["billed"] for e in evaluations):
         for cells, evaluation in zip(rows, evaluations, strict=True):
             cells[PAID] = money(evaluation.summary["billed"]["cost_usd"])
@@ -120,10 +119,8 @@ def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -
     for evaluation in evaluations:
         first = {"run": evaluation.folder.name} if len(evaluations) > 1 else {}
         for name, group, records in members(evaluation.records, by):
-            cells = row(evaluation.card, summarize(records))
+            cells = with_intervals(row(evaluation.card, summarize(records)), records)
             del cells["program"]
-            for metric, interval in headline_intervals(records).items():
-                cells[metric.upper()] += f" ±{(interval.high - interval.low) / 2:.3f}"
             rows.append({**first, "by": name, "group": group, **cells})
     table = Table(box=box.MARKDOWN)
     for name in rows[0] if rows else ():
@@ -184,29 +181,6 @@ def _arm(identity: dict[str, Any]) -> str:
         + (", form repaired" if identity.get("form") else "")
         + (f", {votes:g} votes" if votes > 1 else "")
     )
-
-
-def cluster_of(record: Record) -> str:
-    """The cluster that the data set names for the question; empty where it names none."""
-    return str(record.extra.get("cluster") or "")
-
-
-def usable_clusters(names: Sequence[str]) -> list[str] | None:
-    """The names of clusters; None where not all records name one, or all name the same."""
-    return None if "" in names or len(set(names)) < 2 else list(names)
-
-
-def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
-    """The 95 % interval of each headline mean, by clusters where the records name them."""
-    clusters = usable_clusters(list(records.column(cluster_of).values()))
-    found = {}
-    for name in HEADLINE:
-        metric = get_metric(name)
-        scores = [score or 0.0 for score in records.column(metric.score).values()]
-        interval = mean_interval(scores, metric.score_range, clusters)
-        if interval:
-            found[name] = interval
-    return found
 
 
 def notes(evaluation: Evaluation) -> list[str]:

@@ -9,6 +9,7 @@ from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.report.compiled import by_choosing, difference
 from ragbench.experiments.report.tables import console, plain, print_table
 from ragbench.experiments.tune import Point, Tuned
+from ragbench.metrics import Best
 
 
 def print_tuned(tuned: Tuned) -> None:
@@ -21,6 +22,8 @@ def print_tuned(tuned: Tuned) -> None:
             f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective"
         )
     )
+    if tuned.best:
+        out.print(plain(_corrected(tuned.best, next(iter(tuned.default.values)))), soft_wrap=True)
     out.print(
         plain(
             "chosen by the scores shown, which flatters them; on held-out questions: "
@@ -44,10 +47,23 @@ def _table(tuned: Tuned) -> Table:
     return table
 
 
+def _corrected(best: Best, name: str) -> str:
+    low, high = best.interval.low, best.interval.high
+    return (
+        f"the best {name} of {best.candidates} looks like {best.seen:.4g}; without the luck of "
+        f"being chosen: {best.corrected:.4g}, 95 % interval [{low:.4g}, {high:.4g}]"
+    )
+
+
 def _cells(point: Point, names: list[str], luck: tuple[str, str]) -> list[str]:
     knobs = ", ".join(f"{name}={_short(value)}" for name, value in point.knobs.items())
-    values = [f"{point.values[name]:.4g}" for name in names]
+    values = [f"{point.values[name]:.4g}{_half(point, name)}" for name in names]
     return [*values, *luck, str(point.n), str(point.failed), knobs or "-"]
+
+
+def _half(point: Point, name: str) -> str:
+    found = point.intervals.get(name)
+    return f" ±{(found.high - found.low) / 2:.2g}" if found else ""
 
 
 def _short(value: object) -> str:

@@ -23,8 +23,8 @@ from ragbench.experiments.report.comparison import (
     cluster_line,
     compared,
     group_table,
-    mean_with_half,
 )
+from ragbench.experiments.report.means import mean_with_half
 from ragbench.experiments.report.tables import PAID, console, plain, print_table
 from ragbench.experiments.report.trace import trace_lines
 from ragbench.experiments.runs import Evaluation

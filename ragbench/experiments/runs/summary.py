@@ -12,7 +12,7 @@ import numpy as np
 from ragbench.experiments.records import Loaded, StoredRecords
 from ragbench.experiments.runs.failure_policies import failed, treatments
 from ragbench.experiments.runs.progress import Progress
-from ragbench.metrics import get_metric
+from ragbench.metrics import cluster_of, get_metric
 from ragbench.record import Record, Sum, Totals
 
 SUMMARY = "summary.json"
@@ -37,7 +37,13 @@ def stop_reason(record: Record) -> str | None:
 
 def shown() -> list[Any]:
     """What every table wants to know of each record, to be learned where they are read anyway."""
-    return [*(get_metric(name).score for name in HEADLINE), failed, error_of, stop_reason]
+    return [
+        *(get_metric(name).score for name in HEADLINE),
+        failed,
+        error_of,
+        stop_reason,
+        cluster_of,
+    ]
 
 
 def summarize(records: StoredRecords, loaded: Loaded | None = None) -> dict[str, Any]:

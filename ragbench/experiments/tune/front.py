@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
@@ -20,8 +22,22 @@ from ragbench.experiments.artifacts import (
     write_sidecar,
 )
 from ragbench.experiments.records import read_records
-from ragbench.experiments.tune.search import COSTS, Point, Search, direction, objective
-from ragbench.metrics import get_metric, paired_interval
+from ragbench.experiments.tune.search import (
+    Point,
+    Search,
+    bounds_of,
+    direction,
+    objective,
+    objective_of_each,
+)
+from ragbench.metrics import (
+    Best,
+    Interval,
+    cluster_of,
+    corrected_best,
+    paired_interval,
+    usable_clusters,
+)
 from ragbench.record import Totals, billed, total
 
 
@@ -80,22 +96,52 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
 def _scores(search: Search, point: Point, default: Point) -> dict[str, Any]:
     """The first objective, against the knobs as they were given."""
     name = search.settings.objectives[0]
+    records = search.records(point.knobs)
     before, after = (
-        [objective(name, [record]) for record in search.records(each.knobs)]
-        for each in (default, point)
+        objective_of_each(name, rows) for rows in (search.records(default.knobs), records)
     )
-    bounds = None if name in COSTS else get_metric(name).score_range
-    interval = paired_interval(before, after, bounds)
+    clusters = usable_clusters([cluster_of(record) for record in records])
+    interval = paired_interval(before, after, bounds_of(name), clusters)
     return {
         "metric": name,
         "split": search.bench.config.data.split,
         "n": len(after),
-        "zero_shot": {"mean": default.values[name], "failed": default.failed},
-        "compiled": {"mean": point.values[name], "failed": point.failed},
+        "zero_shot": _scored(default, name),
+        "compiled": _scored(point, name),
         "difference": point.values[name] - default.values[name],
         "interval": asdict(interval) if interval else None,
         "selected_on_these_questions": True,
     }
+
+
+def _scored(point: Point, name: str) -> dict[str, Any]:
+    interval = point.intervals.get(name)
+    return {
+        "mean": point.values[name],
+        "failed": point.failed,
+        "interval": asdict(interval) if interval else None,
+    }
+
+
+def corrected(search: Search, trials: Sequence[FrozenTrial]) -> Best | None:
+    """The best of `trials` by the first objective, without the luck of being chosen.
+
+    Trials that came to the same run count once. None for one run, or one question.
+    """
+    name = search.settings.objectives[0]
+    sign = 1 if direction(name) == "maximize" else -1
+    runs = {search.config(trial.params).folder(): trial.params for trial in trials}
+    rows = [objective_of_each(name, search.records(params)) for params in runs.values()]
+    if len(rows) < 2 or len(rows[0]) < 2:
+        return None
+    found = corrected_best(sign * np.array(rows))
+    ends = sorted((sign * found.interval.low, sign * found.interval.high))
+    return replace(
+        found,
+        seen=sign * found.seen,
+        corrected=sign * found.corrected,
+        interval=Interval(*ends),
+    )
 
 
 def _cost(search: Search) -> dict[str, Any]:

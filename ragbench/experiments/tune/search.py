@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from ragbench.experiments.records import read_records
 from ragbench.experiments.runs import Bench, run
 from ragbench.experiments.tune.demos import DEMOS, DemoPool
 from ragbench.experiments.tune.search_space import Space
-from ragbench.metrics import get_metric
+from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.record import Failure, Record
 
 #: Objectives of cost, all to be made small: name -> measure of a record.
@@ -27,13 +27,17 @@ COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of knobs and what it came to over the questions; `values` by objective."""
+    """One combination of knobs and what it came to over the questions; `values` by objective.
+
+    `intervals` are the 95 % intervals of the values, for two questions or more.
+    """
 
     knobs: Mapping[str, Any]
     values: Mapping[str, float]
     n: int
     failed: int
     folder: Path
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,21 @@ class Search:
 
     def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:
         """What `records` of a combination come to."""
-        values = {name: objective(name, records) for name in self.settings.objectives}
-        failed = sum(record.failure is not None for record in records)
-        return Point(params, values, len(records), failed, self.config(params).folder())
+        names = self.settings.objectives
+        values = {name: objective(name, records) for name in names}
+        clusters = usable_clusters([cluster_of(record) for record in records])
+        found = {
+            name: mean_interval(objective_of_each(name, records), bounds_of(name), clusters)
+            for name in names
+        }
+        return Point(
+            knobs=params,
+            values=values,
+            n=len(records),
+            failed=sum(record.failure is not None for record in records),
+            folder=self.config(params).folder(),
+            intervals={name: interval for name, interval in found.items() if interval},
+        )
 
 
 def _lm_is_down(failure: Failure) -> bool:
@@ -115,6 +131,16 @@ def objective(name: str, records: Sequence[Record]) -> float:
     Raises:
         RunError: a price is unknown, or the metric is not defined for a question.
     """
+    found = objective_of_each(name, records)
+    return sum(found) / len(found)
+
+
+def objective_of_each(name: str, records: Sequence[Record]) -> list[float]:
+    """A metric, or a measure of cost, of each of `records`.
+
+    Raises:
+        RunError: a price is unknown, or the metric is not defined for a question.
+    """
     measure = COSTS.get(name) or get_metric(name).score
     found = [measure(record) for record in records]
     known = [value for value in found if value is not None]
@@ -123,7 +149,12 @@ def objective(name: str, records: Sequence[Record]) -> float:
             f"objective {name} is unknown for {len(found) - len(known)} of {len(found)} questions; "
             + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
         )
-    return sum(known) / len(known)
+    return known
+
+
+def bounds_of(name: str) -> tuple[float, float] | None:
+    """What the objective `name` can be of one question; None without bounds."""
+    return None if name in COSTS else get_metric(name).score_range
 
 
 def direction(name: str) -> Literal["minimize", "maximize"]:

@@ -39,10 +39,10 @@ from ragbench.experiments.estimates import duration
 from ragbench.experiments.records import is_claimed as is_folder_of, locked, write_json
 from ragbench.experiments.runs import build
 from ragbench.experiments.tune.demos import DEMOS, draw_demos
-from ragbench.experiments.tune.front import best_trials, save_point
+from ragbench.experiments.tune.front import best_trials, corrected, save_point
 from ragbench.experiments.tune.search import COSTS, Point, Search, direction
 from ragbench.experiments.tune.search_space import describe, make_space
-from ragbench.metrics import metric_names
+from ragbench.metrics import Best, metric_names
 
 ASKED, STUDY, FRONT = "tune.json", "study.log", "front"
 #: Trials whose knobs depend on no result, and those that are not given up early.
@@ -58,6 +58,8 @@ class Tuned:
     default: Point
     trials: int
     pruned: int
+    #: The best of all complete trials by the first objective, without the luck of the choice.
+    best: Best | None = None
     stopped: str = ""  # what ended the search before all trials, where a limit did
 
 
@@ -236,7 +238,7 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
         save_point(search, point, default, folder=folder, number=trial.number)
         front.append(replace(point, folder=folder))
     pruned = len(study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)))
-    return Tuned(search.folder, front, default, told(study), pruned)
+    return Tuned(search.folder, front, default, told(study), pruned, corrected(search, complete))
 
 
 def _claim(search: Search) -> None:

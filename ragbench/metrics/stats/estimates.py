@@ -138,11 +138,14 @@ def mean_interval(
 
 
 def paired_interval(
-    before: ArrayLike, after: ArrayLike, score_range: tuple[float, float] | None = (0.0, 1.0)
+    before: ArrayLike,
+    after: ArrayLike,
+    score_range: tuple[float, float] | None = (0.0, 1.0),
+    clusters: Sequence[Hashable] | None = None,
 ) -> Interval | None:
     """The 95 % plus-two t interval of the mean of `after` minus `before`, question by question."""
     differences = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
-    return mean_interval(differences, difference_bounds(score_range))
+    return mean_interval(differences, difference_bounds(score_range), clusters)
 
 
 def difference_bounds(score_range: tuple[float, float] | None) -> Bounds:

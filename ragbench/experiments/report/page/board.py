@@ -11,9 +11,9 @@ from itertools import combinations
 from ragbench.experiments.records import StoredRecords
 from ragbench.experiments.report.grid import Grid
 from ragbench.experiments.report.questions import Section, Titled, amount, answers, mean_cell
-from ragbench.experiments.report.tables import cluster_of, label_runs, usable_clusters
+from ragbench.experiments.report.tables import label_runs
 from ragbench.experiments.runs import Evaluation, groupings, members
-from ragbench.metrics import Metric, cause_of, get_metric, union
+from ragbench.metrics import Metric, cause_of, cluster_of, get_metric, union, usable_clusters
 from ragbench.metrics.stats import Interval, mean_interval
 from ragbench.record import Record
 

@@ -15,8 +15,7 @@ from ragbench.experiments.report.questions.section import (
     mean_cell,
 )
 from ragbench.experiments.report.run_names import settings_of
-from ragbench.experiments.report.tables import cluster_of, usable_clusters
-from ragbench.metrics import Metric, get_metric, mean_interval
+from ragbench.metrics import Metric, cluster_of, get_metric, mean_interval, usable_clusters
 
 #: Settings that decide what is found, and how much of it is shown.
 _SETTINGS = frozenset(
