@@ -93,7 +93,7 @@ class RQRAG(RAGProgram):
         nodes = list(level)
         for _ in range(self.knobs.depth):
             grown = [(node, action) for node in level for action in self.knobs.actions]
-            level = trace.fan_out(lambda job: self._grown(trace, *job), grown, calls_each=2)
+            level = self._grown(trace, grown)
             nodes += level
             level = sorted(level, key=lambda node: -node.confidence)  # stable
             level = level[: self.knobs.beam_width or None]
@@ -112,8 +112,25 @@ class RQRAG(RAGProgram):
         context = render(trace.passages, max_tokens=self.knobs.context_tokens)
         return trace.answer(self.answer, last=True, context=context, question=trace.question)
 
-    def _grown(self, trace: Trace, node: Node, action: Action) -> Node:
-        """The child of `node` by `action`."""
+    def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, Action]]) -> list[Node]:
+        """The children of nodes by actions: their queries at once, then their answers."""
+        # Searched together, for what two of them ask alike would else depend on which is first.
+        affordable = trace.budget.calls_left // 2
+        if affordable < len(jobs):
+            trace.count("cut_by_budget", len(jobs) - affordable)
+        jobs = jobs[:affordable]
+        queries = trace.fan_out(lambda job: self._refined(trace, *job), jobs)
+        found = trace.search_many(queries, k=self.knobs.k)
+        grown = []
+        for (node, action), query, hits in zip(jobs, queries, found, strict=True):
+            pids = tuple(passage.pid for passage in hits)
+            trace.step("search", input=query, pids=pids, notes={"action": action})
+            read = {passage.pid: passage for passage in (*node.passages, *hits)}
+            grown.append(Node((*node.queries, query), tuple(read.values())))
+        return trace.fan_out(lambda node: self._answered(trace, node), grown)
+
+    def _refined(self, trace: Trace, node: Node, action: Action) -> str:
+        """The query that `action` makes of what `node` has read; the question where it is blank."""
         reply = trace.ask(
             self.refine,
             otherwise={"query": ""},
@@ -121,12 +138,7 @@ class RQRAG(RAGProgram):
             question=trace.question,
             kind=QUERY_KINDS[action],
         )
-        query = " ".join(str(reply.query).split()) or trace.question
-        found = trace.search(query, k=self.knobs.k)
-        pids = tuple(passage.pid for passage in found)
-        trace.step("search", input=query, pids=pids, notes={"action": action})
-        read = {passage.pid: passage for passage in (*node.passages, *found)}
-        return self._answered(trace, Node((*node.queries, query), tuple(read.values())))
+        return " ".join(str(reply.query).split()) or trace.question
 
     def _answered(self, trace: Trace, node: Node) -> Node:
         """`node` with the answer from its passages."""
