@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragbench.errors import RagbenchError
 from ragbench.experiments.artifacts import question_hash, versions
 from ragbench.experiments.recommend.advice import Advice, Arm, Difference
 from ragbench.experiments.recommend.conclusion import conclusion
 from ragbench.experiments.records import RunCard
+from ragbench.programs import PROGRAMS
 from ragbench.programs.routing import FORMAT, Candidate, LearnedFrom, Policy
 
 #: What of an identity may differ between the programs that one router runs.
@@ -57,6 +59,10 @@ def _candidate(card: RunCard, label: str, run: str) -> Candidate:
 def _not_runnable(cards: list[RunCard]) -> str:
     """Why no router can run these programs as one; empty where one can."""
     for card in cards:
+        try:
+            PROGRAMS.get(card.program)
+        except RagbenchError:
+            return f"{card.system} is no program that can be run here"
         for name, what in (("compiled", "compiled"), ("form", "run with --form"),
                            ("votes", "run with --votes")):  # fmt: skip
             if card.identity.get(name):

@@ -14,8 +14,8 @@ from typing import Any
 import dspy
 
 from ragbench.context import current, use
-from ragbench.errors import ConfigError
-from ragbench.knobs import Knobs, resolve
+from ragbench.errors import ConfigError, KnobError
+from ragbench.knobs import Knobs
 from ragbench.programs.core import PROGRAMS, Budget, Described, RAGProgram, Trace, calls_of
 from ragbench.programs.routing.features import question_features, score_features
 from ragbench.programs.routing.policy import Policy, decide, leaves
@@ -74,7 +74,11 @@ class Router(RAGProgram):
         Raises:
             KnobError: one is given.
         """
-        return resolve(RouterKnobs, cls.name, given)
+        if given:
+            raise KnobError(
+                f"router has no knob {next(iter(given))!r}: those of its programs are in its policy"
+            )
+        return RouterKnobs()
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """As each of its programs."""

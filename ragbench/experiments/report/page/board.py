@@ -10,7 +10,14 @@ from itertools import combinations
 
 from ragbench.experiments.records import StoredRecords
 from ragbench.experiments.report.grid import Grid
-from ragbench.experiments.report.questions import Section, Titled, amount, answers, mean_cell
+from ragbench.experiments.report.questions import (
+    Section,
+    Titled,
+    advice,
+    amount,
+    answers,
+    mean_cell,
+)
 from ragbench.experiments.report.tables import label_runs
 from ragbench.experiments.runs import Evaluation, groupings, members
 from ragbench.metrics import Metric, cause_of, cluster_of, get_metric, union, usable_clusters
@@ -169,10 +176,23 @@ class Board:
         return Titled("leaderboard", "Leaderboard", Grid(columns, rows, frozenset({"run"})))
 
     @cached_property
+    def measured(self) -> list[Section]:
+        """The questions of a study that the runs say something to, but for the advice."""
+        return answers(self._evaluations, self._labels, self.metric)
+
+    @cached_property
     def sections(self) -> list[Section]:
-        """The questions of a study that the runs say something to; takes seconds."""
-        runs = [run.evaluation for run in self.runs]
-        return answers(runs, [run.label for run in self.runs], self.metric)
+        """The questions of a study that the runs say something to; the advice takes seconds."""
+        found = advice(self._evaluations, self._labels, self.metric)
+        return [*self.measured, *([found] if found else [])]
+
+    @property
+    def _evaluations(self) -> list[Evaluation]:
+        return [run.evaluation for run in self.runs]
+
+    @property
+    def _labels(self) -> list[str]:
+        return [run.label for run in self.runs]
 
     def dominated(self, spending: str) -> set[int]:
         """Numbers of the runs that another beats in the mean score without spending more."""

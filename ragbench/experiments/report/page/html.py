@@ -80,7 +80,7 @@ def page_of(
         script=script,
         board=board,
         charts=drawn,
-        sections=() if live else board.sections,
+        sections=board.measured if live else board.sections,
         latex=as_latex,
         cards=[
             (run.label, card_rows(run.evaluation.card.model_dump(mode="json")))

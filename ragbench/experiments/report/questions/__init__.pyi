@@ -1,4 +1,5 @@
 from .answers import (
+    advice as advice,
     answers as answers,
 )
 from .budgets import (

@@ -28,33 +28,26 @@ _LEAD = (
 )
 
 
-def answers(
-    runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric, *, advise: bool = True
-) -> list[Section]:
-    """A section for each question that `runs` have something to say to.
-
-    Without `advise`, which takes seconds, the one on which architecture to use is left out.
-    """
+def answers(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) -> list[Section]:
+    """A section for each question that `runs` have something to say to, but for `advice`."""
     named = [Named(label, run) for label, run in zip(labels, runs, strict=True)]
     if not named:
         return []
     makers = [families, retrieval, budgets]
     found = [make(named, metric) for make in makers]
-    if advise:
-        found.append(_advice(runs, labels, metric))
     return [section for section in found if section]
 
 
-def _advice(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) -> Section | None:
-    """Which architecture when; None where the runs share no questions or there is one run."""
+def advice(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) -> Section | None:
+    """Which architecture when, learned in seconds; None where the runs share no questions."""
     try:
         asked = gather(runs, metric.name, labels=labels, common=True)
     except RagbenchError:
         return None
-    advice = recommend(asked)
+    found = recommend(asked)
     lead = f"Over the {len(asked.questions)} questions that all runs have. {_LEAD}"
     title = "When which architecture"
-    return Section("advice", title, lead, _tables(advice), conclusion(advice))
+    return Section("advice", title, lead, _tables(found), conclusion(found))
 
 
 def _tables(advice: Advice) -> list[Titled]:
