@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ragbench.cli.command import command, option
+from ragbench.cli.command import command, option, output_options
 
 
 @command(
@@ -17,8 +17,11 @@ from ragbench.cli.command import command, option
     ],
 )
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@option("--repair", is_flag=True, help="Repair what can be repaired; records.jsonl.bak is kept.")
-@option("--data/--no-data", default=True, help="Compare question ids with those of the data set.")
+@option("--repair", is_flag=True, group="Run",
+        help="Repair what can be repaired; records.jsonl.bak is kept.")  # fmt: skip
+@option("--data/--no-data", default=True, group="Data",
+        help="Compare question ids with those of the data set.")  # fmt: skip
+@output_options
 def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
     """Check the FOLDERS of runs, compiled programs, verdicts, searches and sweeps.
 
@@ -27,10 +30,12 @@ def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.doctor import examine, folders_under, repair as mend
+    from ragbench.experiments.report import Grid, for_machines, print_grid
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()
-    left = 0
+    left, rows = 0, []
+    columns = ("folder", "state", "path", "finding", "cure")
     for folder in [found for given in folders for found in folders_under(given)]:
         findings = examine(folder, data=data)
         if repair and any(finding.mendable for finding in findings):
@@ -38,7 +43,15 @@ def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
         for finding in findings:
             mended = repair and finding.mendable
             left += not mended
-            click.echo(one_line(finding.line(mended=mended)))
+            state = "mended" if mended else "wrong"
+            rows.append((str(folder), state, str(finding.path), finding.what, finding.cure))
+            if not for_machines():
+                click.echo(one_line(finding.line(mended=mended)))
         if not findings:
-            click.echo(one_line(f"{folder}: nothing is wrong"))
+            rows.append((str(folder), "good", "", "", ""))
+            if not for_machines():
+                click.echo(one_line(f"{folder}: nothing is wrong"))
+    if for_machines():
+        cells = [[one_line(cell) for cell in row] for row in rows]
+        print_grid(Grid(columns, cells, frozenset(columns)), "findings")
     sys.exit(1 if left else 0)

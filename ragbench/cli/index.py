@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragbench.cli.command import Command, option, output_options
 from ragbench.cli.options import data_options, retriever_options, to_config
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ def index_group() -> None:
     """Build, list and drop search indexes; every run keeps and reuses them."""
 
 
-@index_group.command("build")
+@index_group.command(
+    "build",
+    cls=Command,
+    examples=["ragbench index build --dataset hotpotqa --data-file dev.json --retriever hybrid"],
+)
 @data_options
 @retriever_options
 def build_command(**options: Any) -> None:
@@ -67,21 +72,22 @@ def build_command(**options: Any) -> None:
         click.echo(f"nothing to build: the index of {where} exists already, or none is stored")
 
 
-@index_group.command("list")
+@index_group.command("list", cls=Command, examples=["ragbench index list --format csv"])
+@output_options
 def list_command() -> None:
     """Print the stored indexes, newest first."""
-    from ragbench.experiments.report import console, plain, print_table
+    from ragbench.cli.main import say
+    from ragbench.experiments.report import for_machines, print_table
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
-    out = console()
     entries = store.entries()
-    if entries:
+    if entries or for_machines():
         print_table(_table(entries), "indexes")
-    out.print(plain(f"{len(entries)} indexes in {store.root}"), soft_wrap=True)
+    say(f"{len(entries)} indexes in {store.root}")
 
 
-@index_group.command("info")
+@index_group.command("info", cls=Command, examples=["ragbench index info 3f2a"])
 @click.argument("key")
 def info_command(key: str) -> None:
     """Print the details of the index KEY (or a prefix of it), and whether it is intact."""
@@ -97,9 +103,9 @@ def info_command(key: str) -> None:
     click.echo(json.dumps(shown, indent=2))
 
 
-@index_group.command("drop")
+@index_group.command("drop", cls=Command, examples=["ragbench index drop 3f2a"])
 @click.argument("keys", nargs=-1)
-@click.option("--all", "all_", is_flag=True, help="Drop every index.")
+@option("--all", "all_", is_flag=True, help="Drop every index.")
 def drop_command(keys: tuple[str, ...], all_: bool) -> None:
     """Delete the indexes KEYS (or prefixes of them)."""
     from ragbench.errors import ConfigError

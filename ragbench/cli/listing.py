@@ -18,31 +18,47 @@ from typing import Any
 import click
 
 from ragbench import __version__
+from ragbench.cli.command import command, output_options
+from ragbench.experiments.report import Grid, for_machines, print_grid
 from ragbench.paths import cache_root
 
 KINDS = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
 ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run")
 
 
-@click.command("list")
+@command("list", examples=["ragbench list programs", "ragbench list metrics --format json"])
 @click.argument("kind", type=click.Choice(KINDS))
+@output_options
 def list_command(kind: str) -> None:
     """List everything of one KIND, one line each."""
     rows = _kept()["list"][kind]
+    if for_machines():
+        print_grid(Grid(("name", "about"), rows, frozenset({"name", "about"})), kind)
+        return
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         click.echo(f"{name:<{width}}  {text}")
 
 
-@click.command("show")
+@command(
+    "show",
+    examples=[
+        "ragbench show program ircot",
+        "ragbench show config ircot_full > mine.yaml",
+        "ragbench show run runs/A --format csv",
+        "ragbench show run runs/A q17",
+    ],
+)
 @click.argument("kind", type=click.Choice(ONE), metavar="KIND")
 @click.argument("name")
 @click.argument("qid", required=False)
+@output_options
 def show_command(kind: str, name: str, qid: str | None) -> None:
     """Show one program, retriever, optimizer, metric, protocol, config or run.
 
     KIND is program, retriever, optimizer, metric, protocol, config or run. For a run, NAME is its
-    folder, and QID one of its questions, shown with its steps, passages and calls.
+    folder, and QID one of its questions, shown with its steps, passages and calls. The format is
+    that of a run's table of questions; all else is text.
     """
     if kind == "run":
         from ragbench.experiments.report import print_run

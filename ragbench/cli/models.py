@@ -7,25 +7,40 @@ import time
 
 import click
 
+from ragbench.cli.command import Command, option, output_options
+
 
 @click.group("models")
 def models_group() -> None:
     """Fetch and serve the local models."""
 
 
-@models_group.command("list")
+@models_group.command("list", cls=Command, examples=["ragbench models list --format json"])
+@output_options
 def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
+    from ragbench.cli.main import say
+    from ragbench.experiments.report import Grid, for_machines, print_grid
     from ragbench.lms.local import cache_root, installed_models
 
+    where = f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)"
+    if for_machines():
+        rows = [
+            (m.name, f"{m.size / 1e6:.0f}", "yes" if here else "no", m.about, m.licence)
+            for m, here in installed_models()
+        ]
+        columns = ("model", "MB", "installed", "about", "licence")
+        print_grid(Grid(columns, rows, frozenset(columns) - {"MB"}), "models")
+        say(where)
+        return
     for model, here in installed_models():
         state = "installed" if here else "not installed"
         size = f"{model.size / 1e6:,.0f} MB"
         click.echo(f"{model.name:<20}{size:>9}  {state:<15}{model.about}; {model.licence}")
-    click.echo(f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
+    click.echo(where)
 
 
-@models_group.command("pull")
+@models_group.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])
 @click.argument("names", nargs=-1)
 def pull_models(names: tuple[str, ...]) -> None:
     """Download the models NAMES (by default the default LM), and verify their SHA-256."""
@@ -40,7 +55,7 @@ def pull_models(names: tuple[str, ...]) -> None:
         click.echo(f"{name}: {'already installed' if here else 'downloaded and verified'}")
 
 
-@models_group.command("path")
+@models_group.command("path", cls=Command, examples=["ragbench models path qwen2.5-coder-0.5b"])
 @click.argument("name")
 def path_of_model(name: str) -> None:
     """Print the path of each file of the model NAME."""
@@ -53,13 +68,13 @@ def path_of_model(name: str) -> None:
         click.echo(str(path))
 
 
-@models_group.command("serve")
-@click.argument("spec", default="local")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 for any free one.")
-@click.option("--slots", type=click.IntRange(min=1), help="Calls answered at the same time.")
-@click.option(
-    "--context", type=click.IntRange(min=256), help="Tokens of one call, prompt and reply."
+@models_group.command(
+    "serve", cls=Command, examples=["ragbench models serve local --port 8000 --slots 4"]
 )
+@click.argument("spec", default="local")
+@option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 for any free one.")
+@option("--slots", type=click.IntRange(min=1), help="Calls answered at the same time.")
+@option("--context", type=click.IntRange(min=256), help="Tokens of one call, prompt and reply.")
 def serve_model(spec: str, port: int, slots: int | None, context: int | None) -> None:
     """Serve a local model to other programs on this machine until Ctrl-C.
 

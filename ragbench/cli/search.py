@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ragbench.cli.command import command, option
+from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import data_options, retriever_options, to_config
 
 
@@ -22,13 +22,14 @@ from ragbench.cli.options import data_options, retriever_options, to_config
 @option("--k", type=click.IntRange(min=1), default=5, group="Output", help="Passages to show.")
 @option("--full", is_flag=True, group="Output",
         help="Show whole passages, not their first 300 characters.")  # fmt: skip
+@output_options
 def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     """Print the passages that a retriever finds for QUERY in all of a data set's passages."""
     import time
 
     from ragbench.cli.index import index_progress
     from ragbench.data import load_dataset
-    from ragbench.experiments.report import console, plain
+    from ragbench.experiments.report import Grid, console, for_machines, plain, print_grid
     from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
@@ -39,8 +40,15 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     start = time.perf_counter()
     hits = retriever.search(query, k=k)
     elapsed = 1000 * (time.perf_counter() - start)
+    if for_machines():
+        columns = ("rank", "score", "pid", "title", "text")
+        rows = [
+            (str(rank), f"{hit.score:.6g}", *map(str, map(plain, (hit.pid, hit.title, hit.text))))
+            for rank, hit in enumerate(hits, start=1)
+        ]
+        print_grid(Grid(columns, rows, frozenset(columns[2:])), "passages")
     out = console()
-    for rank, hit in enumerate(hits, start=1):
+    for rank, hit in enumerate(() if for_machines() else hits, start=1):
         text = hit.text if full or len(hit.text) <= 300 else f"{hit.text[:300]} ..."
         title = f"  {hit.title}" if hit.title else ""
         out.print(plain(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}"), style="bold")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from ragbench.cli.command import command
 
-@click.command("view")
+
+@command("view", examples=["ragbench view runs/"])
 @click.argument("folder", default="runs", type=click.Path(path_type=Path))
 @click.option(
     "--port",
@@ -20,12 +22,7 @@ import click
 @click.option("--metric", default="f1", show_default=True, help="Accuracy is measured by it.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
-    r"""Serve the report of every run in FOLDER until Ctrl-C; it follows runs that go on.
-
-    \b
-    Example:
-      ragbench view runs/
-    """
+    """Serve the report of every run in FOLDER until Ctrl-C; it follows runs that go on."""
     from ragbench.experiments.report.page import make_server
 
     server = make_server(folder, port=port, metric=metric)

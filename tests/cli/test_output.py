@@ -8,9 +8,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -190,3 +192,49 @@ def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
         "vanilla, k=5, retriever=bm25",
         "vanilla, k=2, retriever=rank_bm25",
     ]
+
+
+def test_every_command_that_reports_has_a_format_and_every_help_an_example() -> None:
+    texts = {"ask", "compile", "export", "index build", "index drop", "index info"}  # no table
+    texts |= {"models path", "models pull", "models serve", "report", "view"}
+    without, bare = set(), set()
+    for name, leaf in leaves(cli, ""):
+        if not any(param.name == "format" for param in leaf.params):
+            without.add(name)
+        if "Examples:" not in leaf.get_help(click.Context(leaf)):
+            bare.add(name)
+    assert (without, bare) == (texts, set())
+
+
+def leaves(group: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    if not isinstance(group, click.Group):
+        yield name, group
+        return
+    for each in group.list_commands(context):
+        found = group.get_command(context, each)
+        assert found is not None
+        yield from leaves(found, f"{name} {each}".strip())
+
+
+def test_lists_and_findings_are_tables_for_machines(run: Path) -> None:
+    def rows(*arguments: object) -> list[dict[str, object]]:
+        result = CliRunner().invoke(cli, [*map(str, arguments), "--format", "json"])
+        found: list[dict[str, object]] = json.loads(result.stdout)[0]["rows"]
+        return found
+
+    assert {"name", "about"} == set(rows("list", "programs")[0])
+    assert rows("models", "list")[0]["model"] == "qwen2.5-coder-0.5b"
+    assert rows("index", "list") == []
+    assert len(rows("show", "run", run)) == 4
+    data = run.parents[1] / "questions.jsonl"
+    hits = rows("search", "river number 7", "--dataset", "jsonl", "--data-file", data, "--k", 2)
+    assert [hit["rank"] for hit in hits] == [1, 2]
+    assert len(rows("index", "list")) == 1
+    assert rows("doctor", run) == [
+        {"folder": str(run), "state": "good", "path": "", "finding": "", "cure": ""}
+    ]
+    (run / "records.jsonl").write_text("nothing\n", "utf-8")
+    [wrong, *_] = rows("doctor", run)
+    assert wrong["state"] == "wrong"
+    assert "records.jsonl" in str(wrong["path"])
