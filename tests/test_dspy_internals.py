@@ -49,3 +49,26 @@ def _replaced_by(cls: type) -> Iterator[str]:
         if base.__module__.startswith("dspy."):
             ours = (name for name in vars(cls) if name in vars(base))
             yield from (n for n in ours if re.match(r"_(?!_|abc_impl)", n))
+
+
+def test_values_read_in_prompts_as_without_the_kept_validators() -> None:
+    from dspy.adapters.utils import serialize_for_json
+    from pydantic import BaseModel, TypeAdapter
+
+    class Plan(BaseModel):
+        step: str
+        weight: float
+
+    class Odd:
+        def __str__(self) -> str:
+            return "odd"
+
+    values: list[object] = [
+        "text", 1, True, 1.5, None, ["a", 1], {"a": [1]}, (1, 2), {3}, b"bytes",
+        Plan(step="search", weight=0.5), [Plan(step="read", weight=1.0)],
+    ]  # fmt: skip
+    for value in [*values, *values]:  # the second time with what was kept
+        plain = TypeAdapter(type(value)).dump_python(value, mode="json", fallback=str)
+        assert serialize_for_json(value) == plain
+        assert type(serialize_for_json(value)) is type(plain)
+    assert serialize_for_json(Odd()) == "odd"
