@@ -68,4 +68,5 @@ from .stored import (
     Loaded as Loaded,
     StoredRecords as StoredRecords,
     read_records as read_records,
+    tell_corrupt as tell_corrupt,
 )

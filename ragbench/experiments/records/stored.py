@@ -26,9 +26,12 @@ from typing import Any, Self, TypeVar, overload
 
 from ragbench.errors import RunError
 from ragbench.experiments.records.jsonl import RECORDS, Line, parse_line, read_each
+from ragbench.logs import get
 from ragbench.record import Record
 
 T = TypeVar("T")
+
+_log = get(__name__)
 
 #: So many records of a file stay parsed.
 KEPT = 1_000
@@ -232,6 +235,16 @@ def read_records(folder: Path, learn: Iterable[Callable[[Record], Any]] = ()) ->
     if index.read <= KEPT:  # they all stay parsed
         file.close()
     return index.loaded(shelf)
+
+
+def tell_corrupt(folder: Path, loaded: Loaded) -> None:
+    """Warn of lines that could not be read, if there are any."""
+    if loaded.corrupt:
+        numbers = ", ".join(map(str, loaded.corrupt[:10]))
+        more = f" and {len(loaded.corrupt) - 10} more" if len(loaded.corrupt) > 10 else ""
+        _log.warning(
+            "%s line %s%s could not be read and is left out", folder / RECORDS, numbers, more
+        )
 
 
 class _Index:

@@ -22,7 +22,7 @@ def print_comparison(result: RunComparison) -> None:
     out.print(plain(f"A: {result.a.folder}"))
     out.print(plain(f"B: {result.b.folder}"))
     print_table(_scores(result), "scores")
-    for line in cluster_line(result.scores.values()):
+    for line in (*_partly_scored(result), *cluster_line(result.scores.values())):
         out.print(plain(line))
     print_table(_costs(result), "costs")
     for name, found in result.scores.items():
@@ -39,6 +39,15 @@ def print_comparison(result: RunComparison) -> None:
                 f"right only in A: {test.only_a}, only in B: {test.only_b}; McNemar p={test.p:.3f}"
             )
         )
+
+
+def _partly_scored(result: RunComparison) -> list[str]:
+    """Which metrics are not of all questions that both runs have."""
+    shared = sum(qid in result.b.records for qid in result.a.records)
+    few = [f"{name} {c.n}" for name, c in result.scores.items() if c.n < shared]
+    if not few:
+        return []
+    return [f"of {shared} questions, both runs have a score of: {', '.join(few)}"]
 
 
 def _print_treatments(out: Console, result: RunComparison) -> None:

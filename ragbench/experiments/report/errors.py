@@ -13,8 +13,8 @@ from rich.table import Table
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.records import locked, read_card
-from ragbench.experiments.report.tables import console, plain, print_table
-from ragbench.experiments.runs import groupings, members
+from ragbench.experiments.report.tables import console, plain, print_table, unread_lines
+from ragbench.experiments.runs import groupings, members, reopen, stop_lines
 from ragbench.experiments.score import scored_records
 from ragbench.experiments.score.annotate import (
     Asking,
@@ -47,6 +47,8 @@ class Errors:
     found: Sequence[tuple[Record, Cause]]
     groups: Sequence[tuple[str, str, Collection[str]]] = ()
     asked: Mapping[str, Any] | None = None
+    #: What the table does not show: lines that cannot be read, questions not asked.
+    notes: Sequence[str] = ()
     levels: Sequence[str] = Causes.levels
 
 
@@ -84,7 +86,9 @@ def errors_of(
         asked = kind.summarize(records, annotated)
     found = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
     groups = members(stored, by)
-    return Errors(folder, card.system, len(records), found, groups, asked, kind.levels)
+    run = reopen(folder)
+    notes = [*stop_lines("", run.progress), *unread_lines(run.corrupt)]
+    return Errors(folder, card.system, len(records), found, groups, asked, notes, kind.levels)
 
 
 def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
@@ -104,7 +108,8 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
     print_table(group_table(runs), "groups")
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
-        out.print(plain(prefix + _who_says(run)), soft_wrap=True)
+        for line in (_who_says(run), *run.notes):
+            out.print(plain(prefix + line), soft_wrap=True)
     for run in runs:
         for line in example_lines(run, show=show, cause=cause):
             out.print(plain(line), soft_wrap=True)

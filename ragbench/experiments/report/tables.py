@@ -217,10 +217,15 @@ def notes(evaluation: Evaluation) -> list[str]:
             f"warning: no reply of the model could be read for {unreadable} of {n} questions; "
             "look at one with `ragbench show run`, and try another --adapter or model"
         )
-    if evaluation.corrupt:
-        numbers = ", ".join(map(str, evaluation.corrupt))
-        lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
-    return lines
+    return [*lines, *unread_lines(evaluation.corrupt)]
+
+
+def unread_lines(corrupt: Sequence[int]) -> list[str]:
+    """What to say of lines of records that could not be read."""
+    if not corrupt:
+        return []
+    numbers = ", ".join(map(str, corrupt))
+    return [f"warning: records.jsonl line {numbers} could not be read and was left out"]
 
 
 def paid_in_words(billed: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.records import read_card, read_records
+from ragbench.experiments.records import read_card, read_records, tell_corrupt
 from ragbench.experiments.report.grid import Grid, print_grid
 from ragbench.experiments.report.tables import console, money, plain
 from ragbench.record import Call, Record, Step
@@ -25,7 +25,9 @@ def print_run(folder: Path, qid: str | None = None) -> None:
         RunError: there is no such run.
         UnknownNameError: the run has no such question.
     """
-    card, records = read_card(folder), read_records(folder).records
+    card, loaded = read_card(folder), read_records(folder)
+    tell_corrupt(folder, loaded)
+    records = loaded.records
     out = console()
     if qid is not None:
         if qid not in records:

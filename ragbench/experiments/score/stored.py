@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,9 @@ from ragbench.experiments.records import (
     encode,
     read_card,
     read_each,
-    read_lines,
     read_object,
     read_records,
+    tell_corrupt,
     usable,
     write_json,
     write_whole,
@@ -54,8 +54,12 @@ class StoredScores:
 
     @classmethod
     def open(cls, folder: Path, records: Sequence[Record]) -> StoredScores:
-        """The records with the scores of before merged in, where the answer is still the same."""
-        rows = {row["qid"]: row for row in read_lines(folder / LINES, wrong_with_scores)[0]}
+        """The records with the scores of before merged in, where the answer is still the same.
+
+        Raises:
+            RunError: a line of the scores cannot be used.
+        """
+        rows = {row["qid"]: row for row in _rows(folder / LINES)}
         records = sorted(records, key=lambda record: record.qid)
         merged, old, same = [], {}, bool(rows)
         for record in records:
@@ -116,24 +120,34 @@ def scored_records(folder: Path) -> StoredRecords:
     """The records of a run by qid, with what it was scored by before merged in.
 
     Raises:
-        RunError: it is not a run folder, or has no records.
+        RunError: it is not a run folder, has no records, or a line of its scores cannot be used.
     """
     read_card(folder)
-    records = read_records(folder).records
+    loaded = read_records(folder)
+    records = loaded.records
     if not records:
         raise RunError(f"{folder} has no records")
+    tell_corrupt(folder, loaded)
     rows = {}
-    for line in read_each(folder / LINES, usable(wrong_with_scores)):
-        if line.row is not None:  # what no model said is computed from the record
-            scores = line.row["scores"]
-            kept = {name: scores[name] for name in _KEPT if name in scores}
-            rows[line.row["qid"]] = {**line.row, "scores": kept}
+    for row in _rows(folder / LINES):  # what no model said is computed from the record
+        kept = {name: row["scores"][name] for name in _KEPT if name in row["scores"]}
+        rows[row["qid"]] = {**row, "scores": kept}
 
     def merged(record: Record) -> Record:
         row = rows.get(record.qid)
         return record if row is None or row["of"] != digest(record) else _merge(record, row)
 
     return records.changed(merged, sorted(records))
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for line in read_each(path, usable(wrong_with_scores)):
+        if line.row is None:
+            raise RunError(
+                f"{path} line {line.number} cannot be read, or was changed after it was written; "
+                "`ragbench doctor --repair` moves it out, then score the run again"
+            )
+        yield line.row
 
 
 def judge_of(folder: Path, metric: str) -> str | None:

@@ -1,0 +1,21 @@
+"""A sample of `benchmarks/corruption.py`: damage to a file is noticed or harmless."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.disk.corruption import Folders, corrupt
+
+
+def test_random_damage_is_noticed_or_harmless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    found = corrupt(Folders(tmp_path / "work"), 60)
+    assert found.silent == []
+    assert found.by_doctor_alone == []
+    assert found.crashed == []
+    assert found.noticed.total() > 5
