@@ -150,7 +150,7 @@ def check_records(content: bytes) -> None:
         assert after.records == {**before.records, "new": after.records["new"]}
         assert after.corrupt == before.corrupt
         assert not any(record.cut_off for record in after.records.values())
-        json.dumps(summarize(after.records, after))
+        json.dumps(summarize(after.records, after).to_dict())
 
 
 #: Name -> what is drawn, and the check of it.

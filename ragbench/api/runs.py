@@ -39,12 +39,12 @@ class Run:
     @property
     def summary(self) -> Mapping[str, Any]:
         """What the table shows of the run."""
-        return self.evaluation.summary
+        return self.evaluation.summary.to_dict()
 
     @cached_property
     def scores(self) -> dict[str, float]:
         """Mean of each headline metric; a failed question counts as the worst."""
-        return dict(self.evaluation.summary["scores"])
+        return dict(self.evaluation.summary.scores)
 
     def mean(self, name: str) -> float | None:
         """The mean of the metric called `name` over the questions that have it; None if none has.

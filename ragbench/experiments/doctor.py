@@ -270,7 +270,7 @@ def _unknown_questions(folder: Path, lines: Sequence[_Facts]) -> list[Finding]:
 
 def _summary_findings(folder: Path) -> Iterator[Finding]:
     path = folder / SUMMARY
-    fresh = as_json(reopen(folder).summary)
+    fresh = as_json(reopen(folder).summary.to_dict())
     if not path.is_file():
         what, cure = "is missing: the run did not come to its end", "give its command again"
         yield Finding(path, what, cure, mend=lambda: write_summary(folder))

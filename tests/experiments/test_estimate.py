@@ -70,11 +70,10 @@ def test_spending_lies_in_the_range(
         found = estimate_run(bench)
         assert server.hits == []
         summary = evaluate(config, like=bench).summary
-        took = summary["as_if"]
-        assert took["attempts"] == len(server.hits)
-        assert summary["failures"] == {}
-    tokens = took["prompt_tokens"] + took["completion_tokens"]
-    spent = {"calls": took["calls"], "tokens": tokens, "cost": took["cost_usd"]}
+        took = summary.as_if
+        assert took.attempts == len(server.hits)
+        assert summary.failures == {}
+    spent = {"calls": took.calls, "tokens": took.tokens, "cost": took.cost_usd}
     assert found.holds(**spent), (found, spent)
     assert found.cost is not None
     assert found.cost[1] > 0

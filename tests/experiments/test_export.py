@@ -74,9 +74,9 @@ def test_parquet_is_a_typed_table_that_pandas_opens(run: Path, tmp_path: Path) -
     assert row["failure"] == f"provider/{row['error']}"
     assert "scripted 400" in row["message"]
     summary = reopen(run).summary
-    assert frame["em"].mean() == pytest.approx(summary["scores"]["em"])
-    assert frame["calls"].sum() == summary["as_if"]["calls"]
-    assert frame["cost_usd"].sum() == pytest.approx(summary["as_if"]["cost_usd"])
+    assert frame["em"].mean() == pytest.approx(summary.scores["em"])
+    assert frame["calls"].sum() == summary.as_if.calls
+    assert frame["cost_usd"].sum() == pytest.approx(summary.as_if.cost_usd)
     assert frame["contain"].to_dict() == frame["em"].to_dict()
     assert list(frame["gold_answers"].iloc[0]) == [frame["gold"].iloc[0]]
     assert frame["billed_tokens"].dtype == "int64"
@@ -125,7 +125,7 @@ def test_inspect_reads_its_log_back(run: Path, tmp_path: Path) -> None:
     assert log.results is not None
     assert (log.results.total_samples, log.results.completed_samples) == (N, N - 1)
     means = {score.name: score.metrics["mean"].value for score in log.results.scores}
-    assert means["em"] == pytest.approx(evaluation.summary["scores"]["em"])
+    assert means["em"] == pytest.approx(evaluation.summary.scores["em"])
     samples = {sample.id: sample for sample in log.samples or []}
     bad = samples.pop(failed_question(run))
     assert bad.error is not None
@@ -145,7 +145,7 @@ def test_inspect_reads_its_log_back(run: Path, tmp_path: Path) -> None:
         steps = [event.source for event in sample.events if event.event == "info"]
         assert steps == [step.action for step in record.steps]
     usage = log.stats.model_usage[evaluation.card.model]
-    assert usage.input_tokens == evaluation.summary["as_if"]["prompt_tokens"]
+    assert usage.input_tokens == evaluation.summary.as_if.prompt_tokens
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -160,13 +160,11 @@ def test_mlflow_has_params_metrics_and_artifacts(run: Path, tmp_path: Path) -> N
     assert found.info.run_name == "one"
     assert found.info.status == "FINISHED"
     assert found.data.params["program"] == "vanilla"
-    assert found.data.metrics["em"] == pytest.approx(evaluation.summary["scores"]["em"])
+    assert found.data.metrics["em"] == pytest.approx(evaluation.summary.scores["em"])
     assert found.data.metrics["failed"] == 1
-    [error] = evaluation.summary["errors"]
+    [error] = evaluation.summary.errors
     assert found.data.metrics[f"errors.{error}"] == 1
-    assert found.data.metrics["as_if.cost_usd"] == pytest.approx(
-        evaluation.summary["as_if"]["cost_usd"]
-    )
+    assert found.data.metrics["as_if.cost_usd"] == pytest.approx(evaluation.summary.as_if.cost_usd)
     names = {artifact.path for artifact in client.list_artifacts(found.info.run_id)}
     assert names == {"config.json", "summary.json", "records.jsonl", "questions.csv"}
 

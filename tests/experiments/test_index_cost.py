@@ -82,7 +82,7 @@ def test_the_card_and_the_tables_show_the_index(world: World, tmp_path: Path) ->
     assert WITH_INDEX not in [str(column.header) for column in run_table([plain]).columns]
     # Vectors of the test's embedder have no price, so the index has none.
     assert whole_cost(indexed) is None
-    assert whole_cost(plain) == plain.summary["as_if"]["cost_usd"]
+    assert whole_cost(plain) == plain.summary.as_if.cost_usd
 
 
 def test_an_index_is_kept_in_the_card_of_a_run_that_continues(world: World, tmp_path: Path) -> None:

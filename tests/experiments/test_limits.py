@@ -66,9 +66,9 @@ def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
     progress = first.progress
     assert progress.cut_off == 1
     assert progress.answered + progress.cut_off + progress.not_asked == 16
-    assert 16 > first.summary["n"] == progress.answered > 0
-    assert first.summary["failures"] == {}
-    assert first.summary["billed"]["calls"] == 13  # the question cut off was paid for
+    assert 16 > first.summary.n == progress.answered > 0
+    assert first.summary.failures == {}
+    assert first.summary.billed.calls == 13  # the question cut off was paid for
     with limited(Limits(calls=13), config.folder()):  # the limit is the command's
         again = evaluate(config)
     assert len(world.lm.asked) == 13
@@ -77,7 +77,7 @@ def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
         whole = evaluate(config)
     assert whole.stopped_by == ""
     assert whole.progress.complete
-    assert whole.summary["n"] == 16
+    assert whole.summary.n == 16
     assert spent.total.calls == len(world.lm.asked) == len(list(billed_under(config.folder())))
     assert reopen(config.folder()).summary == whole.summary
     cut = [r for r in read_lines(config.folder() / RECORDS)[0] if r["failure"]]
@@ -90,8 +90,8 @@ def test_scores_of_a_continued_run_are_those_of_one_left_alone(world: World) -> 
     for calls in (5, 20, 33, 500):
         with limited(Limits(calls=calls)):
             found = evaluate(config)
-    assert found.summary["scores"] == alone["scores"]
-    assert found.summary["as_if"] == alone["as_if"]
+    assert found.summary.scores == alone.scores
+    assert found.summary.as_if == alone.as_if
 
 
 def test_a_program_that_hides_the_refusal_has_no_answer(

@@ -37,7 +37,9 @@ def test_shards_together_are_the_run(ask: Ask, server: FakeServer, tmp_path: Pat
     assert merged.records.keys() == whole.records.keys()
     for qid, record in whole.records.items():
         assert merged.records[qid].answer == record.answer
-    assert {n: merged.summary[n] for n in SAME} == {n: whole.summary[n] for n in SAME}
+    assert {n: getattr(merged.summary, n) for n in SAME} == {
+        n: getattr(whole.summary, n) for n in SAME
+    }
     assert merged.progress.complete
     assert merged.progress.questions == 20
     lines = {

@@ -67,6 +67,6 @@ def test_tables_show_what_was_paid_where_it_is_not_the_list_price(tmp_path: Path
 def test_without_a_providers_cache_there_is_one_price(tmp_path: Path) -> None:
     with FakeServer(lambda hit: Fault("changed", json={"usage": USAGE})) as server:
         found = run(server, tmp_path / "run")
-    assert "list_usd" not in found.summary["billed"]
+    assert found.summary.billed.list_usd is None
     assert PAID not in cells(found)
-    assert found.summary["billed"]["cost_usd"] == found.summary["as_if"]["cost_usd"]
+    assert found.summary.billed.cost_usd == found.summary.as_if.cost_usd

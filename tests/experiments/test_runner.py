@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -17,6 +18,7 @@ from ragbench.experiments.records.jsonl import RECORDS
 from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.progress import Progress
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import summarize
 from ragbench.lms.adapters.lenient import make_adapter
@@ -86,7 +88,7 @@ def test_failure_is_recorded_scored_zero_and_asked_again(bench: MakeBench) -> No
     assert failed[0].answer is None
     assert failed[0].scores == {"em": 0.0, "f1": 0.0}
     assert failed[0].failure.boundary == "provider"
-    assert summarize(result.records)["failures"] == {"provider": 1}
+    assert summarize(result.records).failures == {"provider": 1}
     retry = bench()
     assert all(r.failure is None for r in run(retry).records.values())
     assert len(retry.lm.asked) == 1  # type: ignore[attr-defined]
@@ -115,16 +117,16 @@ def test_cached_rerun_bills_nothing_and_shows_the_same_as_if_totals(
     lm = ScriptedLM(script, cache=True, name="scripted/cached-rerun", price="in=1,out=2")
     first = summarize(run(bench(lm=lm)).records)
     second = summarize(run(bench(lm=lm, out=str(tmp_path / "again"))).records)
-    assert first["billed"] == first["as_if"] == second["as_if"]
-    assert first["as_if"]["cost_usd"] > 0
-    assert second["billed"]["calls"] == 0
-    assert second["billed"]["cost_usd"] == 0
+    assert first.billed == first.as_if == second.as_if
+    assert first.as_if.cost_usd > 0
+    assert second.billed.calls == 0
+    assert second.billed.cost_usd == 0
 
 
 def test_unknown_price_is_unknown_not_zero(bench: MakeBench) -> None:
     lm = ScriptedLM(script, price=None)
     summary = summarize(run(bench(lm=lm)).records)
-    assert summary["as_if"]["cost_usd"] is None
+    assert summary.as_if.cost_usd is None
 
 
 def test_folder_of_another_config_is_refused(bench: MakeBench) -> None:
@@ -152,10 +154,11 @@ def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
     result = run(bench())
     before = summarize(result.records)
     rebuilt = reopen(result.folder).summary
-    assert rebuilt.pop("progress")["not_asked"] == 0
-    assert rebuilt == before
+    n = len(result.records)
+    assert rebuilt.progress == Progress(answered=n, failed=0, cut_off=0, questions=n)
+    assert replace(rebuilt, progress=None) == before
     kept = json.loads((result.folder / "summary.json").read_text())
-    assert {**kept, "progress": None} == {**before, "progress": None}
+    assert kept == rebuilt.to_dict()
 
 
 def test_corrupt_line_is_reported_and_its_question_asked_again(bench: MakeBench) -> None:

@@ -114,7 +114,7 @@ def test_after_a_kill_every_call_that_was_answered_is_counted(tmp_path: Path) ->
         assert whole.exitcode == 3, (tmp_path / "log").read_text()[-2000:]
         assert len(list(billed_under(out))) == known + len(server.hits) - sent
     found = reopen(out)
-    assert (found.lost.calls, found.summary["billed"]["calls"]) == (lost, len(server.hits) - sent
+    assert (found.lost.calls, found.summary.billed.calls) == (lost, len(server.hits) - sent
             + known - lost)  # fmt: skip
     assert any(line.startswith(f"billed in addition: {lost} calls, ") for line in notes(found))
     assert RECORDS in {path.name for path in out.iterdir()}

@@ -79,9 +79,9 @@ def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) ->
     for outcome in swept.outcomes:
         alone = evaluate(outcome.cell.config.but(out=tmp_path / "alone"))
         assert outcome.run is not None
-        assert outcome.run.summary["scores"] == alone.summary["scores"]
-        assert outcome.run.summary["as_if"] == alone.summary["as_if"]
-        assert outcome.run.summary["n"] == 8
+        assert outcome.run.summary.scores == alone.summary.scores
+        assert outcome.run.summary.as_if == alone.summary.as_if
+        assert outcome.run.summary.n == 8
         for path in alone.folder.iterdir():
             path.unlink()
 

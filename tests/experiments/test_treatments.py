@@ -44,8 +44,8 @@ def five() -> list[Record]:
 
 
 def test_three_treatments_by_hand(tmp_path: Path) -> None:
-    found = run(tmp_path / "run", five()).summary["treatments"]
-    em = {name: (row["n"], row["failed"], row["scores"]["em"]) for name, row in found.items()}
+    found = run(tmp_path / "run", five()).summary.treatments
+    em = {name: (row.n, row.failed, row.scores["em"]) for name, row in found.items()}
     assert em == {
         "scored 0": (4, 2, 0.25),  # q1 of q1 to q4
         "left out": (2, 0, 0.5),  # q1 of q1 and q2
@@ -55,23 +55,23 @@ def test_three_treatments_by_hand(tmp_path: Path) -> None:
 
 def test_retried_is_the_headline(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", five()).summary
-    assert summary["treatments"]["retried"]["scores"] == summary["scores"]
-    assert summary["errors"] == {"provider/LMTimeoutError": 1}
-    assert summary["failures"] == {"provider": 1}
+    assert summary.treatments["retried"].scores == summary.scores
+    assert summary.errors == {"provider/LMTimeoutError": 1}
+    assert summary.failures == {"provider": 1}
 
 
 def test_billed_holds_the_calls_of_tries_that_were_repeated(tmp_path: Path) -> None:
     whole = run(tmp_path / "a", five()).summary
     last = run(tmp_path / "b", five()[2:] + five()[:1]).summary
-    assert whole["as_if"] == last["as_if"]
-    assert whole["billed"]["calls"] == last["billed"]["calls"] + 2
+    assert whole.as_if == last.as_if
+    assert whole.billed.calls == last.billed.calls + 2
 
 
 def test_nothing_more_is_shown_where_none_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Sweden")])
-    assert "treatments" not in made.summary
+    assert not made.summary.treatments
     print_runs([made])
     print_comparison(compare(made, made))
     assert "scored 0" not in capsys.readouterr().out

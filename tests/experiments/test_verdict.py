@@ -86,7 +86,7 @@ def test_the_family_is_corrected_as_one(world: World) -> None:
 
 def test_equal_cost_matches_the_compiled_arms_tokens(world: World) -> None:
     made = verdict(world, equal_cost=True)
-    tokens = {name: runs[0].summary["as_if"]["prompt_tokens"] for name, runs in made.arms.items()}
+    tokens = {name: runs[0].summary.as_if.prompt_tokens for name, runs in made.arms.items()}
     assert tokens["compiled"] > 1.1 * tokens["zero-shot"]
     assert tokens["votes"] == pytest.approx(tokens["compiled"], rel=0.1)
     assert made.matched()["votes"] == pytest.approx(1.0, abs=0.1)

@@ -167,7 +167,7 @@ def test_configs(world: World, command: Callable[..., int], tmp_path: Path) -> N
 def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) -> None:
     good = make_run(tmp_path / "good", four(), **FULL_CARD)
     score_run(good, ScoreRequest())
-    (good / "summary.json").write_bytes(as_json(reopen(good).summary))
+    (good / "summary.json").write_bytes(as_json(reopen(good).summary.to_dict()))
     (good / "judged.jsonl").write_bytes(encode({"qid": "q1", "key": "k", "calls": []}))
     commands = ("summarize", "score", "errors", "compare")
     for number, case in enumerate(of_kind("run")):

@@ -111,9 +111,9 @@ def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> 
     """
     return _mean(
         [
-            None if total is None else total / max(run.summary["n"], 1)
+            None if total is None else total / max(run.summary.n, 1)
             for run in runs
-            for total in [_sum(run.summary[of], names)]
+            for total in [_sum(asdict(getattr(run.summary, of)), names)]
         ]
     )
 

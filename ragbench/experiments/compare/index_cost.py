@@ -29,7 +29,7 @@ def index_cost(card: RunCard) -> IndexCost | None:
 
 def whole_cost(evaluation: Evaluation) -> float | None:
     """US dollars of all questions of a run as if uncached, with its index; None where unknown."""
-    usd = evaluation.summary["as_if"]["cost_usd"]
+    usd = evaluation.summary.as_if.cost_usd
     index = index_cost(evaluation.card)
     if usd is None or (index is not None and index.usd is None):
         return None
@@ -52,9 +52,9 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
     In dollars where all prices are known and something is spent, else in tokens.
     """
     index = index_cost(evaluation.card)
-    if index is None or not evaluation.summary["n"]:
+    if index is None or not evaluation.summary.n:
         return []
-    n = evaluation.summary["n"]
+    n = evaluation.summary.n
     whole = whole_cost(evaluation)
     usd = "unknown" if index.usd is None else f"{index.usd:.4f}"
     in_all = "unknown" if whole is None else f"{whole:.4f}"
@@ -63,7 +63,7 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
         f"the {n} questions with it: {in_all} $"
     ]
     for name, other in others:
-        if index_cost(other.card) is not None or not other.summary["n"]:
+        if index_cost(other.card) is not None or not other.summary.n:
             continue
         mine, theirs = _dollars(evaluation), _dollars(other)
         unit, spent = "dollars", index.usd
@@ -77,11 +77,9 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
 
 
 def _dollars(evaluation: Evaluation) -> float | None:
-    usd = evaluation.summary["as_if"]["cost_usd"]
-    return None if usd is None else float(usd / evaluation.summary["n"])
+    usd = evaluation.summary.as_if.cost_usd
+    return None if usd is None else float(usd / evaluation.summary.n)
 
 
 def _tokens(evaluation: Evaluation) -> float:
-    as_if = evaluation.summary["as_if"]
-    total = as_if["prompt_tokens"] + as_if["completion_tokens"]
-    return float(total / evaluation.summary["n"])
+    return evaluation.summary.as_if.tokens / evaluation.summary.n

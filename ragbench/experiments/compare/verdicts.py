@@ -103,7 +103,9 @@ class Verdict:
             "design": asdict(self.design),
             "form_instruction": FORM_INSTRUCTION,
             "arms": {
-                name: [{"folder": run.folder.name, "summary": run.summary} for run in runs]
+                name: [
+                    {"folder": run.folder.name, "summary": run.summary.to_dict()} for run in runs
+                ]
                 for name, runs in self.arms.items()
             },
             "contrasts": [

@@ -84,7 +84,7 @@ def _flat(identity: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _metrics(run: ExportedRun) -> dict[str, float]:
     """Means of the scores, counts of questions, and spending; only what is known."""
-    summary = run.evaluation.summary
+    summary = run.evaluation.summary.to_dict()
     found: dict[str, float | None] = {}
     for name, column in run.scores.items():
         known = [value for value in column if value is not None]

@@ -39,7 +39,7 @@ def print_swept(swept: Swept) -> None:
         if outcome.state != "done":
             why = f": {outcome.reason}" if outcome.reason else ""
             out.print(plain(f"{outcome.cell.label}: {outcome.state}{why}"), soft_wrap=True)
-        if outcome.run and outcome.run.summary["failures"]:
+        if outcome.run and outcome.run.summary.failed:
             out.print(plain(outcome.cell.label))
             print_failures(out, outcome.run)
     if any(contrast.scores for contrast in swept.contrasts):

@@ -19,7 +19,7 @@ from ragbench.experiments.report.run_names import told_apart
 from ragbench.experiments.runs import error_of, members, stop_lines, summarize
 
 if TYPE_CHECKING:
-    from ragbench.experiments.runs import Evaluation
+    from ragbench.experiments.runs import Evaluation, PolicyScores, Spent, Summary
     from ragbench.metrics import Grouping
 
 
@@ -84,9 +84,9 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     table = Table(box=box.MARKDOWN)
     rows = [with_intervals(row(e.card, e.summary), e.records) for e in evaluations]
-    if any("list_usd" in e.summary["billed"] for e in evaluations):
+    if any(e.summary.billed.list_usd for e in evaluations):
         for cells, evaluation in zip(rows, evaluations, strict=True):
-            cells[PAID] = money(evaluation.summary["billed"]["cost_usd"])
+            cells[PAID] = money(evaluation.summary.billed.cost_usd)
     if any(index_cost(e.card) for e in evaluations):
         for cells, evaluation in zip(rows, evaluations, strict=True):
             cells[WITH_INDEX] = money(whole_cost(evaluation))
@@ -147,27 +147,26 @@ def grid_of(table: Table, *, drop: Sequence[str] = ()) -> Grid:
     return Grid(columns, list(rows), left, drop)
 
 
-def row(card: RunCard, summary: dict[str, Any]) -> dict[str, str]:
+def row(card: RunCard, summary: Summary) -> dict[str, str]:
     """The cells of one run by column name.
 
     Calls, tokens and cost are as if nothing were cached, cost at list price.
     """
-    n = max(summary["n"], 1)
-    as_if, latency = summary["as_if"], summary["latency_s"]
+    n = max(summary.n, 1)
+    as_if, latency = summary.as_if, summary.latency_s
     variant = card.knobs.get("variant", "")
     name = card.system + (f" ({variant})" if variant not in ("", "default") else "")
-    tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
     return {
         "program": name + _arm(card.identity),
-        "n": str(summary["n"]),
-        "EM": _score(summary["scores"].get("em")),
-        "F1": _score(summary["scores"].get("f1")),
-        "failed": str(sum(summary["failures"].values())),
-        "calls": f"{as_if['calls'] / n:.1f}",
-        "path": f"{summary['critical_path_calls'] / n:.1f}",
-        "searches": f"{summary['retrievals'] / n:.1f}",
-        "tokens": f"{tokens / n:,.0f}",
-        "cost $": money(as_if["cost_usd"]),
+        "n": str(summary.n),
+        "EM": _score(summary.scores.get("em")),
+        "F1": _score(summary.scores.get("f1")),
+        "failed": str(summary.failed),
+        "calls": f"{as_if.calls / n:.1f}",
+        "path": f"{summary.critical_path_calls / n:.1f}",
+        "searches": f"{summary.retrievals / n:.1f}",
+        "tokens": f"{as_if.tokens / n:,.0f}",
+        "cost $": money(as_if.cost_usd),
         "p50 s": f"{latency.get('p50', 0):.1f}",
         "p95 s": f"{latency.get('p95', 0):.1f}",
     }
@@ -192,10 +191,10 @@ def notes(evaluation: Evaluation) -> list[str]:
     if intervals:
         shown = ", ".join(f"{m} [{i.low:.3f}, {i.high:.3f}]" for m, i in intervals.items())
         lines.append(f"95 % intervals of the means: {shown}")
-    billed = summary["billed"]
+    billed = summary.billed
     lines.append(
-        f"billed: {billed['calls']} of {summary['as_if']['calls']} calls, "
-        f"{money(billed['cost_usd'])} ${paid_in_words(billed)}"
+        f"billed: {billed.calls} of {summary.as_if.calls} calls, "
+        f"{money(billed.cost_usd)} ${paid_in_words(billed)}"
     )
     lost = evaluation.lost
     if lost.attempts:
@@ -205,11 +204,11 @@ def notes(evaluation: Evaluation) -> list[str]:
         )
     if evaluation.replaced:
         lines.append(f"including {evaluation.replaced} failed attempts that were repeated")
-    events = {**summary["counts"], "adapter_fallback": summary["as_if"]["fallbacks"]}
+    events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
     shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
     if shown:
         lines.append(f"events: {shown}")
-    reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary["stop_reasons"].items()))
+    reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary.stop_reasons.items()))
     lines.append(f"stop reasons: {reasons or 'none'}")
     n, unreadable = len(evaluation.records), evaluation.unreadable
     if unreadable > UNREADABLE_SHARE * n:
@@ -228,24 +227,24 @@ def unread_lines(corrupt: Sequence[int]) -> list[str]:
     return [f"warning: records.jsonl line {numbers} could not be read and was left out"]
 
 
-def paid_in_words(billed: Mapping[str, Any]) -> str:
+def paid_in_words(billed: Spent) -> str:
     """What else there is to say of what was billed: the provider's cache, and failed attempts."""
     words = []
-    if "list_usd" in billed:
-        words.append(f"list price {money(billed['list_usd'])} $")
-    if read := billed.get("cache_read_tokens"):
+    if billed.list_usd:
+        words.append(f"list price {money(billed.list_usd)} $")
+    if read := billed.cache_read_tokens:
         words.append(f"{read:,} prompt tokens from the provider's cache")
-    if failed := billed.get("tokens_of_failed_attempts"):
+    if failed := billed.tokens_of_failed_attempts:
         words.append(f"{failed:,} tokens of failed attempts included")
     return f" ({'; '.join(words)})" if words else ""
 
 
 def print_failures(out: Console, evaluation: Evaluation) -> None:
     """Print failures by class and the scores under three treatments; nothing if none failed."""
-    if evaluation.summary["errors"]:
+    if evaluation.summary.errors:
         out.print(plain("failures (scored 0; asked again by the next run)"))
         print_table(failure_table(evaluation.records), "failures")
-    found = evaluation.summary.get("treatments")
+    found = evaluation.summary.treatments
     if found:
         out.print(plain(_treatment_line(found)), soft_wrap=True)
         print_table(treatment_table(found), "failure policies")
@@ -269,21 +268,21 @@ def failure_table(records: StoredRecords) -> Table:
     return table
 
 
-def treatment_table(treatments: Mapping[str, Mapping[str, Any]]) -> Table:
+def treatment_table(treatments: Mapping[str, PolicyScores]) -> Table:
     """The headline scores, a row per treatment of failed questions."""
-    names = list(dict.fromkeys(n for found in treatments.values() for n in found["scores"]))
+    names = list(dict.fromkeys(n for found in treatments.values() for n in found.scores))
     table = Table(box=box.MARKDOWN)
     table.add_column("questions that failed", no_wrap=True)
     for name in ("n", "failed", *(name.upper() for name in names)):
         table.add_column(plain(name), justify="right", no_wrap=True)
     for treatment, found in treatments.items():
-        scores = [_score(found["scores"].get(name)) for name in names]
-        table.add_row(*map(plain, (treatment, found["n"], found["failed"], *scores)))
+        scores = [_score(found.scores.get(name)) for name in names]
+        table.add_row(*map(plain, (treatment, found.n, found.failed, *scores)))
     return table
 
 
-def _treatment_line(treatments: Mapping[str, Mapping[str, Any]]) -> str:
-    first, last = treatments["scored 0"]["failed"], treatments["retried"]["failed"]
+def _treatment_line(treatments: Mapping[str, PolicyScores]) -> str:
+    first, last = treatments["scored 0"].failed, treatments["retried"].failed
     return (
         f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "
         "record of each question; retried: by its last, as in the table above"
@@ -297,12 +296,11 @@ def _kept_estimate(evaluation: Evaluation) -> list[str]:
     path = evaluation.folder / ESTIMATE
     if not path.is_file() or not evaluation.progress.complete:
         return []
-    took = evaluation.summary["as_if"]
-    tokens = took["prompt_tokens"] + took["completion_tokens"]
+    took = evaluation.summary.as_if
     found = read_json(path, Estimate)
     if found.questions != evaluation.progress.questions:
         return []
-    return [found.against(calls=took["calls"], tokens=tokens, cost=took["cost_usd"])]
+    return [found.against(calls=took.calls, tokens=took.tokens, cost=took.cost_usd)]
 
 
 def money(usd: float | None) -> str:

@@ -62,10 +62,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
         for (a, b), found in verdict.contrasts.items():
             lines.append(f"  {b} against {a}: {found[metric].verdict}")
-    failed = {
-        name: sum(sum(run.summary["failures"].values()) for run in runs)
-        for name, runs in verdict.arms.items()
-    }
+    failed = {name: sum(run.summary.failed for run in runs) for name, runs in verdict.arms.items()}
     if any(failed.values()):
         shown = ", ".join(f"{name} {n}" for name, n in failed.items())
         lines.append(f"failures, scored as the worst and asked again by the same command: {shown}")
@@ -96,7 +93,7 @@ def _of_programs(verdict: Verdict) -> str:
 def _arms(verdict: Verdict) -> Table:
     table = Table(box=box.MARKDOWN)
     every = [run for runs in verdict.arms.values() for run in runs]
-    paid = (PAID,) if any("list_usd" in run.summary["billed"] for run in every) else ()
+    paid = (PAID,) if any(run.summary.billed.list_usd for run in every) else ()
     costs = ("failed", "calls", "tokens", "cost $", *paid, "s")
     names = ("arm", "runs", "n", *verdict.design.metrics, *costs)
     for name in names:
@@ -108,9 +105,9 @@ def _arms(verdict: Verdict) -> Table:
             prices.append(per_question(runs, "cost_usd", of="billed"))
         votes = f" ({runs[0].folder.name.rpartition('-')[2]})" if name.startswith("votes") else ""
         table.add_row(
-            name + votes, str(len(runs)), str(runs[0].summary["n"]),
+            name + votes, str(len(runs)), str(runs[0].summary.n),
             *scores,
-            str(sum(sum(run.summary["failures"].values()) for run in runs)),
+            str(sum(run.summary.failed for run in runs)),
             f"{per_question(runs, 'calls') or 0:.1f}",
             f"{per_question(runs, 'prompt_tokens', 'completion_tokens') or 0:,.0f}",
             *("unknown" if usd is None else f"{usd:.5f}" for usd in prices),
@@ -150,7 +147,7 @@ def _looks(verdict: Verdict) -> list[str]:
 
 
 def _seconds(runs: Sequence[Evaluation]) -> float:
-    means = [float(run.summary["latency_s"].get("mean", 0.0)) for run in runs]
+    means = [float(run.summary.latency_s.get("mean", 0.0)) for run in runs]
     return sum(means) / len(means)
 
 

@@ -52,5 +52,9 @@ from .summary import (
     SUMMARY as SUMMARY,
     error_of as error_of,
     summarize as summarize,
-    summary_of as summary_of,
+)
+from .summary_model import (
+    PolicyScores as PolicyScores,
+    Spent as Spent,
+    Summary as Summary,
 )

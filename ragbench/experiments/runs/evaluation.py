@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ragbench.experiments.records import (
     Loaded,
@@ -16,7 +15,8 @@ from ragbench.experiments.records import (
     write_json,
 )
 from ragbench.experiments.runs.progress import Progress
-from ragbench.experiments.runs.summary import SUMMARY, shown, stop_reason, summary_of
+from ragbench.experiments.runs.summary import SUMMARY, shown, stop_reason, summarize
+from ragbench.experiments.runs.summary_model import Summary
 from ragbench.record import Totals, billed
 
 
@@ -28,7 +28,7 @@ class Evaluation:
     card: RunCard
     records: StoredRecords
     first: StoredRecords  # the first record of each question
-    summary: dict[str, Any]
+    summary: Summary
     corrupt: tuple[int, ...]
     replaced: int  # records that a later one of the same question replaced
     progress: Progress
@@ -44,7 +44,7 @@ class Evaluation:
             card=card,
             records=loaded.records,
             first=loaded.first,
-            summary=summary_of(loaded, card.questions),
+            summary=summarize(loaded.records, loaded, card.questions),
             corrupt=tuple(loaded.corrupt),
             replaced=len(loaded.earlier),
             progress=Progress.of(loaded, card.questions),
@@ -73,4 +73,4 @@ def write_summary(folder: Path) -> None:
     Raises:
         RunError: it is not a run folder, or cannot be written.
     """
-    write_json(folder / SUMMARY, reopen(folder).summary)
+    write_json(folder / SUMMARY, reopen(folder).summary.to_dict())

@@ -95,7 +95,7 @@ def run(
         loaded = replace(read_records(folder, shown()), corrupt=before.corrupt)
         card = read_card(folder)  # the preparation has been added
         whole = Evaluation.of(folder, card, loaded, stopped)
-        write_json(folder / SUMMARY, whole.summary)
+        write_json(folder / SUMMARY, whole.summary.to_dict())
         asked = {str(example.qid) for example in bench.examples}
         if asked.issuperset(loaded.records):
             return whole

@@ -12,8 +12,9 @@ import numpy as np
 from ragbench.experiments.records import Loaded, StoredRecords
 from ragbench.experiments.runs.failure_policies import failed, treatments
 from ragbench.experiments.runs.progress import Progress
+from ragbench.experiments.runs.summary_model import PolicyScores, SignatureUse, Spent, Summary
 from ragbench.metrics import cluster_of, get_metric
-from ragbench.record import Record, Sum, Totals
+from ragbench.record import Record, Sum
 
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
@@ -46,38 +47,39 @@ def shown() -> list[Any]:
     ]
 
 
-def summarize(records: StoredRecords, loaded: Loaded | None = None) -> dict[str, Any]:
-    """The summary of `records`, JSON-ready, or of the whole run that was `loaded` with them.
+def summarize(
+    records: StoredRecords, loaded: Loaded | None = None, questions: int | None = None
+) -> Summary:
+    """The summary of `records`, or of the run of so many `questions` that was `loaded` with them.
 
-    Scores are means over all records, failures as the worst; `treatments` are there only where a
-    question of a whole run failed. Tokens, cost and calls come in two sets: `billed` (what this run
-    sent to a server, for records that were replaced or cut off too, and what was paid) and `as_if`
-    (as if nothing had been cached, by us or the provider, or failed, at list price). `list_usd` is
-    there where another sum was paid. Latency is in seconds per question, with what the cache saved
-    added back; `cost_usd` None means a price is unknown.
+    Only a whole run has what replaced and cut-off records were billed, and the failure policies.
     """
     sums = _Sums()
     for record in (*loaded.earlier, *loaded.cut_off) if loaded else ():
         sums.add_replaced(record)
     for qid in sorted(records):
         sums.add(records[qid])
-    errors = error_classes(records)
-    return {
-        "n": len(records),
-        "scores": _scores(records),
-        "failures": _by_boundary(records),
-        "errors": errors,
-        **_treatments(loaded),
-        "stop_reasons": dict(Counter(filter(None, _sorted(records, stop_reason)))),
-        "counts": dict(sorted(sums.counts.items())),
-        "billed": _totals(sums.billed.totals()),
-        "as_if": _totals(sums.as_if.totals()),
-        "by_signature": {name: dict(sums.by_signature[name]) for name in sorted(sums.by_signature)},
-        "critical_path_calls": sums.path_calls,
-        "retrievals": sums.searches,
-        "searches_from_memory": sums.searches_from_memory,
-        "latency_s": _quantiles(sums.latencies),
-    }
+    policies = treatments(loaded) if loaded else {}
+    return Summary(
+        n=len(records),
+        scores=_scores(records),
+        failures=_by_boundary(records),
+        errors=error_classes(records),
+        treatments={name: _policy_scores(chosen) for name, chosen in policies.items()},
+        stop_reasons=Counter(filter(None, _sorted(records, stop_reason))),
+        counts=dict(sorted(sums.counts.items())),
+        billed=Spent.of(sums.billed.totals()),
+        as_if=Spent.of(sums.as_if.totals()),
+        by_signature={
+            name: SignatureUse(row["calls"], row["tokens"])
+            for name, row in sorted(sums.by_signature.items())
+        },
+        critical_path_calls=sums.path_calls,
+        retrievals=sums.searches,
+        searches_from_memory=sums.searches_from_memory,
+        latency_s=_quantiles(sums.latencies),
+        progress=Progress.of(loaded, questions) if loaded else None,
+    )
 
 
 class _Sums:
@@ -110,12 +112,6 @@ class _Sums:
         self.latencies.append(record.latency_s)
 
 
-def summary_of(loaded: Loaded, questions: int | None) -> dict[str, Any]:
-    """What `summary.json` holds of a run of so many `questions`, if that is known."""
-    found = summarize(loaded.records, loaded)
-    return {**found, "progress": Progress.of(loaded, questions).to_dict()}
-
-
 def _sorted(records: StoredRecords, wanted: Any) -> list[Any]:
     """A column, in the order of the questions' ids."""
     column = records.column(wanted)
@@ -140,41 +136,8 @@ def _by_boundary(records: StoredRecords) -> dict[str, int]:
     return dict(Counter(name.partition("/")[0] for name in names))
 
 
-def _treatments(loaded: Loaded | None) -> dict[str, Any]:
-    found = treatments(loaded) if loaded else {}
-    return (
-        {"treatments": {name: _treated(chosen) for name, chosen in found.items()}} if found else {}
-    )
-
-
-def _treated(records: StoredRecords) -> dict[str, Any]:
-    n_failed = sum(records.column(failed).values())
-    return {"n": len(records), "failed": n_failed, "scores": _scores(records)}
-
-
-def _totals(totals: Totals) -> dict[str, Any]:
-    cost, listed = _rounded(totals.cost_usd), _rounded(totals.list_usd)
-    where_any = {
-        "list_usd": listed if listed != cost else None,
-        "cache_read_tokens": totals.cache_read_tokens,
-        "cache_write_tokens": totals.cache_write_tokens,
-        "tokens_of_failed_attempts": totals.failed_tokens,
-    }
-    return {
-        "calls": totals.calls,
-        "embedding_and_reranking_calls": totals.others,
-        "failed_calls": totals.failed,
-        "attempts": totals.attempts,
-        "fallbacks": totals.fallbacks,
-        "prompt_tokens": totals.prompt_tokens,
-        "completion_tokens": totals.completion_tokens,
-        "cost_usd": cost,
-        **{name: value for name, value in where_any.items() if value},
-    }
-
-
-def _rounded(usd: float | None) -> float | None:
-    return None if usd is None else round(usd, 8)
+def _policy_scores(records: StoredRecords) -> PolicyScores:
+    return PolicyScores(len(records), sum(records.column(failed).values()), _scores(records))
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

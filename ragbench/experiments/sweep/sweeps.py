@@ -278,7 +278,7 @@ def _write(swept: Swept) -> None:
             else None,
             "state": outcome.state,
             "reason": outcome.reason,
-            "summary": outcome.run.summary if outcome.run else None,
+            "summary": outcome.run.summary.to_dict() if outcome.run else None,
         }
         for outcome in swept.outcomes
     ]
