@@ -22,7 +22,7 @@ from ragbench.programs.core import (
     predict,
     render,
 )
-from ragbench.retrievers import Dense, Progress, Retriever
+from ragbench.retrievers import Dense, Distracting, Progress, Retriever
 from ragbench.signatures import AnswerFromContext
 
 
@@ -55,6 +55,8 @@ class VanillaRAG(RAGProgram):
             ConfigError: `naive_rag` with a retriever that does not search vectors alone.
         """
         whole = getattr(self.retriever, "whole", self.retriever)
+        if isinstance(whole, Distracting):
+            whole = whole.parts[0]
         if self.knobs.variant == "naive_rag" and not isinstance(whole, Dense):
             raise ConfigError(
                 f"vanilla variant=naive_rag searches vectors, and the retriever is {whole.name}; "

@@ -57,3 +57,5 @@ def test_naive_rag_refuses_a_retriever_that_does_not_search_vectors() -> None:
     assert "\n" not in str(error.value)
     VanillaRAG(make_retriever("dense", shelf().corpus), variant="naive_rag").prepare()
     VanillaRAG(shelf()).prepare()
+    misled = make_retriever("distracting", shelf().corpus, inner="dense")
+    VanillaRAG(misled, variant="naive_rag").prepare()
