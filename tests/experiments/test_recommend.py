@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import ragbench as rb
 from benchmarks.advice import simulate
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError, RunError
@@ -91,6 +92,15 @@ def test_where_programs_are_alike_no_router_is_recommended(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "no gain from routing is shown" in done.output
     assert isinstance(read_policy(out).rule, Leaf)
+
+
+def test_python_gives_the_advice_and_writes_the_policy(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 60, TURNED)
+    out = tmp_path / "policy.json"
+    advice = rb.recommend(*(run.folder for run in runs), objective="em", policy=out)
+    assert advice.asked.objective == read_policy(out).objective == "em"
+    assert advice.gain is not None
+    assert [arm.name for arm in advice.programs] == [*TURNED]
 
 
 def test_few_questions_are_not_enough(tmp_path: Path) -> None:

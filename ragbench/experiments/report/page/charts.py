@@ -12,8 +12,8 @@ from ragbench.experiments.report.questions import MEASURES, Named, within
 _SERIES = 10
 #: Points of a line at the most.
 _POINTS = 120
-#: Dominated runs are named as well where there are no more runs than this.
-_NAMED = 6
+#: Room of a name beside a point, as shares of the chart.
+_NAME_WIDTH, _NAME_HEIGHT = 0.35, 0.07
 _NARROW, _WIDE, _ROW = 300, 720, 22
 #: Charts that need the width of two columns.
 WIDE = frozenset({"breakdown", "funnel", "causes", "scaling"})
@@ -89,9 +89,25 @@ def pareto(board: Board, spending: str) -> Spec | None:
                     "description": {"field": "run"},
                 },
             },
-            *(_names(rows if len(rows) <= _NAMED else front, x, _score_axis("mean", board))),
+            *_names(_apart(front, rows), x, _score_axis("mean", board)),
         ],
     }  # fmt: skip
+
+
+def _apart(front: Sequence[Spec], rows: Sequence[Spec]) -> list[Spec]:
+    """The points that are named: the front, and others whose name would cover none before it."""
+    width = max(row["spent"] for row in rows) - min(row["spent"] for row in rows)
+    height = max(row["high"] for row in rows)
+    named = list(front)
+    for row in rows:
+        near = (
+            abs(row["spent"] - other["spent"]) < _NAME_WIDTH * width
+            and abs(row["mean"] - other["mean"]) < _NAME_HEIGHT * height
+            for other in named
+        )
+        if row not in named and not any(near):
+            named.append(row)
+    return named
 
 
 def _names(rows: Sequence[Mapping[str, Any]], x: Spec, y: Spec) -> list[Spec]:
