@@ -15,7 +15,7 @@ from ragbench.experiments.score.annotate import Asking
 from ragbench.experiments.score.protocols.catalog import PROTOCOLS, get_protocol
 from ragbench.experiments.score.protocols.protocol import apply
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
-from ragbench.metrics import get_metric
+from ragbench.metrics import get_metric, mean_interval
 from ragbench.metrics.graphrag_bench import answer_correctness, rouge_l, statement_f1
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import CARD, answered, four, make_run
@@ -45,11 +45,17 @@ def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) ->
 def test_arag_divides_by_what_is_not_blank_and_linearrag_by_all() -> None:
     blank = [answered("q5", "noanswer"), answered("q6", " ")]  # dropped; the failed one is wrong
     found = apply(get_protocol("arag"), card(data=CARD["data"]), [*four(), *blank], {}).scores
-    assert found["Cont-Acc"] == {"mean": 0.5, "n": 4, "over": "not_blank"}
+    # 2 of 4, and the two pseudo-values: as wide as can be
+    assert found["Cont-Acc"] == {
+        "mean": 0.5, "n": 4, "interval": [0.0, 1.0], "over": "not_blank",
+    }  # fmt: skip
     assert (found["retrieved_tokens"]["n"], found["retrieved_tokens"]["over"]) == (6, "all")
     linear = apply(get_protocol("linearrag"), card(data=CARD["data"]), [*four(), *blank], {})
+    interval = mean_interval([1.0, 1.0, 0.0, 0.0, 0.0, 0.0], (0.0, 1.0))
+    assert interval is not None
     assert linear.scores["Contain-Acc"] == {
         "mean": pytest.approx(2 / 6), "n": 6, "over": "all",
+        "interval": [pytest.approx(interval.low), pytest.approx(interval.high)],
     }  # fmt: skip
 
 
@@ -60,7 +66,9 @@ def test_hotpotqa_counts_answers_without_support_as_zero_and_takes_one_gold() ->
     ]
     found = apply(get_protocol("hotpotqa"), card(data=CARD["data"]), records, {})
     assert found.scores["em"]["mean"] == 0.5
-    assert found.scores["sp_em"] == {"mean": 0.5, "n": 2, "over": "all", "without_score": 1}
+    assert found.scores["sp_em"] == {
+        "mean": 0.5, "n": 2, "interval": [0.0, 1.0], "over": "all", "without_score": 1,
+    }  # fmt: skip
     assert any("1 answers name none" in text for text in found.deviations)
 
 

@@ -130,9 +130,7 @@ def protocol_lines(protocol: Mapping[str, Any]) -> list[str]:
     for name, score in protocol["scores"].items():
         empty = score.get("without_score")
         note = f", {empty} without the score count 0" if empty else ""
-        lines.append(
-            f"  {name}: {_number(score['mean'])} over {score['n']} ({score['over']}{note})"
-        )
+        lines.append(f"  {name}: {_mean(score)} over {score['n']} ({score['over']}{note})")
     lines += [f"  {name}: no question has it" for name in protocol["missing"]]
     lines += [f"  differs: {text}" for text in protocol["deviations"]]
     lines += [f"  not checked: {text}" for text in protocol["unchecked"]]
@@ -151,8 +149,13 @@ def _cell(summary: Mapping[str, Any], name: str) -> str:
     if score is None:
         return "-"
     part = f" (n {score['n']})" if score["n"] != summary["n"] else ""
+    return _mean(score) + part
+
+
+def _mean(score: Mapping[str, Any]) -> str:
+    """A mean with half the width of its interval; older scores have none."""
     width = half(score.get("interval")) if abs(score["mean"]) < _LARGE else ""
-    return _number(score["mean"]) + width + part
+    return _number(score["mean"]) + width
 
 
 def _number(value: float | None) -> str:

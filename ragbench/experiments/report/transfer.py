@@ -8,6 +8,8 @@ from rich import box
 from rich.table import Table
 
 from ragbench.experiments.compare import Cell
+from ragbench.experiments.report.comparison import shown_interval
+from ragbench.experiments.report.means import mean_with_half
 from ragbench.experiments.report.tables import console, plain, print_table
 
 
@@ -33,4 +35,6 @@ def print_matrix(cells: Sequence[Cell]) -> None:
 
 def _shown(cell: Cell, metric: str) -> str:
     found = cell.scores[metric]
-    return f"{found.mean_b:.3f} ({found.difference:+.3f}){'*' if cell.home else ''}"
+    mean = mean_with_half(found.mean_b, found.interval_b)
+    difference = f"{found.difference:+.3f} {shown_interval(found.interval, 3)}"
+    return f"{mean} ({difference}){'*' if cell.home else ''}"

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ragbench.experiments.records import RunCard
-from ragbench.metrics import evidence_kind, get_metric, is_blank_answer, support_kind
+from ragbench.metrics import (
+    Metric,
+    cluster_of,
+    evidence_kind,
+    get_metric,
+    is_blank_answer,
+    mean_interval,
+    support_kind,
+    usable_clusters,
+)
 from ragbench.record import Record
 
 #: all: every question, failed and missing ones as 0. not_blank: the predictions that are not blank;
@@ -146,11 +155,20 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
     if not known:
         return None  # nothing was scored: no number is made of failures alone
     if measure.over == "scored":
-        return {"mean": sum(known) / len(known), "n": len(known), "over": measure.over}
-    total = sum(value for value in values if value is not None)
+        kept = [r for r, value in zip(chosen, values, strict=True) if value is not None]
+        return {**_mean(metric, kept, known), "over": measure.over}
     empty = sum(value is None for value in values)
     filled = {"without_score": empty} if empty else {}
-    return {"mean": total / len(chosen), "n": len(chosen), "over": measure.over, **filled}
+    all_values = [value or 0.0 for value in values]
+    return {**_mean(metric, chosen, all_values), "over": measure.over, **filled}
+
+
+def _mean(metric: Metric, records: Sequence[Record], values: Sequence[float]) -> dict[str, Any]:
+    """The mean of `values`, the scores of `records`, and both ends of its 95 % interval."""
+    clusters = usable_clusters([cluster_of(record) for record in records])
+    found = mean_interval(values, metric.score_range, clusters)
+    interval = {"interval": [found.low, found.high]} if found else {}
+    return {"mean": sum(values) / len(values), "n": len(values), **interval}
 
 
 def view_of(card: RunCard) -> str:
