@@ -16,6 +16,7 @@ SAME: list[dict[str, Any]] = [
     {"set": {"k": 3}},
     {"set": {"k": "3", "variant": "seed"}},
     {"lm": "local:qwen2.5-coder-0.5b"},
+    {"adapter": "json"},
     {"retriever": "bm25(k1=0.9)"},
     {"retriever_set": {"b": "0.4"}},
     {"limit": 3, "workers": 1, "cache": False, "price": "in=1,out=2", "rpm": 5, "timeout": 9},
@@ -30,7 +31,7 @@ OTHER: list[dict[str, Any]] = [
     {"lm_for": {"answer": "openai/gpt-4o-mini"}},
     {"retriever": "rank_bm25"},
     {"retriever_set": {"b": 0.5}},
-    {"adapter": "json"},
+    {"adapter": "chat"},
     {"split": "train"},
     {"votes": 3},
     {"form": True},
@@ -47,6 +48,13 @@ def test_what_resolves_the_same_is_one_run(given: dict[str, Any]) -> None:
         .folder()
         .name.startswith("ircot-seed-synthetic-test-bm25-qwen2.5_coder_0.5b-")
     )
+
+
+def test_the_adapter_of_auto_is_the_lms() -> None:
+    lm = {"lm": "anthropic/claude-3-5-haiku-latest"}
+    auto = make_config(lm)
+    assert auto.folder() == make_config({**lm, "adapter": "chat"}).folder()
+    assert auto.folder() != make_config({**lm, "adapter": "json"}).folder()
 
 
 def test_what_resolves_otherwise_is_another_run() -> None:

@@ -40,6 +40,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     identity["lm"] = _lm(identity["lm"])
     identity["lm_for"] = {role: _lm(spec) for role, spec in identity["lm_for"].items()}
     identity["api_base"] = (identity["api_base"] or "").rstrip("/")
+    identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
     identity["compiled"] = _compiled(identity["compiled"])
     for name, value in identity.items():
         if (name.endswith("_file") or name == "policy") and value is not None:
@@ -132,6 +133,20 @@ def _lm(spec: str) -> str:
     if isinstance(parsed, LocalSpec):
         return f"local:{parsed.gguf or parsed.name}"
     return f"{parsed.provider}/{parsed.model}"
+
+
+@lru_cache(maxsize=64)
+def _adapter(name: str, lm: str, api_base: str) -> str:
+    """The adapter that `auto` is for this LM."""
+    from ragbench.lms import make_lm
+    from ragbench.lms.adapters import adapter_name
+
+    if name != "auto":
+        return name
+    try:
+        return adapter_name(name, make_lm(lm, api_base=api_base or None))
+    except RagbenchError:  # which the run says before it asks anything
+        return name
 
 
 def _compiled(folder: str | None) -> str | None:

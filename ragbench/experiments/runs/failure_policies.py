@@ -13,15 +13,22 @@ server. Where no question ever failed, all three are the same and none is shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ragbench.experiments.records import Loaded, StoredRecords
+from ragbench.experiments.records import StoredRecords
 from ragbench.record import Record
 
-if TYPE_CHECKING:
-    from ragbench.experiments.runs.evaluation import Evaluation
-
 SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
+
+
+class Attempts(Protocol):
+    """A run: the last record of each question, and the first."""
+
+    @property
+    def records(self) -> StoredRecords: ...  # noqa: D102
+
+    @property
+    def first(self) -> StoredRecords: ...  # noqa: D102
 
 
 def failed(record: Record) -> bool:
@@ -29,7 +36,7 @@ def failed(record: Record) -> bool:
     return record.failed
 
 
-def treatments(run: Loaded | Evaluation) -> dict[str, StoredRecords]:
+def treatments(run: Attempts) -> dict[str, StoredRecords]:
     """The records that each treatment counts, by question; empty where no question ever failed."""
     at_first = run.first.column(failed)
     if not any((*at_first.values(), *run.records.column(failed).values())):
@@ -39,7 +46,7 @@ def treatments(run: Loaded | Evaluation) -> dict[str, StoredRecords]:
 
 
 def paired_treatments(
-    a: Evaluation, b: Evaluation, qids: Sequence[str]
+    a: Attempts, b: Attempts, qids: Sequence[str]
 ) -> dict[str, tuple[StoredRecords, StoredRecords]]:
     """The records of two runs that each treatment counts, over `qids`.
 

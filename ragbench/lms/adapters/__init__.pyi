@@ -6,5 +6,6 @@ from .lenient import (
     LenientChat as LenientChat,
     LenientJSON as LenientJSON,
     PartialReplyError as PartialReplyError,
+    adapter_name as adapter_name,
     make_adapter as make_adapter,
 )

@@ -234,14 +234,20 @@ ADAPTERS: dict[str, type[dspy.Adapter]] = {
 }
 
 
+def adapter_name(name: str, lm: dspy.LM | None) -> str:
+    """The adapter that `name` is for `lm`: `auto` is json where it enforces schemas, else chat."""
+    if name != "auto":
+        return name
+    return "json" if lm is not None and lm.supports_response_schema else "chat"
+
+
 def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
-    """The adapter called `name`; `auto` is json for an `lm` that enforces schemas, else chat.
+    """The adapter called `name`; for `auto` see `adapter_name`.
 
     Raises:
         UnknownNameError: no such adapter.
     """
-    if name == "auto":
-        name = "json" if lm is not None and lm.supports_response_schema else "chat"
+    name = adapter_name(name, lm)
     if name not in ADAPTERS:
         raise UnknownNameError("adapter", name, ["auto", *ADAPTERS])
     return ADAPTERS[name]()
