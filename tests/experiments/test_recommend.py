@@ -82,6 +82,8 @@ def test_a_router_that_gains_is_recommended(tmp_path: Path) -> None:
     assert policy.evidence["shown"] is True
     assert len(policy.learned_from.ids) == 150
     assert policy.not_runnable == ""
+    assert {"words", "comparison", "hops"} <= {*policy.features}
+    assert [each.identity["program"] for each in policy.programs] == [*TURNED]
 
 
 def test_where_programs_are_alike_no_router_is_recommended(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ class Asked:
     splits: Splits
     spending: Mapping[str, Floats | None]
     search_k: int | None
+    #: Names of the features that are known of all questions.
+    features: Sequence[str] = ()
 
 
 def gather(
@@ -106,6 +108,7 @@ def gather(
         splits=splits,
         spending=spending,
         search_k=search_k,
+        features=names,
     )
 
 

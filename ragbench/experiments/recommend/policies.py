@@ -30,6 +30,7 @@ def make_policy(advice: Advice) -> Policy:
             for card, label, run in zip(cards, asked.labels, asked.runs, strict=True)
         ],
         rule=advice.rule_used,
+        features=list(asked.features),
         search_k=asked.search_k,
         retriever={name: first.identity.get(name) for name in ("retriever", "retriever_set")},
         not_runnable=_not_runnable(cards),

@@ -83,6 +83,8 @@ class Policy(_Part):
     limits: dict[str, FiniteFloat] = {}
     programs: list[Candidate] = Field(min_length=1)
     rule: Node
+    #: Features that the rule could have asked for.
+    features: list[str] = []
     search_k: int | None = Field(None, ge=1, le=1000)
     retriever: dict[str, Any] = {}
     not_runnable: str = ""
