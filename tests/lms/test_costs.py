@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,18 @@ def test_a_ledger_without_the_new_fields_opens_and_new_ones_come_back() -> None:
     assert billed([new]).cost_usd == pytest.approx(0.3)
     unknown = Call("m", failed=FailedAttempts(7, 1, None), cost_usd=0.5)
     assert billed([unknown]).cost_usd is None
+
+
+def test_limits_count_what_earlier_processes_paid_and_lost_on_failed_attempts() -> None:
+    lost = FailedAttempts(7, 1, 0.25)
+    sent = [
+        Call("m", prompt_tokens=10, completion_tokens=2, cost_usd=2.0, paid_usd=1.0, failed=lost),
+        Call("m", error="LMServerError", attempts=3, failed=lost),
+        Call("m", prompt_tokens=100, cost_usd=9.0, cached=True),
+    ]
+    with spending(Limits(cost=5.0)) as spent:
+        spent.count(sent)
+    assert (spent.total.calls, spent.total.tokens, spent.total.cost) == (4, 28, 1.5)
+    with spending(Limits(tokens=5)) as spent:
+        spent.count([Call("m", prompt_tokens=1)])
+    assert math.isinf(spent.total.cost)

@@ -16,7 +16,7 @@ from ragbench.experiments.records import (
 )
 from ragbench.ledger import OpenLedger
 from ragbench.lms.calls import Limits, Spent, spending, stopped_by, wait_for_calls
-from ragbench.record import Call, was_sent
+from ragbench.record import Call, billed, was_sent
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
 
 
 def _unpriced(call: Call) -> bool:
-    return was_sent(call) and call.cost_usd is None and call.error is None
+    return was_sent(call) and billed([call]).cost_usd is None
 
 
 def billed_under(folder: Path) -> Iterator[Call]:

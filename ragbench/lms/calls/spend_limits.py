@@ -25,7 +25,7 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, RagbenchError, StoppedError
 from ragbench.lms.calls.refusal import refuse
-from ragbench.record import Call, was_sent
+from ragbench.record import Call, billed, was_sent
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class Spent:
         """Count what earlier processes spent: the `calls` that were sent to a server."""
         with _turn:
             for call in filter(was_sent, calls):
-                tokens = call.prompt_tokens + call.completion_tokens
-                cost = math.inf if call.cost_usd is None and call.error is None else call.cost_usd
-                self.total += Amount(call.attempts, tokens, cost or 0.0)
+                took = billed([call])
+                cost = math.inf if took.cost_usd is None else took.cost_usd
+                self.total += Amount(call.attempts, took.tokens, cost)
 
     def words(self) -> str:
         """What was spent, in words."""
