@@ -69,6 +69,11 @@ def test_leaves_an_artefact_that_loads(config: RunConfig, tmp_path: Path) -> Non
     assert sidecar.inflation["ratio"] > 1.3
     assert sidecar.optimizer["seed"] == 0
     assert any("zero-shot on validation" in line for line in said)
+    for arm in ("zero_shot", "compiled"):
+        found = sidecar.scores[arm]
+        assert found["interval"]["low"] < found["interval"]["high"]
+    assert sum("(95 % interval [" in line for line in said) == 2
+    assert "corrected" not in sidecar.scores  # one candidate is no choice
 
 
 def test_candidates_are_told_with_the_best_so_far_and_the_time_left(
@@ -246,6 +251,9 @@ def test_after_an_outage_the_same_command_finishes(
     server.script = script
     again = compile_program(config, how(tmp_path, **fields), say=lambda line: None)
     assert (again / "program.json").read_text() == (quiet / "program.json").read_text()
+    best = read_sidecar(again).scores["corrected"]
+    assert best["candidates"] == len(read_sidecar(again).notes["candidates"]) >= 2
+    assert best["corrected"] <= best["seen"]
     cost = read_sidecar(again).cost
     assert cost["attempts"] == 2
     assert cost["billed"]["all"]["calls"] == len(server.hits) - before
