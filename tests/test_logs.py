@@ -176,6 +176,14 @@ def test_log_that_cannot_be_written_costs_one_warning(
     assert "going on without it" in err[0]
 
 
+def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "log.jsonl").symlink_to(tmp_path / "precious")
+    with logs.log_to(tmp_path / "log.jsonl"):
+        logs.get("ragbench.test").warning("something")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 def test_value_that_cannot_be_shown_does_not_stop_anything(tmp_path: Path) -> None:
     class Cursed:
         def __str__(self) -> str:

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragbench import stopping
 from ragbench.errors import ConfigError, LMSetupError, RunError
 from ragbench.experiments.records.jsonl import read_lines
 from ragbench.experiments.score.annotate import JOURNAL, Asking, Pace, read_journal
@@ -271,3 +273,15 @@ def test_every_pass_can_be_batched(tmp_path: Path) -> None:
         lm = batched(lm_at(server, "openai/reader"))
         scored = score_run(folder, ScoreRequest(attributor=Asking(lm, pace=QUICK)))
         assert (scored.summary["support_kinds"], len(server.batches)) == ({"attributed": 3}, 1)
+
+
+def test_waiting_for_a_batch_ends_when_the_process_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stopping, "GRACE_S", 0.0)  # nothing is left to end in a later test
+    threading.Timer(0.2, stopping.stop_all).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Pace().sleep(3600.0)
+    finally:
+        stopping.reset()
