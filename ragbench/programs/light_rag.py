@@ -37,6 +37,8 @@ from ragbench.signatures import AnswerWithHints, ExtractKeyedGraph, ExtractKeywo
 from ragbench.tokens import estimate_tokens
 
 _GRAPH = Described("index", ExtractKeyedGraph.__name__, role_of(ExtractKeyedGraph))
+#: Characters of a line of the graph, for a rehearsal.
+_LINE = 200
 
 
 class LightRAGKnobs(IndexKnobs):
@@ -97,6 +99,7 @@ class LightRAG(IndexProgram):
         lines: list[str] = []
         if index is None:
             passages = trace.search(trace.question, k=self.knobs.k)
+            lines += self._made_up(trace)
         else:
             passages = trace.search_by(
                 lambda: self._found(trace, index, high, low, lines), trace.question, k=self.knobs.k
@@ -113,6 +116,14 @@ class LightRAG(IndexProgram):
         return trace.answer(
             self.answer, last=True, context=context, notes=lines, question=trace.question
         )
+
+    def _made_up(self, trace: Trace) -> list[str]:
+        """As many lines as a graph may give, for a rehearsal: the beginnings of passages."""
+        if self.knobs.mode == "naive":
+            return []
+        some = trace.retriever.corpus[: 2 * self.knobs.top_k]
+        tokens = self.knobs.entity_tokens + self.knobs.relation_tokens
+        return _fitting((str(passage)[:_LINE] for passage in some), tokens)
 
     def _keywords(self, trace: Trace) -> tuple[str, str]:
         """Themes and names, each as one query; the question where there are none."""

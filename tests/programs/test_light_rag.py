@@ -7,6 +7,7 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.light_rag import LightRAG, relations_around, units_of
@@ -136,3 +137,14 @@ def test_passages_can_be_left_out_and_lines_are_cut_to_their_tokens() -> None:
     _, lm, _ = ask(LightRAG(shelf(), texts=False, entity_tokens=0), script, QUESTION)
     assert lm.asked[-1].inputs["context"].startswith("[]")
     assert "SALT ROAD (thing)" not in lm.asked[-1].inputs["notes"]
+
+
+def test_a_rehearsal_shows_as_much_as_the_index_may_give() -> None:
+    example = dspy.Example(question=QUESTION).with_inputs("question")
+    adapter = make_adapter("json", ScriptedLM())
+    sizes = []
+    for variant in ("hybrid", "naive"):
+        found = rehearse(LightRAG(shelf(padding=300), variant=variant), [example], adapter)
+        assert found is not None
+        sizes.append(found.prompt_tokens[1])
+    assert sizes[0] > sizes[1] + 800

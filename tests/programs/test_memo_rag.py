@@ -6,6 +6,7 @@ import json
 
 import dspy
 
+from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.workflow.memo_rag import MemoRAG
@@ -85,3 +86,14 @@ def test_a_draft_is_searched_with_too() -> None:
     prediction, lm, _ = ask(MemoRAG(shelf(), draft=True, k=1), script, QUESTION)
     assert [s.query for s in prediction.searches][-2:] == ["Dunmoor", QUESTION]
     assert lm.signatures.count("AnswerFromContext") == 2
+
+
+def test_a_rehearsal_shows_as_much_as_the_index_may_give() -> None:
+    example = dspy.Example(question=QUESTION).with_inputs("question")
+    adapter = make_adapter("json", ScriptedLM())
+    sizes = []
+    for variant in ("lite", "no_memory"):
+        found = rehearse(MemoRAG(shelf(padding=300), variant=variant), [example], adapter)
+        assert found is not None
+        sizes.append(found.prompt_tokens[1])
+    assert sizes[0] > sizes[1] + 800

@@ -96,3 +96,14 @@ def test_refusals_are_no_answers() -> None:
         AnswerWithConfidence=[answer("unknown", 1), answer("not stated", 1), answer("Harwick", 0)],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+
+
+def test_a_stated_confidence_has_two_digits_and_repeated_queries_are_counted() -> None:
+    prediction, _, _ = converse(
+        RQRAG(shelf(), k=1, actions=("rewrite", "decompose")),
+        QUESTION,
+        RefineQuery=[{"query": QUESTION}, {"query": QUESTION.lower()}],
+        AnswerWithConfidence=[answer("Tollen", 1), answer("Harwick", 0.99999), answer("b", 0.9)],
+    )
+    assert prediction.answer == "Harwick"  # which read passages
+    assert prediction.counts["repeated_query"] == 2

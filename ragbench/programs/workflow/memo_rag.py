@@ -13,6 +13,7 @@ code cuts pieces of 512 tokens; clues and surrogates are `max_queries` each at t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,10 +41,13 @@ from ragbench.signatures import (
     SurrogateQuestions,
     role_of,
 )
+from ragbench.tokens import estimate_tokens, first_tokens
 
 _GISTS = Described("index", Summarize.__name__, role_of(Summarize))
 #: Words that a clue must have more than, to be searched with.
 _SHORT = 3
+#: Passages that tell the size of a corpus, for a rehearsal.
+_SAMPLE = 100
 
 
 class MemoRAGKnobs(IndexKnobs):
@@ -94,11 +98,14 @@ class MemoRAG(IndexProgram):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Queries from memory, a search each, one reading."""
         index = None if current().rehearsal else self.opened(trace)
-        memory = index.memory(trace.question, max_tokens=self.knobs.memory_tokens) if index else []
+        if index is None:
+            memory = self._made_up(trace)
+        else:
+            memory = index.memory(trace.question, max_tokens=self.knobs.memory_tokens)
         queries = self._queries(trace, memory)
         found = [self._search(trace, index, query) for query in queries]
         passages = list({p.pid: p for hits in found for p in hits}.values())
-        if index:
+        if index is not None:
             places = index.corpus.positions
             passages.sort(key=lambda passage: places[passage.pid])
         context = render(passages, max_tokens=self.knobs.context_tokens)
@@ -109,6 +116,16 @@ class MemoRAG(IndexProgram):
         """An answer from the passages found, if any."""
         context = render(trace.passages, max_tokens=self.knobs.context_tokens)
         return trace.answer(self.answer, last=True, context=context, question=trace.question)
+
+    def _made_up(self, trace: Trace) -> list[str]:
+        """As much memory as the corpus may give, for a rehearsal: its first passages."""
+        texts = [str(passage) for passage in trace.retriever.corpus[:_SAMPLE]]
+        if not self.knobs.memory or not texts:
+            return []
+        size = sum(map(estimate_tokens, texts)) / len(texts) * len(trace.retriever.corpus)
+        gists = math.ceil(size / self.knobs.stretch_tokens)
+        tokens = min(gists * self.knobs.gist_words * 4 // 3, self.knobs.memory_tokens)
+        return [first_tokens(" ".join(texts), tokens)]
 
     def _search(self, trace: Trace, index: GistIndex | None, query: str) -> list[Passage]:
         k = self.knobs.k

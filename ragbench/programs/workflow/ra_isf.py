@@ -140,7 +140,8 @@ class RAISF(RAGProgram):
         parts = {
             n: part for n, part in enumerate(written, start=1) if question_key(part) not in above
         }
-        trace.count("cycle_refused", len(written) - len(parts))
+        if len(parts) < len(written):
+            trace.count("cycle_refused", len(written) - len(parts))
         trace.step("split", input=question, observation="\n".join(parts.values()))
         answers: dict[int, str] = {}
         for n, part in parts.items():

@@ -28,6 +28,7 @@ from ragbench.programs.core import (
     ProgramKnobs,
     RAGProgram,
     Trace,
+    distinct,
     is_answer,
     predict,
     render,
@@ -120,6 +121,8 @@ class RQRAG(RAGProgram):
             trace.count("cut_by_budget", len(jobs) - affordable)
         jobs = jobs[:affordable]
         queries = trace.fan_out(lambda job: self._refined(trace, *job), jobs)
+        if again := 1 + len(queries) - len(distinct([trace.question, *queries])):
+            trace.count("repeated_query", again)
         found = trace.search_many(queries, k=self.knobs.k)
         grown = []
         for (node, action), query, hits in zip(jobs, queries, found, strict=True):
@@ -162,7 +165,8 @@ class RQRAG(RAGProgram):
 
     def _confidence(self, reply: dspy.Prediction) -> float:
         if self.knobs.confidence_source == "verbal":
-            return unit(reply.confidence)
+            # Small models state 0.99999: a difference in such a digit says nothing.
+            return round(unit(reply.confidence), 2)
         likely = [p for _, p in token_probabilities(reply, "answer")]
         return fmean(likely) if likely else 0.0
 
