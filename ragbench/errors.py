@@ -108,9 +108,39 @@ def crossing(boundary: str) -> Iterator[None]:
         raise
 
 
+#: Package, as it is imported -> the extra that brings it.
+EXTRA_OF = {
+    "anthropic": "batch",
+    "datasets": "data",
+    "faiss": "dense",
+    "huggingface_hub": "data",
+    "igraph": "graph",
+    "inspect_ai": "inspect",
+    "mlflow": "mlflow",
+    "numba": "fast",
+    "onnxruntime": "dense",
+    "optuna": "tune",
+    "pandas": "data",
+    "pyarrow": "data",
+    "sklearn": "graph",
+    "tokenizers": "dense",
+    "xllamacpp": "local",
+}
+
+
+def missing_extra(error: ImportError, what: str = "this") -> MissingExtraError | None:
+    """What to say of a package that is not installed; None where no extra brings it."""
+    package = str(error.name or "").partition(".")[0]
+    if package not in EXTRA_OF:
+        return None
+    return MissingExtraError(
+        f"{what} needs {package}; run pip install 'ragbench[{EXTRA_OF[package]}]'"
+    )
+
+
 @contextmanager
-def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """For the imports in the block, of packages that the extra called `extra` brings.
+def needs_extra(what: str) -> Iterator[None]:
+    """For imports in the block, of packages that an extra brings.
 
     Raises:
         MissingExtraError: one is not installed; says that `what` needs it, and the cure.
@@ -118,7 +148,4 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        package = (error.name or str(error)).partition(".")[0]
-        raise MissingExtraError(
-            f"{what} needs {package}; run pip install 'ragbench[{extra}]'"
-        ) from None
+        raise missing_extra(error, what) or error from None

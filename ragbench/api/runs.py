@@ -62,7 +62,7 @@ class Run:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        with needs_extra("data", "to_pandas"):
+        with needs_extra("to_pandas"):
             import pandas as pd
         return pd.DataFrame(rows_of(open_runs([self.folder])))
 

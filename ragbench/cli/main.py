@@ -152,8 +152,10 @@ def main() -> None:
     except OSError as error:
         _of_the_system(error)
     except Exception as error:
-        from ragbench.errors import RagbenchError
+        from ragbench.errors import RagbenchError, missing_extra
 
+        if isinstance(error, ImportError):
+            error = missing_extra(error) or error
         if not isinstance(error, RagbenchError):
             _defect(error)
         _show(error)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragbench.data.base import DataSpec, Split
 from ragbench.data.readers import Row
-from ragbench.errors import ConfigError, DataError
+from ragbench.errors import ConfigError, DataError, needs_extra
 
 #: Seconds in which the hub must answer; otherwise only the local cache is used.
 PROBE_TIMEOUT_S = 5.0
@@ -113,7 +113,8 @@ def fetch(repo: str, config: str | None) -> Mapping[str, Iterable[Mapping[str, A
     Raises:
         DataError: the hub cannot be reached and nothing is cached, or has no such data set.
     """
-    import datasets  # slow to import, and only the hub needs it
+    with needs_extra(f"{repo} of the hub"):
+        import datasets  # slow to import, and only the hub needs it
 
     try:
         with _quick_offline(repo):

@@ -11,7 +11,7 @@ from typing import Any
 import dspy
 
 from ragbench.dspy_internals import is_openai_reasoning_model
-from ragbench.errors import LMSetupError
+from ragbench.errors import LMSetupError, needs_extra
 from ragbench.lms.calls import (
     PATIENCE_S,
     Breaker,
@@ -144,7 +144,9 @@ def _local_identity(spec: LocalSpec) -> str:
     else:
         stat = spec.gguf.stat()
         weights = f"{spec.name}-{_sha256(spec.gguf, stat.st_size, stat.st_mtime_ns)[:12]}"
-    return f"llamacpp/{weights}@{version('xllamacpp')}"
+    with needs_extra("a local LM"):
+        build = version("xllamacpp")
+    return f"llamacpp/{weights}@{build}"
 
 
 @lru_cache(maxsize=64)

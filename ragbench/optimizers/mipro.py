@@ -9,6 +9,7 @@ from typing import Any
 import dspy
 from pydantic import Field
 
+from ragbench.errors import needs_extra
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import DemoKnobs, bootstrap_runs
 from ragbench.optimizers.dspy_patches import lenient_proposals
@@ -90,6 +91,8 @@ class MIPRO(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> Found:
         """The best program by full validation."""
+        with needs_extra("the optimizer mipro"):
+            import optuna  # noqa: F401
         knobs, valset = self.knobs, task.valset
         search = _MIPRO(
             metric=task.metric,

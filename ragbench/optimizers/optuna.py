@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 import dspy
-import optuna
 from pydantic import Field
 
+from ragbench.errors import needs_extra
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
 from ragbench.optimizers.demos import is_whole
@@ -89,6 +89,8 @@ class _Seeded(dspy.BootstrapFewShotWithOptuna):
             max_errors=NEVER,
         )
         self.bank = few_shot.compile(self.student, trainset=trainset)
+        with needs_extra("the optimizer optuna"):
+            import optuna
         sampler = optuna.samplers.TPESampler(seed=self.seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.optimize(self.objective, n_trials=self.num_candidate_sets)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ragbench.errors import needs_extra
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.topk import Hits
 
@@ -29,8 +30,8 @@ def choose_kind(wanted: str, n: int) -> str:
 
 def make_index(vectors: Vectors, wanted: str) -> Any:
     """A faiss index of `vectors`, shape `(n, d)` with n > 0."""
-    import faiss
-
+    with needs_extra("dense search"):
+        import faiss
     n, d = vectors.shape
     kind = choose_kind(wanted, n)
     inner = faiss.METRIC_INNER_PRODUCT
@@ -98,6 +99,6 @@ def save(index: Any, path: Path) -> None:
 
 def load(path: Path) -> Any:
     """The index at `path`, its vectors memory-mapped."""
-    import faiss
-
+    with needs_extra("dense search"):
+        import faiss
     return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.data.readers.records import Row, kind_of
-from ragbench.errors import DataError
+from ragbench.errors import DataError, needs_extra
 
 LINE_SUFFIXES = {".jsonl", ".ndjson"}
 TABLE_SUFFIXES = {".csv": ",", ".tsv": "\t"}
@@ -108,7 +108,8 @@ def _line_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, separator: str) -> Iterator[Row]:
-    import pandas as pd  # half a second, and only tables need it
+    with needs_extra(str(path)):
+        import pandas as pd  # half a second, and only tables need it
 
     with path.open("rb") as file:
         head = file.readline()
@@ -142,8 +143,9 @@ def _next_part(table: Any) -> Any:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needs_extra(str(path)):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     number = 0
     try:

@@ -27,7 +27,7 @@ def to_inspect(runs: Sequence[ExportedRun], path: Path) -> str:
         MissingExtraError: inspect_ai is not installed.
         ConfigError: several runs for one file, or a file of another name.
     """
-    with needs_extra("inspect", "a log of inspect_ai"):
+    with needs_extra("a log of inspect_ai"):
         from inspect_ai.log import write_eval_log
     if path.suffix in (".eval", ".json"):
         if len(runs) > 1:

@@ -30,7 +30,7 @@ def to_mlflow(runs: Sequence[ExportedRun], path: Path | None) -> str:
         MissingExtraError: MLflow is not installed.
         ConfigError: MLflow refuses, such as for a server that does not answer.
     """
-    with needs_extra("mlflow", "MLflow"):
+    with needs_extra("MLflow"):
         import mlflow
         from mlflow.exceptions import MlflowException
     if path is not None:

@@ -38,7 +38,7 @@ def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
-    with needs_extra("data", "Parquet"):
+    with needs_extra("Parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
     types = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.errors import ModelError
+from ragbench.errors import ModelError, needs_extra
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, LocalCalls, Vectors, normalized
 
@@ -121,7 +121,8 @@ def open_session(model: Path) -> tuple[Any, list[str]]:
     Raises:
         ModelError: the file cannot be read, or wants inputs that are not known here.
     """
-    import onnxruntime
+    with needs_extra("embedder=local"):
+        import onnxruntime
 
     try:
         session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
