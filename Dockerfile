@@ -3,7 +3,7 @@ FROM python:3.11-slim
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY ragbench ragbench
-RUN pip install --no-cache-dir '.[report]'
+RUN pip install --no-cache-dir '.[all]'
 RUN useradd --create-home ragbench && mkdir /data && chown ragbench /data
 USER ragbench
 WORKDIR /data

@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import secrets
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,11 @@ def cards_of(program: RAGProgram) -> list[PredictorCard]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides a compile."""
-    names = ("dspy", "gepa", "optuna", "numpy")
-    found = {name: version(name) for name in names}
+    """Versions of what decides a compile, as far as it is installed."""
+    found = {}
+    for name in ("dspy", "gepa", "optuna", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
     return {"ragbench": ragbench.__version__, "python": platform.python_version(), **found}
 
 

@@ -109,6 +109,8 @@ def _find(name: str) -> tuple[Path, Path]:
         return model, tokenizer
     from ragbench.lms.local import DEFAULT_EMBEDDER, ensure
 
+    with needs_extra("embedder=local"):  # before anything is fetched for it
+        import onnxruntime  # noqa: F401
     files = ensure(name or DEFAULT_EMBEDDER)
     if "tokenizer" not in files:
         raise ModelError(f"{name} is no embedder; take local for the default one")
@@ -121,8 +123,7 @@ def open_session(model: Path) -> tuple[Any, list[str]]:
     Raises:
         ModelError: the file cannot be read, or wants inputs that are not known here.
     """
-    with needs_extra("embedder=local"):
-        import onnxruntime
+    import onnxruntime
 
     try:
         session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
