@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.config.model import merge, nest
+from ragbench.experiments.config.merging import merge
+from ragbench.experiments.config.model import nest
 
 #: Bounds of a config file: far above any real one, far below what would exhaust memory or stack.
 MAX_BYTES, MAX_DEPTH = 1_000_000, 20

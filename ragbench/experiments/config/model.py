@@ -23,6 +23,7 @@ from ragbench.experiments.config.fields import (
     option_of,
 )
 from ragbench.experiments.config.identity import find_folder, resolved, run_name
+from ragbench.experiments.config.merging import OWN_QUESTIONS, detected, merge
 from ragbench.knobs import Knobs, resolve
 
 if TYPE_CHECKING:
@@ -261,8 +262,8 @@ def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = No
     fields = merge(nest(base or {}), nest(given))
     _check_names(fields)
     data = fields.get("data", {})
-    if "dataset" not in data and any(data.get(name) for name in _OWN):
-        fields["data"] = {**data, "dataset": _detected(data)}
+    if "dataset" not in data and any(data.get(name) for name in OWN_QUESTIONS):
+        fields["data"] = {**data, "dataset": detected(data)}
     return resolve(RunConfig, "config", fields)
 
 
@@ -277,44 +278,6 @@ def ask_whole(config: RunConfig, *given: Mapping[str, Any]) -> RunConfig:
     if named or learned or not config.data.is_own:
         return config
     return config.but(split="all")
-
-
-#: What names questions, in the order in which they are looked at.
-_OWN = ("data_file", "test_file", "train_file", "val_file", "hub_repo")
-
-
-def _detected(data: Mapping[str, Any]) -> str:
-    """The data set in whose layout the questions are; `jsonl` is that of one's own."""
-    from ragbench.data import detect_layout
-
-    paths = (Path(data[name]) for name in _OWN[:-1] if data.get(name))
-    layouts = (detect_layout(path) for path in paths)
-    return next((layout.dataset for layout in layouts if layout), "jsonl")
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` over `base`, both nested, without what it replaces; mappings are merged key by key."""
-    merged = _merged(base, over)
-    before, given = base.get("data") or {}, over.get("data") or {}
-    if isinstance(given, Mapping) and "hub" not in given:
-        other = given.get("dataset", before.get("dataset")) != before.get("dataset")
-        if given.get("data_file") or other:
-            merged.get("data", {}).pop("hub", None)
-    old, new = base.get("retriever") or {}, over.get("retriever") or {}
-    if new.get("name", old.get("name")) != old.get("name") and "settings" not in new:
-        merged["retriever"].pop("settings", None)
-    elif new.get("name", old.get("name")) != old.get("name"):
-        merged["retriever"]["settings"] = new["settings"]
-    return merged
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
-    return merged
 
 
 def _check_names(fields: Mapping[str, Any]) -> None:
