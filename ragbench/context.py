@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -83,10 +83,9 @@ def current() -> Context:
     return found if isinstance(found, Context) else _EMPTY
 
 
-@contextmanager
-def use(context: Context, **settings: Any) -> Iterator[None]:
+def use(context: Context, **settings: Any) -> AbstractContextManager[None]:
     """Make `context` the current one inside the block, with these `settings` of DSPy."""
     import dspy
 
-    with dspy.context(**settings, **{KEY: context}):
-        yield
+    made: AbstractContextManager[None] = dspy.context(**settings, **{KEY: context})
+    return made

@@ -11,6 +11,11 @@ from urllib.parse import quote, quote_plus
 _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
 )
+#: Texts without any of these match nothing: a tenth of the time to find out, for most texts.
+_BEGINNINGS = (
+    "sk-", "sk_", "xai-", "xai_", "hf-", "hf_", "pk-", "pk_", "rk-", "rk_", "AIza", "key",
+    "Bearer", "token",
+)  # fmt: skip
 _SECRET = ("_KEY", "APIKEY", "_TOKEN", "_SECRET", "_PASSWORD")
 #: A shorter value is no key, and would be found in ordinary words.
 _SHORTEST = 8
@@ -18,7 +23,10 @@ _SHORTEST = 8
 
 def redact(text: str) -> str:
     """`text` without the value of any key in the environment and without key-like strings."""
-    return _KEY_LIKE.sub("[key]", without_keys(text))
+    text = without_keys(text)
+    if any(beginning in text for beginning in _BEGINNINGS):
+        return _KEY_LIKE.sub("[key]", text)
+    return text
 
 
 def without_keys(text: str) -> str:

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from ragbench.cli.main import main
 from ragbench.lms.specs import PROVIDERS, load_dotenv
+from ragbench.redact import _KEY_LIKE, redact
 from tests.experiments.towns import World, write_towns
 from tests.fakes import Asked, Reply, plausible
 
@@ -322,3 +324,17 @@ def test_no_command_passes_control_characters_of_data_or_models_on(
         assert not found, (args[0], found, (out + err)[:3000])
     assert not list(tmp_path.parent.glob("q*")), "an id was taken for a path"
     assert len(list((tmp_path / "a").glob("records.jsonl"))) == 1
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["sk", "gsk", "xai", "hf", "pk", "rk", "AIza", "key", "Bearer", "token", "-", "_", "=",
+             " ", ":", ".", "a", "ask", "monkey", "0123456789ab", "sentence", "\n"]
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_the_quick_look_for_keys_misses_none(words: list[str]) -> None:
+    text = "".join(words)
+    assert redact(text) == _KEY_LIKE.sub("[key]", text)
