@@ -14,7 +14,7 @@ from ragbench.optimizers import (
 )
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
 from ragbench.optimizers.own_metric import OwnMetric
-from ragbench.optimizers.scoring import make_scorer
+from ragbench.optimizers.scoring import StandIn, make_scorer
 from ragbench.optimizers.task import Budget, Candidate, Found, Scores, Size, Task
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "OwnMetric",
     "Scores",
     "Size",
+    "StandIn",
     "Task",
     "bootstrap",
     "copro",

@@ -9,6 +9,7 @@ DSPy's conventions differ by optimizer and are easily misread. A bootstrapping o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
@@ -45,6 +46,18 @@ def make_scorer(name: str) -> Scorer:
     return score
 
 
+@dataclass(frozen=True)
+class StandIn:
+    """`scorer` in the place of another one, such as to count what is scored."""
+
+    scorer: Scorer
+    of: Scorer
+
+    def __call__(self, example: dspy.Example, prediction: Any) -> float:
+        """The score."""
+        return self.scorer(example, prediction)
+
+
 def answer_of(prediction: Any) -> str:
     """The answer of `prediction`, stripped; blank where there is none, whatever was returned."""
     text = getattr(prediction, "answer", None)
@@ -58,10 +71,11 @@ def search_metric(scorer: Scorer) -> Callable[..., Any]:
     With a trace it is True only for an exact match, or for what a metric of one's own calls best;
     without, it is the score as a float.
     """
+    own = scorer.of if isinstance(scorer, StandIn) else scorer
 
     def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
-        if trace is not None and isinstance(scorer, OwnMetric):
-            return scorer.is_best(example, prediction, trace)
+        if trace is not None and isinstance(own, OwnMetric):
+            return own.is_best(example, prediction, trace)
         if trace is not None:
             return is_exact(example, prediction)
         return float(scorer(example, prediction))

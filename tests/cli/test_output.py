@@ -238,3 +238,15 @@ def test_lists_and_findings_are_tables_for_machines(run: Path) -> None:
     [wrong, *_] = rows("doctor", run)
     assert wrong["state"] == "wrong"
     assert "records.jsonl" in str(wrong["path"])
+
+
+def test_a_shell_completes_commands_options_and_choices() -> None:
+    def completed(words: str, place: int) -> list[str]:
+        code = "import sys; sys.argv = ['ragbench']; from ragbench.cli.main import main; main()"
+        env = {**os.environ, "_RAGBENCH_COMPLETE": "bash_complete"}
+        env |= {"COMP_WORDS": words, "COMP_CWORD": str(place)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert "summarize" in completed("ragbench su", 1)
+    assert completed("ragbench export --to p", 3) == ["parquet"]

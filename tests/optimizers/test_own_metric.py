@@ -34,6 +34,9 @@ def two(example, prediction):
 def worded(example, prediction, trace=None):
     return "good"
 
+def wrong(example, prediction, trace=None):
+    return prediction.answer != example.answer
+
 number = 3
 """
 GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_inputs("question")
@@ -91,11 +94,21 @@ def test_a_compile_is_chosen_by_it_and_knows_it(
             "--train-limit", "6", "--val-limit", "6", "--metric", f"{spec}right",
             "--out", str(out),
         ]  # fmt: skip
+        chosen = CliRunner().invoke(
+            cli, [*given[:-3], f"{spec}wrong", "--out", str(tmp_path / "wrong")]
+        )
+        assert chosen.exit_code == 0, chosen.output
         done = CliRunner().invoke(cli, given, catch_exceptions=False)
         assert done.exit_code == 0, done.output
         assert f"{spec}right" in done.output
         asked = json.loads((out / "compile.json").read_text())
         assert asked["optimizer"]["metric_sha256"] == OwnMetric(f"{spec}right").digest
+        for folder, good in ((out, True), (tmp_path / "wrong", False)):
+            state = json.loads((folder / "program.json").read_text())
+            demos = [demo for part in state.values() for demo in part.get("demos", ())]
+            kept = [demo["answer"].startswith("Town") for demo in demos if demo.get("augmented")]
+            assert kept
+            assert set(kept) == {good}
         before = len(server.hits)
         (tmp_path / "mine.py").write_text(CODE + "\n# changed\n")
         with pytest.raises(RagbenchError, match="metric_sha256"):

@@ -36,7 +36,7 @@ from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked
 from ragbench.experiments.runs import Bench, OnPrepare, asks_servers, stop_if_refused
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
-from ragbench.optimizers import Candidate, Found, Scores, Task, make_scorer, measure
+from ragbench.optimizers import Candidate, Found, Scores, StandIn, Task, make_scorer, measure
 from ragbench.record import Totals
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
@@ -134,7 +134,7 @@ def _search(plan: Plan, journal: CallJournal, say: Say) -> Outcome:
     progress = SearchProgress(say, task.scorer, metric=metric, runs=runs, n_val=n_val)
     callbacks = [*dspy.settings.callbacks, progress]
     with dspy.context(callbacks=callbacks):
-        watched = replace(task, scorer=progress.scorer)
+        watched = replace(task, scorer=StandIn(progress.scorer, task.scorer))
         found = plan.optimizer.compile(plan.bench.program, watched)
     with use(replace(current(), side="compiled")):
         after = measure(found.program, plan.val, task)
