@@ -232,6 +232,7 @@ def test_the_record_is_of_the_common_shape(name: str, variant: str) -> None:
     assert all(isinstance(passage, Passage) for passage in prediction.passages)
     assert all(isinstance(pid, str) for step in prediction.steps for pid in step.pids)
     json.dumps([asdict(step) for step in prediction.steps])
+    assert all(isinstance(node, dict) for node in prediction.get("plan") or ())
     seen = {pid for search in prediction.searches for pid, _ in search.hits}
     assert {passage.pid for passage in prediction.passages} <= seen
 

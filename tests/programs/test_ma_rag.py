@@ -123,7 +123,7 @@ def test_repeated_steps_are_dropped_and_no_plan_is_the_question() -> None:
         AnswerTask=[answered("Dunmoor")],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
-    assert prediction.plan == ["Find Harwick"]
+    assert prediction.plan == [{"id": "s1", "question": "Find Harwick"}]
     assert [s.query for s in prediction.searches] == ["Find Harwick"]
     empty, _, _ = converse(
         MARAG(shelf(), k=1),

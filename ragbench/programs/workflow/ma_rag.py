@@ -100,7 +100,8 @@ class MARAG(RAGProgram):
                 break
             failed += [step.line for step in done]
         reason: StopReason = "answered" if done[-1].success else "no_progress"
-        return trace.prediction(self.force(trace), reason, plan=plan)
+        tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
+        return trace.prediction(self.force(trace), reason, plan=tasks)
 
     def force(self, trace: Trace) -> str:
         """The summary of the steps done so far."""
