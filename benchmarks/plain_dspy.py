@@ -16,13 +16,13 @@ import click
 import dspy
 
 from ragbench.cli.options import data_options, lm_options, to_config
-from ragbench.experiments.runs import Bench, ask, build
+from ragbench.experiments.runs import RunContext, ask, build
 from ragbench.metrics import compare_scores, exact_match, token_f1
 
 Scores = dict[str, dict[str, float]]
 
 
-def plain(bench: Bench) -> Scores:
+def plain(bench: RunContext) -> Scores:
     """EM and F1 per question of the ten-line script."""
     predict = dspy.Predict("context, question -> answer")
     scores: Scores = {"em": {}, "f1": {}}
@@ -35,7 +35,7 @@ def plain(bench: Bench) -> Scores:
     return scores
 
 
-def ours(bench: Bench) -> Scores:
+def ours(bench: RunContext) -> Scores:
     """EM and F1 per question of `vanilla`."""
     scores: Scores = {"em": {}, "f1": {}}
     with bench.active():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import ready
-from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.spend import limited
 from ragbench.lms.calls.spend_limits import Limits
@@ -52,7 +52,7 @@ class Outcome:
         return self.over / self.largest if self.largest else 0.0
 
 
-def random_run(folder: Path, seed: int, like: Bench | None = None) -> Outcome:
+def random_run(folder: Path, seed: int, like: RunContext | None = None) -> Outcome:
     """A run that `seed` decides, until its limit or its end, in one to three commands."""
     chance = random.Random(seed)
     unit = chance.choice(["calls", "tokens", "cost"])

@@ -234,7 +234,8 @@ def test_the_examples_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[str, Any]) -> None:
     said: list[str] = []
     asked = {
-        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "cache": True, "say": said.append,
+        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "cache": True,
+        "on_message": said.append,
         "settings": {"train_limit": 3, "val_limit": 2}, "equal_cost": False, "form_too": False,
         "metrics": ["em"],
     }  # fmt: skip
@@ -248,7 +249,7 @@ def test_a_verdict_has_the_arms_and_the_looks_that_are_asked_for(shared: dict[st
 
 def test_a_verdict_keeps_its_limits_over_attempts(shared: dict[str, Any]) -> None:
     asked = {
-        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "say": lambda line: None,
+        **shared, "program": "vanilla", "seeds": 1, "limit": 2, "on_message": lambda line: None,
         "settings": {"train_limit": 3, "val_limit": 2},
     }  # fmt: skip
     for _ in range(2):

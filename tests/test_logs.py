@@ -99,7 +99,7 @@ def test_compile_names_the_questions_that_its_optimizer_asks(world: World, tmp_p
 
     world.use(mended)
     how = CompileConfig(optimizer="labeled", train_limit=4, val_limit=3, out=tmp_path / "made")
-    compile_program(world.config(), how, say=lambda line: None)
+    compile_program(world.config(), how, on_message=lambda line: None)
     rows = lines(tmp_path / "made")
     assert rows[-1]["event"] == "finished"
     assert [r["event"] for r in rows].count("finished") == 1

@@ -210,7 +210,7 @@ def verdict(
     exact: bool = False,
     max_questions: int | None = None,
     limits: Limits | None = None,
-    say: Callable[[str], None] = print,
+    on_message: Callable[[str], None] = print,
     **options: Any,
 ) -> Verdict:
     """Whether compiling helps: zero-shot, its form repaired, compiled with `seeds` seeds, votes.
@@ -219,7 +219,7 @@ def verdict(
     repaired. `margin` is the difference that does not matter, `exact` takes intervals for any
     distribution. With `max_questions` it looks at more and more questions, from `limit` on, until
     every metric of `metrics` is decided. `limits` are of the whole verdict, what earlier attempts
-    spent included; `say` gets a line for each thing that is done. Ask again to continue.
+    spent included; `on_message` gets a line for each thing that is done. Ask again to continue.
 
     Raises:
         StoppedError: a limit was reached before there was a verdict.
@@ -235,7 +235,7 @@ def verdict(
         seeds, equal_cost, form_too, tuple(metrics), margin, exact, max_questions
     )
     with limited(limits or Limits(), verdict_folder(config, how)):
-        return run_verdict(config, how, request, say=say)
+        return run_verdict(config, how, request, on_message=on_message)
 
 
 def recommend(

@@ -50,11 +50,11 @@ def ask_command(question: str | None, example: bool, docs: Path | None, **option
     from ragbench.experiments.ask import (
         answer_example,
         answer_one,
-        open_bench,
+        open_context,
         over_documents,
         pooled,
     )
-    from ragbench.experiments.ask_session import Demo, typed
+    from ragbench.experiments.ask_session import AskSession, typed
     from ragbench.experiments.report import console, plain, print_trace
     from ragbench.experiments.runs import limited
 
@@ -70,12 +70,12 @@ def ask_command(question: str | None, example: bool, docs: Path | None, **option
         if example:
             print_trace(answer_example(config))
         elif question is not None:
-            bench = open_bench(pooled(config))
-            where = docs or bench.dataset.name
-            passages = f"{len(bench.dataset.corpus):,} passages"
+            run_context = open_context(pooled(config))
+            where = docs or run_context.dataset.name
+            passages = f"{len(run_context.dataset.corpus):,} passages"
             click.echo(f"searching {where}: {passages}, {config.retriever.name}")
-            print_trace(answer_one(bench, question))
+            print_trace(answer_one(run_context, question))
         else:
             out = console()
-            demo = Demo(config, lambda line: out.print(plain(line), soft_wrap=True))
-            demo.run(typed(sys.stdin))
+            session = AskSession(config, lambda line: out.print(plain(line), soft_wrap=True))
+            session.run(typed(sys.stdin))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ragbench.cli.command import FiniteRange, command, option
-from ragbench.cli.main import say
+from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     compile_options,
     data_options,
@@ -72,7 +72,7 @@ def compile_command(
     folders = [compile_folder(config, each) for each in every]
     with limited(limits, *folders), RunProgress() as progress:
         for each in every:
-            compile_program(config, each, say=say, on_prepare=progress.prepare)
+            compile_program(config, each, on_message=print_line, on_prepare=progress.prepare)
 
 
 def _of_seed(settings: Any, number: int, seeds: int) -> Any:

@@ -63,9 +63,9 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
     if dry_run:
         from ragbench.experiments.estimates import estimate_run, keep_estimate
 
-        bench = ready(config)
-        found = estimate_run(bench)
-        keep_estimate(bench, found)
+        run_context = ready(config)
+        found = estimate_run(run_context)
+        keep_estimate(run_context, found)
         for line in found.lines():
             click.echo(line)
         return

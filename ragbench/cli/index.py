@@ -76,7 +76,7 @@ def build_command(**options: Any) -> None:
 @output_options
 def list_command() -> None:
     """Print the stored indexes, newest first."""
-    from ragbench.cli.main import say
+    from ragbench.cli.main import print_line
     from ragbench.experiments.report import for_machines, print_table
     from ragbench.retrievers import IndexStore
 
@@ -84,7 +84,7 @@ def list_command() -> None:
     entries = store.entries()
     if entries or for_machines():
         print_table(_table(entries), "indexes")
-    say(f"{len(entries)} indexes in {store.root}")
+    print_line(f"{len(entries)} indexes in {store.root}")
 
 
 @index_group.command("info", cls=Command, examples=["ragbench index info 3f2a"])

@@ -208,7 +208,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line of what a command tells while it works; it may quote data and models."""
     from ragbench.experiments.report import for_machines
 

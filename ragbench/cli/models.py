@@ -19,7 +19,7 @@ def models_group() -> None:
 @output_options
 def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
-    from ragbench.cli.main import say
+    from ragbench.cli.main import print_line
     from ragbench.experiments.report import Grid, for_machines, print_grid
     from ragbench.lms.local import cache_root, installed_models
 
@@ -31,7 +31,7 @@ def list_models() -> None:
         ]
         columns = ("model", "MB", "installed", "about", "licence")
         print_grid(Grid(columns, rows, frozenset(columns) - {"MB"}), "models")
-        say(where)
+        print_line(where)
         return
     for model, here in installed_models():
         state = "installed" if here else "not installed"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragbench.cli.command import command, option, output_options
-from ragbench.cli.main import say
+from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     data_source_options,
     limit_options,
@@ -69,7 +69,7 @@ def transfer_command(
     with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
         cells = transfer(
             artefact, config, lms=lms or ("local",), data=data or ("synthetic",),
-            metrics=metrics or HEADLINE, say=say, on_start=progress.start,
+            metrics=metrics or HEADLINE, on_message=print_line, on_start=progress.start,
             on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
     print_matrix(cells)

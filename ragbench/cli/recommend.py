@@ -43,7 +43,7 @@ def recommend_command(
     tested on questions that it was not learned from. Where its gain over the best single program
     is not shown, the best single program is recommended. Asks no model.
     """
-    from ragbench.cli.main import say
+    from ragbench.cli.main import print_line
     from ragbench.experiments.artifacts import write_policy
     from ragbench.experiments.compare import with_scores
     from ragbench.experiments.recommend import Limits, gather, make_policy, recommend
@@ -63,6 +63,6 @@ def recommend_command(
     if output is not None:
         policy = make_policy(advice)
         write_policy(policy, output)
-        say(f"policy: {output}")
+        print_line(f"policy: {output}")
         if policy.not_runnable:
-            say(f"it cannot be run: {policy.not_runnable}")
+            print_line(f"it cannot be run: {policy.not_runnable}")

@@ -68,7 +68,7 @@ class SweepProgress:
         row.em += record.scores.get("em") or 0.0
         row.f1 += record.scores.get("f1") or 0.0
 
-    def say(self, line: str) -> None:
+    def on_message(self, line: str) -> None:
         """What a compile says."""
         self._rows[self._now].state = "compiling"
         self._print(f"  {line}")

@@ -9,7 +9,7 @@ import click
 
 from ragbench.cli.command import command, output_options, stack
 from ragbench.cli.fields import field_options
-from ragbench.cli.main import say
+from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     data_options,
     dry_run_option,
@@ -72,7 +72,7 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     folder = tune_folder(config)
     with limited(limits, folder):
         with table_so_far(folder):
-            tuned = tune(config, settings, say=say)
+            tuned = tune(config, settings, on_message=print_line)
         print_tuned(tuned)  # here: where an LM is down, the block ends with its error
     if tuned.stopped:
         click.echo(tuned.stopped, err=True)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragbench.cli.command import FiniteRange, command, option, output_options
-from ragbench.cli.main import say
+from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     compile_options,
     data_options,
@@ -112,7 +112,7 @@ def verdict_command(
     folder = verdict_folder(config, how)
     with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
         verdict = run_verdict(
-            config, how, request, say=say, on_start=progress.start, on_record=progress.update,
-            on_prepare=progress.prepare,
+            config, how, request, on_message=print_line, on_start=progress.start,
+            on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
     print_verdict(verdict, show=show)

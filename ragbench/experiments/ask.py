@@ -10,20 +10,20 @@ import dspy
 from ragbench.data import make_example
 from ragbench.experiments.artifacts import load_artefact
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.runs import Bench, ask, build
+from ragbench.experiments.runs import RunContext, ask, build
 from ragbench.record import Record
 
 
-def open_bench(config: RunConfig, *, like: Bench | None = None) -> Bench:
+def open_context(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     """What answers questions, with the compiled state if the config names one.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    bench = build(config, like=like, no_questions=config.data.dataset == "documents")
+    run_context = build(config, like=like, no_questions=config.data.dataset == "documents")
     if config.compiled is not None:
-        load_artefact(config.compiled, bench.program)
-    return bench
+        load_artefact(config.compiled, run_context.program)
+    return run_context
 
 
 def pooled(config: RunConfig) -> RunConfig:
@@ -42,14 +42,14 @@ def answer_example(config: RunConfig) -> Record:
     Raises:
         RagbenchError: something the user can mend.
     """
-    bench = open_bench(config)
-    with bench.active():
-        return ask(bench.program, bench.examples[0])
+    run_context = open_context(config)
+    with run_context.active():
+        return ask(run_context.program, run_context.examples[0])
 
 
-def answer_one(bench: Bench, question: str) -> Record:
+def answer_one(run_context: RunContext, question: str) -> Record:
     """The record of a question of the caller's own: without gold answer and scores."""
     example: dspy.Example = make_example(qid="asked", question=question, answers=[""])
-    with bench.active():
-        record = ask(bench.program, example)
+    with run_context.active():
+        record = ask(run_context.program, example)
     return replace(record, answers=[], scores={})

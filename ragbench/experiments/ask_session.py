@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from ragbench.errors import ConfigError, RagbenchError
-from ragbench.experiments.ask import answer_one, open_bench, pooled
+from ragbench.experiments.ask import answer_one, open_context, pooled
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.report import trace_lines
 
@@ -23,35 +23,35 @@ a line without a slash is a question
 /quit                     leave (or end of input)"""
 
 
-class Demo:
-    """The state of the conversation; `say` prints one line.
+class AskSession:
+    """The state of the conversation; `on_message` prints one line.
 
     Raises:
         RagbenchError: something in `config` that the user can mend.
     """
 
-    def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
-        self.config, self.say = pooled(config), say
-        self.bench = open_bench(self.config)
-        self.bench.check_lms()
+    def __init__(self, config: RunConfig, on_message: Callable[[str], None]) -> None:
+        self.config, self.on_message = pooled(config), on_message
+        self.run_context = open_context(self.config)
+        self.run_context.check_lms()
 
     def run(self, lines: Iterable[str]) -> None:
         """Answer every line until /quit or the end; a mistake is told and changes nothing."""
-        self.say(f"{self._now()}; ask a question, or /help")
+        self.on_message(f"{self._now()}; ask a question, or /help")
         for line in filter(None, map(str.strip, lines)):
             if line == "/quit":
                 return
             try:
                 self._take(line)
             except RagbenchError as error:
-                self.say(f"error: {error}")
+                self.on_message(f"error: {error}")
             except KeyboardInterrupt:
-                self.say("stopped")
+                self.on_message("stopped")
 
     def _take(self, line: str) -> None:
         if not line.startswith("/"):
-            for text in trace_lines(answer_one(self.bench, line)):
-                self.say(text)
+            for text in trace_lines(answer_one(self.run_context, line)):
+                self.on_message(text)
             return
         command, _, rest = line[1:].partition(" ")
         commands = {
@@ -87,27 +87,28 @@ class Demo:
         self._switch(retriever=rest, retriever_set={})
 
     def _show(self, rest: str) -> None:
-        self.say(self._now())
+        self.on_message(self._now())
 
     def _help(self, rest: str) -> None:
         for line in HELP.splitlines():
-            self.say(line)
+            self.on_message(line)
 
     def _switch(self, **fields: Any) -> None:
         config = self.config.but(**fields)
-        bench = open_bench(config, like=self.bench)
-        bench.check_lms()
-        self.config, self.bench = config, bench
-        self.say(self._now())
+        run_context = open_context(config, like=self.run_context)
+        run_context.check_lms()
+        self.config, self.run_context = config, run_context
+        self.on_message(self._now())
 
     def _now(self) -> str:
         config = self.config
         knobs = ", ".join(f"{name}={value}" for name, value in config.set.items())
-        roles = "".join(f", {role}: {lm.model}" for role, lm in self.bench.role_lms.items())
+        roles = "".join(f", {role}: {lm.model}" for role, lm in self.run_context.role_lms.items())
         return (
-            f"{config.program}{f' ({knobs})' if knobs else ''}, {self.bench.lm.model}{roles}, "
-            f"{config.retriever.name}, {len(self.bench.dataset.corpus):,} passages of "
-            f"{self.bench.dataset.name}"
+            f"{config.program}{f' ({knobs})' if knobs else ''}, "
+            f"{self.run_context.lm.model}{roles}, "
+            f"{config.retriever.name}, {len(self.run_context.dataset.corpus):,} passages of "
+            f"{self.run_context.dataset.name}"
         )
 
 

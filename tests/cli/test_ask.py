@@ -146,18 +146,18 @@ def test_a_mistake_in_a_conversation_is_one_line_and_changes_nothing(
 def test_data_and_index_outlive_a_switch(
     monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
 ) -> None:
-    from ragbench.experiments.ask_session import Demo
+    from ragbench.experiments.ask_session import AskSession
     from ragbench.experiments.config import make_config
 
     said: list[str] = []
-    demo = Demo(make_config({"program": "vanilla", "size": 100}), said.append)
-    before = demo.bench
+    demo = AskSession(make_config({"program": "vanilla", "size": 100}), said.append)
+    before = demo.run_context
     demo.run(["/program ircot", "/help"])
-    assert demo.bench.dataset is before.dataset
-    assert demo.bench.retriever is before.retriever
+    assert demo.run_context.dataset is before.dataset
+    assert demo.run_context.retriever is before.retriever
     demo.run(["/retriever bm25(k1=1.0)"])
-    assert demo.bench.dataset is before.dataset
-    assert demo.bench.retriever is not before.retriever
+    assert demo.run_context.dataset is before.dataset
+    assert demo.run_context.retriever is not before.retriever
     assert any(line.startswith("/program NAME") for line in said)
 
 

@@ -60,8 +60,8 @@ def how(folder: Path, **fields: Any) -> CompileConfig:
 
 def test_leaves_an_artefact_that_loads(config: RunConfig, tmp_path: Path) -> None:
     said: list[str] = []
-    folder = compile_program(config, how(tmp_path), say=said.append)
-    fresh = make_plan(config, how(tmp_path)).bench.program
+    folder = compile_program(config, how(tmp_path), on_message=said.append)
+    fresh = make_plan(config, how(tmp_path)).run_context.program
     sidecar = load_artefact(folder, fresh)
     assert len(fresh.predictors()[0].demos) == 4
     assert sidecar.scores["n"] == len(sidecar.data.validation.ids) == 8
@@ -80,7 +80,7 @@ def test_candidates_are_told_with_the_best_so_far_and_the_time_left(
     config: RunConfig, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    compile_program(config, how(tmp_path, optimizer="random_search"), say=said.append)
+    compile_program(config, how(tmp_path, optimizer="random_search"), on_message=said.append)
     told = [line for line in said if line.startswith("  candidate ")]
     assert len(told) >= 3
     pattern = r"  candidate \d+: f1 ([\d.]+) on 8 questions; best ([\d.]+); \d+ of .* runs, at most"
@@ -91,12 +91,12 @@ def test_candidates_are_told_with_the_best_so_far_and_the_time_left(
 
 
 def test_the_scores_are_those_of_a_run_by_hand(config: RunConfig, tmp_path: Path) -> None:
-    folder = compile_program(config, how(tmp_path), say=lambda line: None)
+    folder = compile_program(config, how(tmp_path), on_message=lambda line: None)
     made = make_plan(config, how(tmp_path))
-    zero, loaded = made.bench.program, make_plan(config, how(tmp_path)).bench.program
+    zero, loaded = made.run_context.program, make_plan(config, how(tmp_path)).run_context.program
     load_artefact(folder, loaded)
     scores = read_sidecar(folder).scores
-    with made.bench.active():
+    with made.run_context.active():
         for name, each in (("zero_shot", zero), ("compiled", loaded)):
             answers = [each(question=e.question).answer for e in made.val]
             right = [a == e.answers[0] for a, e in zip(answers, made.val, strict=True)]
@@ -110,12 +110,14 @@ def test_the_estimate_holds_what_is_spent(
     config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make_plan(config, how(tmp_path, optimizer="random_search"))
-    with counted_runs(type(made.bench.program)) as runs:
+    with counted_runs(type(made.run_context.program)) as runs:
         found = estimate_compile(made)
         assert not server.hits, "an estimate asked the LM"
         runs.clear()
         monkeypatch.setattr(compiling, "_expected", lambda plan: [])  # it rehearses the program
-        compile_program(config, how(tmp_path, optimizer="random_search"), say=lambda line: None)
+        compile_program(
+            config, how(tmp_path, optimizer="random_search"), on_message=lambda line: None
+        )
     low, high = re.findall(r"program runs: (\d+) to (\d+)", "".join(found.notes))[0]
     assert int(low) <= runs["all"] <= int(high)
     cost = read_sidecar(tmp_path / "out").cost
@@ -129,7 +131,7 @@ def test_the_estimate_holds_what_is_spent(
 
 def test_spending_is_split_by_side(config: RunConfig, tmp_path: Path) -> None:
     fields = {"optimizer": "mipro", "opt_set": {"candidates": 4, "trials": 2}}
-    compile_program(config, how(tmp_path, **fields), say=lambda line: None)
+    compile_program(config, how(tmp_path, **fields), on_message=lambda line: None)
     as_if = read_sidecar(tmp_path / "out").cost["as_if"]
     assert set(as_if) == {"all", "zero_shot", "student", "prompt", "compiled"}
     parts = sum(as_if[side]["calls"] for side in as_if if side != "all")
@@ -146,7 +148,7 @@ def test_a_teacher_and_a_prompt_model_are_counted_apart(
     )
     fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
     small = {"candidates": 4, "trials": 2}
-    compile_program(config, how(tmp_path, **fields, opt_set=small), say=lambda line: None)
+    compile_program(config, how(tmp_path, **fields, opt_set=small), on_message=lambda line: None)
     rows = [
         json.loads(line)
         for line in (tmp_path / "out" / "work" / "calls.jsonl").read_text().splitlines()
@@ -167,14 +169,14 @@ def test_the_test_split_cannot_be_given(
     config: RunConfig, server: FakeServer, tmp_path: Path
 ) -> None:
     assert "split" not in CompileConfig.model_fields
-    folder = compile_program(config.but(split="test"), how(tmp_path), say=lambda line: None)
+    folder = compile_program(config.but(split="test"), how(tmp_path), on_message=lambda line: None)
     made = make_plan(config, how(tmp_path))
-    test_ids = {example.qid for example in made.bench.dataset.splits["test"]}
+    test_ids = {example.qid for example in made.run_context.dataset.splits["test"]}
     data = read_sidecar(folder).data
     assert test_ids
     assert not test_ids & {*data.train.ids, *data.validation.ids}
     prompts = "\n".join(hit.prompt for hit in server.hits)
-    asked = [e.qid for e in made.bench.dataset.splits["test"] if e.question in prompts]
+    asked = [e.qid for e in made.run_context.dataset.splits["test"] if e.question in prompts]
     assert asked == []
 
 
@@ -190,9 +192,9 @@ def test_the_split_option_is_refused_in_one_line() -> None:
 def test_given_again_it_is_done_already(
     config: RunConfig, server: FakeServer, tmp_path: Path
 ) -> None:
-    compile_program(config, how(tmp_path), say=lambda line: None)
+    compile_program(config, how(tmp_path), on_message=lambda line: None)
     before, said = len(server.hits), []
-    assert compile_program(config, how(tmp_path), say=said.append) == tmp_path / "out"
+    assert compile_program(config, how(tmp_path), on_message=said.append) == tmp_path / "out"
     assert len(server.hits) == before
     assert said == [f"{tmp_path / 'out'} is compiled already"]
 
@@ -209,9 +211,9 @@ def test_given_again_it_is_done_already(
 def test_another_compile_in_the_folder_is_refused(
     change: dict[str, Any], words: str, config: RunConfig, tmp_path: Path
 ) -> None:
-    compile_program(config, how(tmp_path), say=lambda line: None)
+    compile_program(config, how(tmp_path), on_message=lambda line: None)
     with pytest.raises(RunError, match="give another --out") as caught:
-        compile_program(config, how(tmp_path, **change), say=lambda line: None)
+        compile_program(config, how(tmp_path, **change), on_message=lambda line: None)
     assert words in str(caught.value)
 
 
@@ -230,7 +232,7 @@ def test_a_broken_program_spends_no_more_than_the_validation(
 ) -> None:
     server.script = lambda hit: Fault("400")
     with pytest.raises(RunError, match="every validation question failed"):
-        compile_program(config, how(tmp_path), say=lambda line: None)
+        compile_program(config, how(tmp_path), on_message=lambda line: None)
     assert len(server.hits) == 8
     assert not (tmp_path / "out" / "sidecar.json").exists()
 
@@ -239,17 +241,17 @@ def test_after_an_outage_the_same_command_finishes(
     config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {"optimizer": "random_search", "opt_set": {"candidates": 2}}
-    quiet = compile_program(config, how(tmp_path / "quiet", **fields), say=lambda line: None)
+    quiet = compile_program(config, how(tmp_path / "quiet", **fields), on_message=lambda line: None)
     dspy.cache.reset_memory_cache()
     dspy.configure_cache(enable_disk_cache=False)
     before = len(server.hits)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "fresh"))
     server.script = lambda hit: Fault("401") if hit.number > before + 20 else script(hit)
     with pytest.raises(RunError, match="give the same command"):
-        compile_program(config, how(tmp_path, **fields), say=lambda line: None)
+        compile_program(config, how(tmp_path, **fields), on_message=lambda line: None)
     assert len(server.hits) <= before + 20 + LIMIT + 2
     server.script = script
-    again = compile_program(config, how(tmp_path, **fields), say=lambda line: None)
+    again = compile_program(config, how(tmp_path, **fields), on_message=lambda line: None)
     assert (again / "program.json").read_text() == (quiet / "program.json").read_text()
     best = read_sidecar(again).scores["corrected"]
     assert best["candidates"] == len(read_sidecar(again).notes["candidates"]) >= 2
@@ -276,13 +278,13 @@ def test_nothing_half_written_is_called_finished(
 
     monkeypatch.setattr(compiling, "write_sidecar", broken)
     with pytest.raises(KeyboardInterrupt):
-        compile_program(config, how(tmp_path), say=lambda line: None)
+        compile_program(config, how(tmp_path), on_message=lambda line: None)
     with pytest.raises(RunError, match="unfinished compile"):
         read_sidecar(tmp_path / "out")
     monkeypatch.undo()
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    folder = compile_program(config, how(tmp_path), say=lambda line: None)
+    folder = compile_program(config, how(tmp_path), on_message=lambda line: None)
     assert read_sidecar(folder).cost["attempts"] == 2
 
 
@@ -292,7 +294,7 @@ def test_eval_runs_it_on_held_out_questions_alone(
 ) -> None:
     small = {"k": 2} if optimizer == "knn" else {}
     folder = compile_program(
-        config, how(tmp_path, optimizer=optimizer, opt_set=small), say=lambda line: None
+        config, how(tmp_path, optimizer=optimizer, opt_set=small), on_message=lambda line: None
     )
     held_out = config.but(compiled=folder, split="test", limit=5, out=tmp_path / "run")
     before = len(server.hits)

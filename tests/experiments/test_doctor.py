@@ -134,7 +134,7 @@ def test_folder_in_use_is_left_alone(run: Path) -> None:
 def test_compiled_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, monkeypatch)
     how = CompileConfig(optimizer="labeled", train_limit=4, val_limit=3, out=tmp_path / "made")
-    folder = compile_program(world.config(), how, say=lambda line: None)
+    folder = compile_program(world.config(), how, on_message=lambda line: None)
     assert examine(folder) == []
     calls = folder / "work" / "calls.jsonl"
     made = calls.read_text() if calls.exists() else ""

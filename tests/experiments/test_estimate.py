@@ -12,7 +12,7 @@ from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate
 from ragbench.experiments.estimates.run_estimate import estimate_run
 from ragbench.experiments.runs import evaluate, ready
-from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.score.annotate import Asking
 from ragbench.experiments.score.estimate import estimate_scoring
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
@@ -55,14 +55,14 @@ def _key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def like() -> Bench:
+def like() -> RunContext:
     """Data and index that all runs share."""
     return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
 
 
 @pytest.mark.parametrize(("program", "knobs"), PROGRAMS)
 def test_spending_lies_in_the_range(
-    tmp_path: Path, like: Bench, program: str, knobs: dict[str, object]
+    tmp_path: Path, like: RunContext, program: str, knobs: dict[str, object]
 ) -> None:
     with FakeServer(wordy) as server:
         config = config_of(server, tmp_path / "run", program, knobs)
@@ -79,7 +79,7 @@ def test_spending_lies_in_the_range(
     assert found.cost[1] > 0
 
 
-def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: Bench) -> None:
+def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: RunContext) -> None:
     with FakeServer(wordy) as server:
         config = config_of(server, tmp_path / "run", "vanilla", {})
         dense = {"embedder": "openai/small", "api_base": server.url}
@@ -90,7 +90,7 @@ def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: Bench) -
     assert any("searches also ask a server, at most" in line for line in found.lines())
 
 
-def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: Bench) -> None:
+def test_only_what_is_left_to_ask_is_estimated(tmp_path: Path, like: RunContext) -> None:
     with FakeServer(wordy) as server:
         config = config_of(server, tmp_path / "run", "vanilla", {})
         bench = ready(config, like=like)

@@ -16,7 +16,7 @@ from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig, TuneConfig, make_config
 from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from ragbench.experiments.runs import context, evaluate, ready, reopen
-from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.spend import billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms import make_lm
@@ -34,7 +34,7 @@ def key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def like() -> Bench:
+def like() -> RunContext:
     """Data and index that all runs share."""
     return ready(make_config({"program": "vanilla", "size": 200, "lm": "openai/x"}))
 
@@ -50,7 +50,7 @@ def quiet(line: str) -> None:
 
 @pytest.mark.parametrize("seed", [2, 3, 5])
 def test_random_runs_never_pass_their_limit_by_more_than_a_call_per_worker(
-    tmp_path: Path, like: Bench, seed: int
+    tmp_path: Path, like: RunContext, seed: int
 ) -> None:
     found = random_run(tmp_path, seed, like)
     assert found.calls_over <= found.workers
@@ -120,14 +120,14 @@ def test_price_that_is_not_known_is_refused_before_anything_is_spent(world: Worl
         evaluate(config)
     how = CompileConfig(teacher="other")
     with limited(Limits(cost=1.0)), pytest.raises(ConfigError, match="no price is known"):
-        run_verdict(world.config(out=world.folder / "v"), how, VerdictRequest(), say=quiet)
+        run_verdict(world.config(out=world.folder / "v"), how, VerdictRequest(), on_message=quiet)
     assert world.lm.asked == []
 
 
 def test_compile_under_a_limit_comes_to_the_same_program(world: World) -> None:
     config = world.config(workers=1)
     how = CompileConfig(out=world.folder / "alone")
-    compile_program(config, how, say=quiet)
+    compile_program(config, how, on_message=quiet)
     alone = (world.folder / "alone" / "program.json").read_bytes()
     whole = len(world.lm.asked)
     world.folder = world.folder / "limited"  # another cache of replies
@@ -135,13 +135,13 @@ def test_compile_under_a_limit_comes_to_the_same_program(world: World) -> None:
     how = CompileConfig(out=world.folder / "program")
     for calls in (5, 14, whole - 1):
         with limited(Limits(calls=calls), world.folder), pytest.raises(StoppedError) as stop:
-            compile_program(config, how, say=quiet)
+            compile_program(config, how, on_message=quiet)
         assert stop.value.exit_code == 3
         assert f"--max-calls {calls} while compiling" in str(stop.value)
         assert len(lm.asked) == calls
         assert not (world.folder / "program" / "program.json").exists()
     with limited(Limits(calls=whole), world.folder):
-        compile_program(config, how, say=quiet)
+        compile_program(config, how, on_message=quiet)
     assert (world.folder / "program" / "program.json").read_bytes() == alone
     assert len(lm.asked) == whole
 
@@ -150,7 +150,7 @@ def test_verdict_shows_the_arms_as_far_as_they_came(world: World) -> None:
     config = world.config(out=world.folder / "verdict")
     asked = VerdictRequest(equal_cost=False)
     with limited(Limits(calls=20), config.out or Path()), pytest.raises(StoppedError) as stop:
-        run_verdict(config, CompileConfig(), asked, say=quiet)
+        run_verdict(config, CompileConfig(), asked, on_message=quiet)
     assert [run.progress.answered for run in stop.value.partial] == [16, 4]
     assert "--max-calls 20 in arm form, 4 of 16 answered, 12 not asked" in str(stop.value)
     assert not (world.folder / "verdict" / VERDICT).exists()
@@ -158,9 +158,9 @@ def test_verdict_shows_the_arms_as_far_as_they_came(world: World) -> None:
         limited(Limits(calls=60), config.out or Path()),
         pytest.raises(StoppedError, match="stopped by --max-calls 60"),
     ):
-        run_verdict(config, CompileConfig(), asked, say=quiet)
+        run_verdict(config, CompileConfig(), asked, on_message=quiet)
     with limited(Limits(calls=600), config.out or Path()):
-        run_verdict(config, CompileConfig(), asked, say=quiet)
+        run_verdict(config, CompileConfig(), asked, on_message=quiet)
     assert len(world.lm.asked) == len(list(billed_under(world.folder / "verdict")))
 
 
@@ -171,7 +171,7 @@ def test_tune_under_a_limit_ends_at_the_same_front(world: World) -> None:
         )
         how = TuneConfig(objectives=("f1",), trials=4, prune=False)
         with limited(Limits(calls=limit), config.folder()):
-            return tune(config, how, say=quiet)
+            return tune(config, how, on_message=quiet)
 
     alone = search("alone", None)
     whole = len(world.lm.asked)
@@ -223,7 +223,7 @@ def test_no_thread_of_a_compile_outlives_its_limit(
         config = world.config(workers=8)
         how = CompileConfig(out=world.folder / "program")
         with limited(Limits(calls=20), world.folder), pytest.raises((StoppedError, RunError)):
-            compile_program(config, how, say=quiet)
+            compile_program(config, how, on_message=quiet)
         time.sleep(3.0)  # longer than the first two pauses of a retry
         assert asleep[0] > 0
         assert len(server.hits) <= 20

@@ -29,7 +29,7 @@ def test_a_compile_makes_it_before_the_first_question(world: World, tmp_path: Pa
     folder = compile_program(
         world.config(program="tree_rag", setting="pooled"),
         CompileConfig(out=tmp_path / "out", train_limit=2, val_limit=2),
-        say=lambda line: None,
+        on_message=lambda line: None,
         on_prepare=lambda done, n: shown.append((done, n)),
     )
     signatures = world.lm.signatures

@@ -17,7 +17,7 @@ from ragbench.experiments.config import make_config
 from ragbench.experiments.records.jsonl import RECORDS
 from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.runs import reopen
-from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.progress import Progress
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import summarize
@@ -27,7 +27,7 @@ from ragbench.record import Record
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 
-MakeBench = Callable[..., Bench]
+MakeBench = Callable[..., RunContext]
 
 
 def script(asked: Asked) -> Reply:
@@ -43,7 +43,7 @@ def world() -> object:
 def bench(tmp_path: Path, world: object) -> MakeBench:
     def make(
         reply: Callable[[Asked], Reply] = script, lm: ScriptedLM | None = None, **over: object
-    ) -> Bench:
+    ) -> RunContext:
         config = make_config(
             {"program": "vanilla", "limit": 6, "out": str(tmp_path / "run"), **over}
         )
@@ -51,7 +51,9 @@ def bench(tmp_path: Path, world: object) -> MakeBench:
         retriever = make_retriever("bm25", world.corpus, setting=world.setting)  # type: ignore[attr-defined]
         program = PROGRAMS.get(config.program)(retriever, **config.set)
         examples = world.splits["test"][: config.data.limit]  # type: ignore[attr-defined]
-        return Bench(config, world, examples, retriever, program, lm, {}, make_adapter("auto", lm))  # type: ignore[arg-type]
+        return RunContext(
+            config, world, examples, retriever, program, lm, {}, make_adapter("auto", lm)
+        )  # type: ignore[arg-type]
 
     return make
 

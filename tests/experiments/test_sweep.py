@@ -41,7 +41,7 @@ class Quiet:
 
     def update(self, record: Any, done: int, todo: int) -> None: ...
 
-    def say(self, line: str) -> None:
+    def on_message(self, line: str) -> None:
         self.said.append(line)
 
     def end(self, outcome: Outcome) -> None:

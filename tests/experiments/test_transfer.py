@@ -31,7 +31,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture
 def artefact(world: World) -> Path:
     how = CompileConfig(out=world.folder / "compiled" / "mine")
-    return compile_program(world.config(), how, say=lambda line: None)
+    return compile_program(world.config(), how, on_message=lambda line: None)
 
 
 def other_towns(world: World) -> Path:
@@ -53,7 +53,7 @@ def matrix(world: World, artefact: Path, monkeypatch: pytest.MonkeyPatch, **over
     monkeypatch.setattr(setup, "make_lm", lambda spec, **_: lms[spec])
     config = world.config(out=world.folder / "transfer", k=None, **over)
     data = [f"jsonl={world.data}", f"jsonl={other_towns(world)}"]
-    cells = transfer(artefact, config, lms=list(lms), data=data, say=lambda line: None)
+    cells = transfer(artefact, config, lms=list(lms), data=data, on_message=lambda line: None)
     return cells, lms
 
 

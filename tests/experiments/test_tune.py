@@ -41,14 +41,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def search(world: World, **how: Any) -> Tuned:
     run = {"k": None, "split": "validation", "setting": "pooled", **how.pop("run", {})}
     config = world.config(**{"out": world.folder / "tuned", **run})
-    say = how.pop("say", lambda line: None)
+    on_message = how.pop("on_message", lambda line: None)
     given = {"only": ("k",), "trials": 8, "objectives": ("f1", "tokens"), **how}
-    return tune(config, TuneConfig(**given), say=say)
+    return tune(config, TuneConfig(**given), on_message=on_message)
 
 
 def test_trials_are_told_with_the_best_so_far_and_the_time_left(world: World) -> None:
     said: list[str] = []
-    search(world, trials=3, say=said.append)
+    search(world, trials=3, on_message=said.append)
     told = [line for line in said if line.startswith("trial ")]
     assert [line.partition(":")[0] for line in told] == [f"trial {n} of 3" for n in (1, 2, 3)]
     assert all("; best f1 0." in line or "; best f1 1" in line for line in told)

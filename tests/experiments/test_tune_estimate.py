@@ -57,7 +57,7 @@ def test_what_is_spent_lies_in_the_range(world: World, over: dict[str, Any]) -> 
     lines, found = estimate_tune(config, how)
     assert (lines, world.lm.asked) == ([], [])
     assert not (world.folder / "tuned").exists()
-    tune(config, how, say=lambda line: None)
+    tune(config, how, on_message=lambda line: None)
     took = spent(world)
     assert took.calls == len(world.lm.asked) >= 12
     assert found.calls.high <= 2 * 10 * 4  # each reply may be asked for twice
@@ -66,13 +66,13 @@ def test_what_is_spent_lies_in_the_range(world: World, over: dict[str, Any]) -> 
 
 def test_only_what_is_left_is_estimated(world: World) -> None:
     config, how = asked(world, trials=3)
-    tune(config, how, say=lambda line: None)
+    tune(config, how, on_message=lambda line: None)
     before = spent(world)
     assert estimate_tune(config, how)[1].calls.high == 0
     more = how.model_copy(update={"trials": 9})
     found = estimate_tune(config, more)[1]
     assert "3 done before" in found.title
-    tune(config, more, say=lambda line: None)
+    tune(config, more, on_message=lambda line: None)
     assert spent(world).calls > before.calls
     assert holds(found, spent(world), before), (found, spent(world), before)
 

@@ -33,7 +33,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def verdict(world: World, *, program: str = "vanilla", **over: Any) -> Verdict:
     config = world.config(program=program, out=world.folder / "verdict", **over.pop("run", {}))
     request = VerdictRequest(**{"equal_cost": False, **over})
-    return run_verdict(config, CompileConfig(), request, say=lambda line: None)
+    return run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
 
 
 @pytest.mark.parametrize("program", ["vanilla", "self_rag"])
@@ -156,7 +156,7 @@ def test_what_compiling_would_refuse_is_refused_before_anything_is_spent(world: 
         (config.but(compiled=world.folder), CompileConfig()),
     ):
         with pytest.raises(RagbenchError):
-            run_verdict(run, how, VerdictRequest(), say=lambda line: None)
+            run_verdict(run, how, VerdictRequest(), on_message=lambda line: None)
     assert world.lm.asked == []
 
 
@@ -184,7 +184,7 @@ def test_the_form_arm_differs_from_zero_shot_in_form_alone(world: World) -> None
 def test_seeds_of_one_program_are_no_replication(world: World) -> None:
     config = world.config(out=world.folder / "verdict", k=1)
     how = CompileConfig(optimizer="labeled", train_limit=1)
-    made = run_verdict(config, how, VerdictRequest(seeds=3), say=lambda line: None)
+    made = run_verdict(config, how, VerdictRequest(seeds=3), on_message=lambda line: None)
     assert made.distinct_programs == 1
     assert any("3 seeds came to 1 different programs" in line for line in summary_lines(made))
 
@@ -199,7 +199,7 @@ def quick(world: World, **over: Any) -> Verdict:
     config = world.config(out=world.folder / "verdict", k=1)
     settings = CompileConfig(train_limit=6)
     request = VerdictRequest(**{"seeds": 3, "equal_cost": False, "form_too": False, **over})
-    return run_verdict(config, settings, request, say=lambda line: None)
+    return run_verdict(config, settings, request, on_message=lambda line: None)
 
 
 def test_three_different_programs_make_a_verdict_on_the_optimizer(world: World) -> None:
@@ -219,7 +219,7 @@ def test_three_different_programs_make_a_verdict_on_the_optimizer(world: World) 
 def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
     config = world.config(out=world.folder / "verdict", limit=6)
     request = VerdictRequest(form_too=False, metrics=("em",), max_questions=16)
-    made = run_verdict(config, CompileConfig(), request, say=lambda line: None)
+    made = run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
     assert [look.questions for look in made.looks] == [6, 9, 14, 16]
     assert {look.votes for look in made.looks} == {(made.design.votes, 0.0)}
     assert not made.looks[-1].decided
@@ -228,7 +228,7 @@ def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
     assert said[-1] == "not decided after 16 of at most 16 questions"
     assert (world.folder / "verdict" / LOOKS).read_bytes().count(b"\n") == 4
     asked = len(world.lm.asked)
-    again = run_verdict(config, CompileConfig(), request, say=lambda line: None)
+    again = run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
     assert len(world.lm.asked) == asked
     assert again.looks == made.looks
     assert again.conclusion("em") == made.conclusion("em")
@@ -236,7 +236,7 @@ def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
 
 def test_a_clear_difference_is_decided_early_and_says_what_that_saved(world: World) -> None:
     config = world.config(out=world.folder / "verdict", limit=12)
-    dataset = make_plan(config, CompileConfig()).bench.dataset
+    dataset = make_plan(config, CompileConfig()).run_context.dataset
     compiling = {e.question for name in ("train", "validation") for e in dataset.splits[name]}
 
     def right_with_demos(asked: Asked) -> Reply:
@@ -249,7 +249,7 @@ def test_a_clear_difference_is_decided_early_and_says_what_that_saved(world: Wor
 
     world.use(right_with_demos)
     request = VerdictRequest(form_too=False, equal_cost=False, metrics=("em",), max_questions=16)
-    made = run_verdict(config, CompileConfig(), request, say=lambda line: None)
+    made = run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
     assert [(look.questions, look.decided) for look in made.looks] == [(12, True)]
     assert made.conclusion("em").startswith("this compiled program helps")
     said = looks_in_words(made.looks, 10.0, 0.5)[-1]
@@ -274,6 +274,8 @@ def test_a_limit_within_the_votes_leaves_their_arm_out(world: World) -> None:
     shutil.rmtree(whole.folder)
     said: list[str] = []
     with limited(Limits(calls=calls + 4), config.out or Path()):
-        made = run_verdict(config, CompileConfig(), VerdictRequest(form_too=False), say=said.append)
+        made = run_verdict(
+            config, CompileConfig(), VerdictRequest(form_too=False), on_message=said.append
+        )
     assert "votes" not in made.arms
     assert any("without the arm at equal cost" in line for line in said)

@@ -242,7 +242,7 @@ def test_lines_of_passes(tmp_path: Path) -> None:
 
 def test_compiled_programs(world: World, command: Callable[..., int], tmp_path: Path) -> None:
     how = CompileConfig(optimizer="labeled", train_limit=4, val_limit=2, out=tmp_path / "good")
-    good = compile_program(world.config(), how, say=lambda line: None)
+    good = compile_program(world.config(), how, on_message=lambda line: None)
     refused = 0
     for case in of_kind("artefact"):
         folder = tmp_path / f"made-{case['id']}"

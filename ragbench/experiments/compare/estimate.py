@@ -7,7 +7,7 @@ from ragbench.experiments.compare.design import VerdictRequest, verdict_folder
 from ragbench.experiments.compile import estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
-from ragbench.experiments.runs import Bench, ready
+from ragbench.experiments.runs import RunContext, ready
 from ragbench.metrics import LEAST_SEEDS
 
 
@@ -34,7 +34,7 @@ def estimate_verdict(
 
 def more_seeds(
     config: RunConfig, settings: CompileConfig, request: VerdictRequest,
-    *, seed: Estimate | None = None, like: Bench | None = None,
+    *, seed: Estimate | None = None, like: RunContext | None = None,
 ) -> list[str]:  # fmt: skip
     """What a verdict on the optimizer would take beside one on the programs at hand.
 
@@ -61,14 +61,17 @@ def _parts(
     settings: CompileConfig,
     request: VerdictRequest,
     *,
-    like: Bench | None = None,
+    like: RunContext | None = None,
 ) -> tuple[dict[str, Estimate], Estimate, Estimate]:
     """The arms that are not compiled, one compile, and all that one seed takes."""
     folder = verdict_folder(config, settings)
     zero_shot = config.but(out=folder / "zero-shot")
     form = config.but(out=folder / "form", form=True)
-    bench = ready(zero_shot, like=like)
-    arms = {"zero-shot": estimate_run(bench), "form": estimate_run(ready(form, like=bench))}
-    compiling = estimate_compile(make_plan(config, settings, like=bench))
+    run_context = ready(zero_shot, like=like)
+    arms = {
+        "zero-shot": estimate_run(run_context),
+        "form": estimate_run(ready(form, like=run_context)),
+    }
+    compiling = estimate_compile(make_plan(config, settings, like=run_context))
     each = [compiling, arms["zero-shot"], *([arms["form"]] if request.form_too else [])]
     return arms, compiling, in_all("one seed", each)

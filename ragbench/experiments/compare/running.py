@@ -27,18 +27,18 @@ from ragbench.experiments.compare.estimate import more_seeds
 from ragbench.experiments.compare.looks import Look, keep_look, read_looks, schedule, seen
 from ragbench.experiments.compare.verdicts import Verdict, assemble, keep
 from ragbench.experiments.compile import (
-    Say,
+    OnMessage,
     compile_program,
     make_plan,
 )
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.records import locked
 from ragbench.experiments.runs import (
-    Bench,
     Evaluation,
     OnPrepare,
     OnRecord,
     OnStart,
+    RunContext,
     evaluate,
 )
 from ragbench.metrics import get_metric
@@ -52,7 +52,7 @@ def run_verdict(
     settings: CompileConfig,
     request: VerdictRequest,
     *,
-    say: Say = print,
+    on_message: OnMessage = print,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
     on_prepare: OnPrepare | None = None,
@@ -66,12 +66,12 @@ def run_verdict(
     """
     _check(config, request)
     # What compiling would refuse is refused before an arm is paid for.
-    bench = make_plan(config, settings).bench
+    run_context = make_plan(config, settings).run_context
     folder = verdict_folder(config, settings)
     watch = {"on_start": on_start, "on_record": on_record, "on_prepare": on_prepare}
-    arms = _Arms(config, settings, request, folder, bench, say, watch)
-    for line in more_seeds(config, settings, request, like=bench):
-        say(line)
+    arms = _Arms(config, settings, request, folder, run_context, on_message, watch)
+    for line in more_seeds(config, settings, request, like=run_context):
+        on_message(line)
     with locked(folder):
         if request.max_questions is None:
             return arms.verdict(config.data.limit)
@@ -119,8 +119,8 @@ class _Arms:
     settings: CompileConfig
     request: VerdictRequest
     folder: Path
-    bench: Bench
-    say: Say
+    run_context: RunContext
+    on_message: OnMessage
     watch: Mapping[str, Any]
     runs: list[Evaluation] = field(default_factory=list)
     #: Votes at equal tokens and at equal dollars; None until both arms were run once.
@@ -152,9 +152,9 @@ class _Arms:
         return verdict
 
     def _run(self, name: str, limit: int | None, **over: Any) -> Evaluation:
-        self.say(f"arm {name}")
+        self.on_message(f"arm {name}")
         config = self.config.but(**over, limit=limit, out=self.folder / name)
-        run = evaluate(config, like=self.bench, **self.watch)
+        run = evaluate(config, like=self.run_context, **self.watch)
         self.runs.append(run)
         if run.stopped_by:
             where = f"{run.stopped_by} in arm {name}, {run.progress.words()}"
@@ -166,7 +166,7 @@ class _Arms:
         settings = self.settings.model_copy(update=each)
         try:
             return compile_program(
-                self.config, settings, say=self.say, like=self.bench,
+                self.config, settings, on_message=self.on_message, like=self.run_context,
                 on_prepare=self.watch["on_prepare"],
             )  # fmt: skip
         except StoppedError as stop:
@@ -180,13 +180,13 @@ class _Arms:
         if self.votes is None:
             self.votes = votes_for(zero_shot, compiled)
         if not any(self.votes):
-            self.say("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
+            self.on_message("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
         for name, votes in zip((VOTES, VOTES_USD), self.votes, strict=True):
             if votes:
                 try:
                     self._run(f"{name}-{votes:g}", limit, votes=votes)
                 except StoppedError as stop:
-                    self.say(f"the verdict is without the arm at equal cost: {stop}")
+                    self.on_message(f"the verdict is without the arm at equal cost: {stop}")
                     return
                 yield name, votes
 

@@ -15,16 +15,16 @@ from typing import Any
 from ragbench.errors import StoppedError
 from ragbench.experiments.artifacts import Sidecar, read_sidecar
 from ragbench.experiments.compare.paired import compare
-from ragbench.experiments.compile import Say
+from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.records import locked, write_json
 from ragbench.experiments.runs import (
     HEADLINE,
-    Bench,
     Evaluation,
     OnPrepare,
     OnRecord,
     OnStart,
+    RunContext,
     build,
     compiled_fields,
     evaluate,
@@ -54,7 +54,7 @@ def transfer(
     lms: Sequence[str],
     data: Sequence[str],
     metrics: Sequence[str] = HEADLINE,
-    say: Say = print,
+    on_message: OnMessage = print,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
     on_prepare: OnPrepare | None = None,
@@ -73,11 +73,11 @@ def transfer(
     for lm in lms:
         lm_of(config.but(lm=lm), lm, main=True)  # refused before all else
     cells = []
-    shared: dict[str, Bench] = {}  # by data set: its questions and index are made once
+    shared: dict[str, RunContext] = {}  # by data set: its questions and index are made once
     with locked(folder):
         for lm in lms:
             for name in data:
-                say(f"cell {lm}, {name}")
+                on_message(f"cell {lm}, {name}")
                 at = folder / f"{_slug(lm)}-{_slug(name)}"
                 configs = _configs(config, artefact, lm, name, at)
                 if name not in shared:

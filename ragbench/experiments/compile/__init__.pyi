@@ -2,7 +2,7 @@ from .budget import (
     estimate_compile as estimate_compile,
 )
 from .compiler import (
-    Say as Say,
+    OnMessage as OnMessage,
     compile_program as compile_program,
 )
 from .planning import (

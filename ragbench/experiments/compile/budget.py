@@ -34,8 +34,8 @@ def estimate_compile(plan: Plan, *, seconds_per_call: float | None = None) -> Es
         RunError: the program cannot be rehearsed.
     """
     optimizer, size = plan.optimizer, plan.size
-    budget, retry = _whole_budget(optimizer, size), most_tries(plan.bench)
-    run = rehearse_questions(plan.bench, plan.val)
+    budget, retry = _whole_budget(optimizer, size), most_tries(plan.run_context)
+    run = rehearse_questions(plan.run_context, plan.val)
     demos = run.calls[1] * _tokens_of_demos(optimizer)
     high = int(MARGIN[1] * retry * (run.tokens[1] + demos))
     calls = budget.lm_calls(run.calls[0], retry * run.calls[1])
@@ -55,7 +55,7 @@ def estimate_compile(plan: Plan, *, seconds_per_call: float | None = None) -> Es
         f"validation questions, {size.n_predictors} predictors",
         calls=calls,
         tokens=budget.runs.times(int(MARGIN[0] * run.tokens[0]), high),
-        cost=_cost(plan.bench.lm.pricing, run, budget.runs, demos, retry),
+        cost=_cost(plan.run_context.lm.pricing, run, budget.runs, demos, retry),
         notes=tuple(notes),
     )
 

@@ -33,7 +33,7 @@ from ragbench.experiments.compile.planning import Plan, claim, make_plan
 from ragbench.experiments.compile.progress import SearchProgress
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked, write_json
-from ragbench.experiments.runs import Bench, OnPrepare, asks_servers, stop_if_refused
+from ragbench.experiments.runs import OnPrepare, RunContext, asks_servers, stop_if_refused
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
 from ragbench.optimizers import Candidate, Found, Scores, StandIn, Task, make_scorer, measure
@@ -42,15 +42,15 @@ from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
 #: Called with one line at a time of what a person should see.
-Say = Callable[[str], None]
+OnMessage = Callable[[str], None]
 
 
 def compile_program(
     config: RunConfig,
     settings: CompileConfig,
     *,
-    say: Say = print,
-    like: Bench | None = None,
+    on_message: OnMessage = print,
+    like: RunContext | None = None,
     on_prepare: OnPrepare | None = None,
 ) -> Path:
     """Compile, or continue a compile that was cut off, and return the artefact's folder.
@@ -63,33 +63,35 @@ def compile_program(
     plan = make_plan(config, settings, like=like)
     with locked(plan.folder):
         if claim(plan):
-            say(f"{plan.folder} is compiled already")
+            on_message(f"{plan.folder} is compiled already")
             return plan.folder
-        if not asks_servers(plan.bench.retriever):  # it is free, and an estimate searches it
-            plan.bench.retriever.build(IndexStore(), on_prepare)
+        if not asks_servers(plan.run_context.retriever):  # it is free, and an estimate searches it
+            plan.run_context.retriever.build(IndexStore(), on_prepare)
         for line in _expected(plan):
-            say(line)
+            on_message(line)
         _check_lms(plan)
         journal = CallJournal(plan.folder / "work" / CALLS)
         if journal.attempt > 1:
-            say(f"continuing (attempt {journal.attempt}): finished calls come from the cache")
+            on_message(
+                f"continuing (attempt {journal.attempt}): finished calls come from the cache"
+            )
         ledger = None
         try:
-            with journal.open() as ledger, plan.bench.active():
+            with journal.open() as ledger, plan.run_context.active():
                 with use(replace(current(), side=PREPARATION)):
-                    plan.bench.retriever.build(IndexStore(), on_prepare)
+                    plan.run_context.retriever.build(IndexStore(), on_prepare)
                     questions = (*plan.train, *plan.val)
                     ahead = tuple(example.question for example in questions)
                     with use(replace(current(), ahead=ahead)):
-                        plan.bench.program.prepare(on_prepare)
-                outcome = _search(plan, journal, say)
+                        plan.run_context.program.prepare(on_prepare)
+                outcome = _search(plan, journal, on_message)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
             if ledger is not None:
                 stop_if_refused(ledger, failed=True)
             raise RunError(redact(str(error))) from None
         stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(plan, outcome, journal)
-    say(f"compiled program: {plan.folder}")
+    on_message(f"compiled program: {plan.folder}")
     return plan.folder
 
 
@@ -110,13 +112,13 @@ class Outcome:
     seconds: float
 
 
-def _search(plan: Plan, journal: CallJournal, say: Say) -> Outcome:
+def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
     task = _task(plan)
     start = time.perf_counter()
     with use(replace(current(), side="zero_shot")):
-        before = measure(plan.bench.program, plan.val, task)
+        before = measure(plan.run_context.program, plan.val, task)
     took = time.perf_counter() - start
-    say(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
+    on_message(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
     if before.failed == len(plan.val):
         raise RunError(
             "every validation question failed, so nothing can be compiled; run the same program "
@@ -126,24 +128,24 @@ def _search(plan: Plan, journal: CallJournal, say: Say) -> Outcome:
         plan.optimizer,
         plan.size,
         journal.as_if("zero_shot"),
-        seconds=max(took, journal.as_if("zero_shot").latency_s / plan.bench.config.workers),
+        seconds=max(took, journal.as_if("zero_shot").latency_s / plan.run_context.config.workers),
     ):
-        say(line)
+        on_message(line)
     runs = plan.optimizer.estimate(plan.size).runs
     metric, n_val = plan.settings.metric, len(plan.val)
-    progress = SearchProgress(say, task.scorer, metric=metric, runs=runs, n_val=n_val)
+    progress = SearchProgress(on_message, task.scorer, metric=metric, runs=runs, n_val=n_val)
     callbacks = [*dspy.settings.callbacks, progress]
     with dspy.context(callbacks=callbacks):
         watched = replace(task, scorer=StandIn(progress.scorer, task.scorer))
-        found = plan.optimizer.compile(plan.bench.program, watched)
+        found = plan.optimizer.compile(plan.run_context.program, watched)
     with use(replace(current(), side="compiled")):
         after = measure(found.program, plan.val, task)
-    say(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
+    on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(found, before, after, time.perf_counter() - start)
 
 
 def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
-    folder, bench = plan.folder, plan.bench
+    folder, run_context = plan.folder, plan.run_context
     shutil.rmtree(folder / "candidates", ignore_errors=True)
     rows = []
     for number, candidate in enumerate(outcome.found.candidates):
@@ -158,9 +160,9 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
         folder,
         Sidecar(
             format=FORMAT,
-            program=bench.program.name,
-            variant=bench.program.knobs.variant,
-            knobs=bench.program.knobs.model_dump(mode="json"),
+            program=run_context.program.name,
+            variant=run_context.program.knobs.variant,
+            knobs=run_context.program.knobs.model_dump(mode="json"),
             predictors=cards_of(outcome.found.program),
             program_sha256=digest,
             data=plan.data,
@@ -230,20 +232,20 @@ def _task(plan: Plan) -> Task:
         train=plan.train,
         val=plan.val,
         scorer=make_scorer(plan.settings.metric),
-        lm=plan.bench.lm,
+        lm=plan.run_context.lm,
         log_folder=plan.folder / "work",
         prompt_lm=plan.prompt_lm,
         teacher=plan.teacher,
         teacher_adapter=(
-            make_adapter(plan.bench.config.lm.adapter, plan.teacher) if plan.teacher else None
+            make_adapter(plan.run_context.config.lm.adapter, plan.teacher) if plan.teacher else None
         ),
         seed=plan.settings.optimizer_seed,
-        workers=plan.bench.config.workers,
+        workers=plan.run_context.config.workers,
     )
 
 
 def _check_lms(plan: Plan) -> None:
-    plan.bench.check_lms()
+    plan.run_context.check_lms()
     for lm in (plan.prompt_lm, plan.teacher):
         if lm is not None:
             lm.check()

@@ -14,7 +14,7 @@ from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.records import is_claimed, write_json
-from ragbench.experiments.runs import Bench, build, lm_of
+from ragbench.experiments.runs import RunContext, build, lm_of
 from ragbench.optimizers import OPTIMIZERS, Optimizer, OwnMetric, Size, make_scorer
 
 #: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
@@ -25,7 +25,7 @@ ASKED = "compile.json"
 class Plan:
     """All that a compile needs, checked, before anything is spent."""
 
-    bench: Bench
+    run_context: RunContext
     settings: CompileConfig
     optimizer: Optimizer
     train: Sequence[dspy.Example]
@@ -38,12 +38,12 @@ class Plan:
     @property
     def size(self) -> Size:
         """What the optimizer's budget depends on."""
-        return Size(len(self.bench.program.predictors()), len(self.train), len(self.val))
+        return Size(len(self.run_context.program.predictors()), len(self.train), len(self.val))
 
     def asked(self) -> dict[str, Any]:
         """What decides the result, JSON-ready: a folder holds one such compile."""
         return {
-            "config": self.bench.config.identity(),
+            "config": self.run_context.config.identity(),
             "optimizer": {
                 "name": self.optimizer.name,
                 "preset": self.optimizer.preset,
@@ -52,10 +52,10 @@ class Plan:
                 **self._metric(),
             },
             "lms": {
-                "student": self.bench.lm.model,
+                "student": self.run_context.lm.model,
                 "teacher": self.teacher.model if self.teacher else None,
                 "prompt": self.prompt_lm.model if self.prompt_lm else None,
-                "adapter": type(self.bench.adapter).__name__,
+                "adapter": type(self.run_context.adapter).__name__,
             },
             "data": self.data.model_dump(mode="json"),
         }
@@ -66,7 +66,9 @@ class Plan:
         return {"metric": name, **own}
 
 
-def make_plan(config: RunConfig, settings: CompileConfig, *, like: Bench | None = None) -> Plan:
+def make_plan(
+    config: RunConfig, settings: CompileConfig, *, like: RunContext | None = None
+) -> Plan:
     """Check everything and put it together; asks no LM.
 
     Data and retriever are shared with `like` where that is of the same ones.
@@ -84,14 +86,14 @@ def make_plan(config: RunConfig, settings: CompileConfig, *, like: Bench | None 
     scorer = make_scorer(settings.metric)
     folder = compile_folder(config, settings)
     config = _of_training(config, settings)
-    bench = build(config, like=like)
-    val = _validation(bench.dataset, settings.val_limit)
+    run_context = build(config, like=like)
+    val = _validation(run_context.dataset, settings.val_limit)
     if isinstance(scorer, OwnMetric):
         scorer.check(for_optimizer(val)[0])
-    train = bench.examples
-    data = data_card(bench.dataset.name, bench.dataset.digest, train, val)
+    train = run_context.examples
+    data = data_card(run_context.dataset.name, run_context.dataset.digest, train, val)
     plan = Plan(
-        bench=bench,
+        run_context=run_context,
         settings=settings,
         optimizer=optimizer,
         train=train,

@@ -25,14 +25,14 @@ class SearchProgress(BaseCallback):
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        on_message: Callable[[str], None],
         scorer: Callable[[dspy.Example, Any], float],
         *,
         metric: str,
         runs: Range,
         n_val: int,
     ) -> None:
-        self._say, self._scorer, self._metric, self._runs = say, scorer, metric, runs
+        self._on_message, self._scorer, self._metric, self._runs = on_message, scorer, metric, runs
         self._n_val = n_val
         self._lock = threading.Lock()
         self._start = time.monotonic()
@@ -68,4 +68,4 @@ class SearchProgress(BaseCallback):
         left = max(0, self._runs.high - self._done)
         took = time.monotonic() - self._start
         rest = f", at most {duration(took / self._done * left)} left" if self._done else ""
-        self._say(f"  {what}{best}; {self._done} of {self._runs} program runs{rest}")
+        self._on_message(f"  {what}{best}; {self._done} of {self._runs} program runs{rest}")

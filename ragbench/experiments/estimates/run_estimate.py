@@ -17,7 +17,7 @@ from ragbench.errors import RunError
 from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate, usd
 from ragbench.experiments.estimates.rehearsal import Rehearsed, rehearse
 from ragbench.experiments.records import CONFIG, locked, read_records, write_json
-from ragbench.experiments.runs import Bench, asks_servers
+from ragbench.experiments.runs import RunContext, asks_servers
 from ragbench.lms import priced
 from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY
@@ -35,21 +35,21 @@ MARGIN = (0.7, 1.4)
 ASKED_TWICE = "the upper ends have every reply asked for twice, as an unreadable one is"
 
 
-def estimate_run(bench: Bench, *, afresh: bool = False) -> Estimate:
-    """What answering the questions of `bench` takes that have no record yet; `afresh`: of all.
+def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
+    """What answering the questions takes that have no record yet; `afresh`: what all of them take.
 
     Raises:
         RunError: the program cannot be rehearsed.
     """
-    finished = set() if afresh else read_records(bench.config.folder()).finished
-    todo = [example for example in bench.examples if example.qid not in finished]
-    title = f"{bench.title}: {len(todo)} questions"
-    if len(todo) < len(bench.examples):
-        title += f" ({len(bench.examples) - len(todo)} finished before)"
+    finished = set() if afresh else read_records(run_context.config.folder()).finished
+    todo = [example for example in run_context.examples if example.qid not in finished]
+    title = f"{run_context.title}: {len(todo)} questions"
+    if len(todo) < len(run_context.examples):
+        title += f" ({len(run_context.examples) - len(todo)} finished before)"
     if not todo:
         return Estimate(title=title)
-    found = rehearse_questions(bench, todo)
-    n, retry = len(todo), most_tries(bench)
+    found = rehearse_questions(run_context, todo)
+    n, retry = len(todo), most_tries(run_context)
     cost = found.cost and (MARGIN[0] * n * found.cost[0], MARGIN[1] * retry * n * found.cost[1])
     return Estimate(
         title=title,
@@ -58,33 +58,35 @@ def estimate_run(bench: Bench, *, afresh: bool = False) -> Estimate:
             int(MARGIN[0] * n * found.tokens[0]), int(MARGIN[1] * retry * n * found.tokens[1])
         ),
         cost=cost,
-        notes=(*_notes(bench, retry), *_index_notes(bench, todo)),
+        notes=(*_notes(run_context, retry), *_index_notes(run_context, todo)),
         questions=n,
     )
 
 
-def most_tries(bench: Bench) -> int:
+def most_tries(run_context: RunContext) -> int:
     """How often a reply is asked for at the most, servers' failures aside."""
-    return 1 if isinstance(bench.adapter, LenientJSON) else 2
+    return 1 if isinstance(run_context.adapter, LenientJSON) else 2
 
 
-def rehearse_questions(bench: Bench, questions: Sequence[Any]) -> Rehearsed:
+def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Rehearsed:
     """What one question takes, by a rehearsal over some of `questions`.
 
     Raises:
         RunError: the program cannot be rehearsed.
     """
     step = max(1, len(questions) // SAMPLE)
-    program = bench.program
-    if asks_servers(bench.retriever):
+    program = run_context.program
+    if asks_servers(run_context.retriever):
         program = _over(
-            program, make_retriever("bm25", bench.dataset.corpus, setting=bench.dataset.setting)
+            program,
+            make_retriever("bm25", run_context.dataset.corpus, setting=run_context.dataset.setting),
         )
-    with bench.active():
-        found = rehearse(program, questions[::step][:SAMPLE], bench.adapter, bench.lm)
+    with run_context.active():
+        found = rehearse(program, questions[::step][:SAMPLE], run_context.adapter, run_context.lm)
     if found is None:
         raise RunError(
-            f"{bench.program.name} cannot be rehearsed; ask a few questions with --limit instead"
+            f"{run_context.program.name} cannot be rehearsed; "
+            "ask a few questions with --limit instead"
         )
     return found
 
@@ -98,28 +100,28 @@ def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
     return other
 
 
-def _notes(bench: Bench, retry: int) -> list[str]:
+def _notes(run_context: RunContext, retry: int) -> list[str]:
     lines = []
-    if not isinstance(bench.program, Around):
-        most = bench.program.knobs.max_calls
+    if not isinstance(run_context.program, Around):
+        most = run_context.program.knobs.max_calls
         lines.append(f"never more than {most} calls a question (knob max_calls)")
     if retry > 1:
         lines.append(ASKED_TWICE)
-    if asks_servers(bench.retriever):
-        tokens = sum(estimate_tokens(str(passage)) for passage in bench.dataset.corpus)
+    if asks_servers(run_context.retriever):
+        tokens = sum(estimate_tokens(str(passage)) for passage in run_context.dataset.corpus)
         lines.append(
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
         )
     return lines
 
 
-def _index_notes(bench: Bench, todo: Sequence[Any]) -> list[str]:
+def _index_notes(run_context: RunContext, todo: Sequence[Any]) -> list[str]:
     """What the program's own index would still take, which is no question's."""
     lines = []
-    with bench.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
-        found = bench.program.index_ahead()
+    with run_context.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
+        found = run_context.program.index_ahead()
     for part in found:
-        lm = bench.role_lms.get(part.role, bench.lm)
+        lm = run_context.role_lms.get(part.role, run_context.lm)
         longest = part.calls * int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
         tokens = Range(
             int(MARGIN[0] * part.prompt_tokens), int(MARGIN[1] * part.prompt_tokens) + longest
@@ -133,13 +135,13 @@ def _index_notes(bench: Bench, todo: Sequence[Any]) -> list[str]:
     return lines
 
 
-def keep_estimate(bench: Bench, estimate: Estimate) -> None:
+def keep_estimate(run_context: RunContext, estimate: Estimate) -> None:
     """Keep the estimate in the run's folder, whose table compares; only of a run not begun.
 
     Raises:
         RunError: the folder is in use or cannot be written.
     """
-    folder = bench.config.folder()
+    folder = run_context.config.folder()
     if not (folder / CONFIG).exists():
         with locked(folder):
             write_json(folder / ESTIMATE, estimate.model_dump(mode="json"), sealed=True)

@@ -66,13 +66,13 @@ def print_estimate(sweep: Sweep) -> None:
     out, runs = console(), list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()
-    for number, (cell, bench, made) in enumerate(checked(sweep), start=1):
+    for number, (cell, run_context, made) in enumerate(checked(sweep), start=1):
         lines = []
         if made and made.folder not in programs and not (made.folder / SIDECAR).is_file():
             programs.add(made.folder)
             compiles.append(estimate_compile(made))
             lines = compiles[-1].lines()
-        runs.append(estimate_run(bench))
+        runs.append(estimate_run(run_context))
         lines += runs[-1].lines()
         if made:
             lines.append("  not including demonstrations that compiling may add to the prompts")

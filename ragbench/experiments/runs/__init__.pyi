@@ -5,7 +5,7 @@ from .breakdown import (
     wanted as wanted,
 )
 from .context import (
-    Bench as Bench,
+    RunContext as RunContext,
     asks_servers as asks_servers,
     build as build,
     check as check,

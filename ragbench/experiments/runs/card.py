@@ -19,29 +19,29 @@ from ragbench.experiments.records import (
     read_card,
     write_json,
 )
-from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.context import RunContext
 from ragbench.record import Ledger
 
 
-def make_card(bench: Bench, preparation: Preparation | None = None) -> RunCard:
-    """The card of `bench`: everything resolved, with versions and the identity of the data."""
-    config, dataset = bench.config, bench.dataset
+def make_card(run_context: RunContext, preparation: Preparation | None = None) -> RunCard:
+    """The card of a run: everything resolved, with versions and the identity of the data."""
+    config, dataset = run_context.config, run_context.dataset
     return RunCard(
         config=config.model_dump(mode="json"),
         identity=config.identity(),
-        label=bench.program.label,
+        label=run_context.program.label,
         limit=config.data.limit,
         shard=config.shard or "",
-        questions=len(bench.examples),
+        questions=len(run_context.examples),
         workers=config.workers,
         cache=config.lm.cache,
-        knobs=bench.program.knobs.model_dump(mode="json"),
-        retriever=bench.retriever.card(),
-        index=dict(bench.program.index_facts()),
-        model=bench.lm.model,
-        adapter=type(bench.adapter).__name__,
+        knobs=run_context.program.knobs.model_dump(mode="json"),
+        retriever=run_context.retriever.card(),
+        index=dict(run_context.program.index_facts()),
+        model=run_context.lm.model,
+        adapter=type(run_context.adapter).__name__,
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
-        compiled=bench.compiled,
+        compiled=run_context.compiled,
         data_card=dict(dataset.card),
         versions={
             "ragbench": ragbench.__version__,
@@ -53,13 +53,13 @@ def make_card(bench: Bench, preparation: Preparation | None = None) -> RunCard:
     )
 
 
-def claim(folder: Path, bench: Bench) -> RunCard:
+def claim(folder: Path, run_context: RunContext) -> RunCard:
     """The card of the run, written to its folder, which is new or of the same run.
 
     Raises:
         RunError: the folder holds a run of another config or other data.
     """
-    mine = make_card(bench)
+    mine = make_card(run_context)
     if (folder / CONFIG).exists():
         theirs = read_card(folder)
         _check_same(folder, theirs, mine)
@@ -71,7 +71,7 @@ def claim(folder: Path, bench: Bench) -> RunCard:
     return mine
 
 
-def note_preparation(folder: Path, bench: Bench, ledger: Ledger) -> None:
+def note_preparation(folder: Path, run_context: RunContext, ledger: Ledger) -> None:
     """Write the card again, now that the index is there, with the calls that making it took.
 
     Raises:
@@ -79,7 +79,7 @@ def note_preparation(folder: Path, bench: Bench, ledger: Ledger) -> None:
     """
     before = read_card(folder).preparation or Preparation()
     calls = Preparation(calls=[*before.calls, *ledger.calls])
-    write_json(folder / CONFIG, make_card(bench, calls).model_dump(mode="json"), sealed=True)
+    write_json(folder / CONFIG, make_card(run_context, calls).model_dump(mode="json"), sealed=True)
 
 
 def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:

@@ -25,7 +25,7 @@ from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 
 
 @dataclass(frozen=True)
-class Bench:
+class RunContext:
     """What a run needs; `examples` are the chosen questions, in order."""
 
     config: RunConfig
@@ -115,7 +115,9 @@ def choose(dataset: Dataset, config: RunConfig) -> Sequence[dspy.Example]:
     return dataset.select(config.data.split, config.data.limit)[number - 1 :: of]
 
 
-def build(config: RunConfig, *, like: Bench | None = None, no_questions: bool = False) -> Bench:
+def build(
+    config: RunConfig, *, like: RunContext | None = None, no_questions: bool = False
+) -> RunContext:
     """Everything the run needs, checked; cheap checks come first.
 
     Data and retriever are those of `like` where its config asks for the same ones. With
@@ -146,7 +148,7 @@ def build(config: RunConfig, *, like: Bench | None = None, no_questions: bool = 
         service.begin(patience=config.lm.patience)
     built = _routed(retriever, config) if config.policy else program(retriever, **config.set)
     check_roles(built, roles)
-    return Bench(
+    return RunContext(
         config=config,
         dataset=dataset,
         examples=examples,

@@ -14,29 +14,31 @@ from ragbench.experiments.artifacts import (
     read_sidecar,
 )
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.runs.context import Bench, build
+from ragbench.experiments.runs.context import RunContext, build
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.routing import Router
 from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 
 
-def ready(config: RunConfig, *, like: Bench | None = None) -> Bench:
+def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
     """What `config` runs on, with its compiled state and controls in place; asks no LM.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    bench = build(config, like=like)
+    run_context = build(config, like=like)
     if config.compiled is not None:
-        sidecar = load_artefact(config.compiled, bench.program)
-        assert_held_out(sidecar.data, bench.examples, dataset=bench.dataset.name)
-        bench = replace(bench, compiled=sidecar.program_sha256)
-    if isinstance(bench.program, Router):
-        assert_not_learned_from(bench.program.policy, bench.examples, dataset=bench.dataset.name)
-    return replace(bench, program=_controlled(bench.program, config, bench))
+        sidecar = load_artefact(config.compiled, run_context.program)
+        assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
+        run_context = replace(run_context, compiled=sidecar.program_sha256)
+    if isinstance(run_context.program, Router):
+        assert_not_learned_from(
+            run_context.program.policy, run_context.examples, dataset=run_context.dataset.name
+        )
+    return replace(run_context, program=_controlled(run_context.program, config, run_context))
 
 
-def _controlled(program: RAGProgram, config: RunConfig, bench: Bench) -> RAGProgram:
+def _controlled(program: RAGProgram, config: RunConfig, run_context: RunContext) -> RAGProgram:
     """`program`, or what the config's controls put around it."""
     if config.form and config.policy:
         raise ConfigError("a router runs its programs as they are; leave form out")
@@ -44,7 +46,7 @@ def _controlled(program: RAGProgram, config: RunConfig, bench: Bench) -> RAGProg
         program = repair_form(program)
     if config.votes == 1:
         return program
-    asked = [example.question for example in bench.examples]
+    asked = [example.question for example in run_context.examples]
     return Voting(program, config.votes, with_more_votes(asked, config.votes))
 
 

@@ -30,7 +30,7 @@ from ragbench.experiments.records import (
     write_json,
 )
 from ragbench.experiments.runs.card import claim, note_preparation
-from ragbench.experiments.runs.context import Bench
+from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.controls import ready
 from ragbench.experiments.runs.evaluation import Evaluation
 from ragbench.experiments.runs.question import ask
@@ -56,47 +56,50 @@ OnPrepare = Callable[[int, int], None]
 
 
 def run(
-    bench: Bench,
+    run_context: RunContext,
     *,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
     on_prepare: OnPrepare | None = None,
 ) -> Evaluation:
-    """Answer every question of `bench` that has no finished record, and write the summary.
+    """Answer every question of `run_context` that has no finished record, and write the summary.
 
     The folder may hold more questions, from a run with a larger limit: the summary that is written
-    is of them all, what is given is of those of `bench`. A run that a limit of spending ended is
-    given as far as it came; see `stopped_by`.
+    is of them all, what is given is of those of `run_context`. A run that a limit of spending ended
+    is given as far as it came; see `stopped_by`.
 
     Raises:
         RunError: the folder holds a run of another config, is in use, or cannot be written.
         KeyboardInterrupt: the user stopped it; every finished question has its record.
     """
-    folder = bench.config.folder()
+    folder = run_context.config.folder()
     with locked(folder):
-        card = claim(folder, bench)
+        card = claim(folder, run_context)
         before = read_records(folder)
-        todo = [e for e in bench.examples if e.qid not in before.finished]
+        todo = [e for e in run_context.examples if e.qid not in before.finished]
         if todo:
-            bench.check_lms()
-        done = len(bench.examples) - len(todo)
+            run_context.check_lms()
+        done = len(run_context.examples) - len(todo)
         _log.info(
             "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
         )
         if on_start:
-            on_start(bench.title, len(todo), done)
+            on_start(run_context.title, len(todo), done)
         stopped = ""
-        with _journals(folder, prompts=bench.config.prompts) as journals, bench.active():
+        with (
+            _journals(folder, prompts=run_context.config.prompts) as journals,
+            run_context.active(),
+        ):
             if todo:
-                stopped = _prepare(bench, todo, folder, journals.sent, on_prepare)
+                stopped = _prepare(run_context, todo, folder, journals.sent, on_prepare)
             if todo and not stopped:
-                stopped = _evaluate(bench, todo, journals, on_record)
+                stopped = _evaluate(run_context, todo, journals, on_record)
         settle(folder)
         loaded = replace(read_records(folder, shown()), corrupt=before.corrupt)
         card = read_card(folder)  # the preparation has been added
         whole = Evaluation.of(folder, card, loaded, stopped)
         write_json(folder / SUMMARY, whole.summary.to_dict())
-        asked = {str(example.qid) for example in bench.examples}
+        asked = {str(example.qid) for example in run_context.examples}
         if asked.issuperset(loaded.records):
             return whole
         return Evaluation.of(folder, card, loaded.only(asked), stopped)
@@ -105,7 +108,7 @@ def run(
 def evaluate(
     config: RunConfig,
     *,
-    like: Bench | None = None,
+    like: RunContext | None = None,
     on_start: OnStart | None = None,
     on_record: OnRecord | None = None,
     on_prepare: OnPrepare | None = None,
@@ -115,8 +118,8 @@ def evaluate(
     Raises:
         RagbenchError: something the user can mend.
     """
-    bench = ready(config, like=like)
-    return run(bench, on_start=on_start, on_record=on_record, on_prepare=on_prepare)
+    run_context = ready(config, like=like)
+    return run(run_context, on_start=on_start, on_record=on_record, on_prepare=on_prepare)
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def _journals(folder: Path, *, prompts: bool) -> Iterator[_Journals]:
 
 
 def _prepare(
-    bench: Bench,
+    run_context: RunContext,
     todo: Sequence[dspy.Example],
     folder: Path,
     sent: SentCalls,
@@ -151,26 +154,26 @@ def _prepare(
     """
     with open_ledger(sent.of(PREPARATION_CALLS)) as ledger:
         try:
-            bench.retriever.build(IndexStore(), on_prepare)
+            run_context.retriever.build(IndexStore(), on_prepare)
             with use(replace(current(), ahead=tuple(example.question for example in todo))):
-                bench.program.prepare(on_prepare)
+                run_context.program.prepare(on_prepare)
         except LimitReachedError:
             return stopped_by()
         finally:
-            note_preparation(folder, bench, ledger)
+            note_preparation(folder, run_context, ledger)
     return ""
 
 
 def _evaluate(
-    bench: Bench,
+    run_context: RunContext,
     todo: Sequence[dspy.Example],
     journals: _Journals,
     on_record: OnRecord | None,
 ) -> str:
     """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
-    asker = _Asker(bench.program, len(todo), journals, on_record)
+    asker = _Asker(run_context.program, len(todo), journals, on_record)
     try:
-        for_each(asker.ask, todo, threads=min(bench.config.workers, len(todo)))
+        for_each(asker.ask, todo, threads=min(run_context.config.workers, len(todo)))
     except KeyboardInterrupt:
         asker.wait(_ENDING_S)
         raise

@@ -19,7 +19,14 @@ from ragbench.experiments.compare import compare
 from ragbench.experiments.compile import Plan, compile_program, make_plan
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import CONFIG, locked, read_records, write_json
-from ragbench.experiments.runs import Bench, Evaluation, evaluate, ready, reopen, same_retrieval
+from ragbench.experiments.runs import (
+    Evaluation,
+    RunContext,
+    evaluate,
+    ready,
+    reopen,
+    same_retrieval,
+)
 from ragbench.experiments.sweep.cells import Cell
 from ragbench.experiments.sweep.spec import Sweep
 from ragbench.lms.calls import Limits, spending, stopped_by
@@ -90,7 +97,7 @@ class Watch(Protocol):
     def update(self, record: Record, done: int, todo: int) -> None:
         """A question has its record."""
 
-    def say(self, line: str) -> None:
+    def on_message(self, line: str) -> None:
         """What a compile says."""
 
     def end(self, outcome: Outcome) -> None:
@@ -101,9 +108,9 @@ class Benches:
     """Builds what cells need; data, indices and caches are shared by all cells of one data set."""
 
     def __init__(self) -> None:
-        self._kept: list[Bench] = []
+        self._kept: list[RunContext] = []
 
-    def build(self, cell: Cell) -> Bench:
+    def build(self, cell: Cell) -> RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it.
 
         Raises:
@@ -113,25 +120,27 @@ class Benches:
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
             self._kept.clear()  # cells of one data set come together: let go of the last one's
         same = next((b for b in self._kept if same_retrieval(b.config, config)), None)
-        bench = ready(config, like=same or next(iter(self._kept), None))
+        run_context = ready(config, like=same or next(iter(self._kept), None))
         if same is None:
-            self._kept.append(bench)
-        return bench
+            self._kept.append(run_context)
+        return run_context
 
-    def plan(self, cell: Cell, bench: Bench) -> Plan | None:
+    def plan(self, cell: Cell, run_context: RunContext) -> Plan | None:
         """The compile that the cell needs, if any.
 
         Raises:
             RagbenchError: something the user can mend.
         """
         return (
-            None if cell.settings is None else make_plan(_as_it_is(cell), cell.settings, like=bench)
+            None
+            if cell.settings is None
+            else make_plan(_as_it_is(cell), cell.settings, like=run_context)
         )
 
 
 def checked(
     sweep: Sweep, benches: Benches | None = None
-) -> Iterator[tuple[Cell, Bench, Plan | None]]:
+) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
     """Each cell with all that it needs: files read, roles and LMs looked up, and no LM asked.
 
     Raises:
@@ -140,8 +149,8 @@ def checked(
     benches = benches or Benches()
     for cell in sweep.cells:
         try:
-            bench = benches.build(cell)
-            yield cell, bench, benches.plan(cell, bench)
+            run_context = benches.build(cell)
+            yield cell, run_context, benches.plan(cell, run_context)
         except RagbenchError as error:
             raise ConfigError(f"cell {cell.label}: {error}") from None
 
@@ -186,21 +195,21 @@ class _Runner:
             return Outcome(cell, "failed", _reason(error))
 
     def _run(self, cell: Cell) -> Outcome:
-        bench = self._benches.build(cell)
-        if (limit := stopped_by()) and not _is_finished(cell, bench):
+        run_context = self._benches.build(cell)
+        if (limit := stopped_by()) and not _is_finished(cell, run_context):
             return Outcome(cell, "stopped", limit)
         if cell.settings is not None:
-            self._compile(cell, bench)
+            self._compile(cell, run_context)
         run = evaluate(
             cell.config,
-            like=bench,
+            like=run_context,
             on_start=self._watch.start,
             on_record=self._watch.update,
             on_prepare=self._watch.prepare,
         )
         return Outcome(cell, "stopped" if run.stopped_by else "done", run.stopped_by)
 
-    def _compile(self, cell: Cell, bench: Bench) -> None:
+    def _compile(self, cell: Cell, run_context: RunContext) -> None:
         assert cell.settings is not None
         name = str(cell.settings.out)
         if name in self._broken:
@@ -209,8 +218,8 @@ class _Runner:
             compile_program(
                 _as_it_is(cell),
                 cell.settings,
-                say=self._watch.say,
-                like=bench,
+                on_message=self._watch.on_message,
+                like=run_context,
                 on_prepare=self._watch.prepare,
             )
         except StoppedError:
@@ -220,9 +229,9 @@ class _Runner:
             raise
 
 
-def _is_finished(cell: Cell, bench: Bench) -> bool:
+def _is_finished(cell: Cell, run_context: RunContext) -> bool:
     finished = read_records(cell.folder).finished
-    return all(example.qid in finished for example in bench.examples)
+    return all(example.qid in finished for example in run_context.examples)
 
 
 def _as_it_is(cell: Cell) -> RunConfig:

@@ -13,10 +13,10 @@ from typing import Any
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, Questions, Sidecar, read_sidecar
-from ragbench.experiments.compile import Say, compile_program
+from ragbench.experiments.compile import OnMessage, compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.records import read_object
-from ragbench.experiments.runs import Bench
+from ragbench.experiments.runs import RunContext
 from ragbench.knobs import resolve
 from ragbench.programs.core import RAGProgram
 
@@ -57,13 +57,13 @@ class DemoPool:
         return f"{n} of {self.sidecar.program_sha256}"
 
 
-def drawing(bench: Bench, *, most: int, seed: int, folder: Path) -> CompileConfig:
+def drawing(run_context: RunContext, *, most: int, seed: int, folder: Path) -> CompileConfig:
     """The compile that draws demonstrations.
 
     Raises:
         ConfigError: the search asks training questions, which would be shown their own answers.
     """
-    if bench.config.data.split == "train":
+    if run_context.config.data.split == "train":
         raise ConfigError("demonstrations are drawn from training questions; leave --split out")
     given = {
         "optimizer": "bootstrap",
@@ -75,16 +75,18 @@ def drawing(bench: Bench, *, most: int, seed: int, folder: Path) -> CompileConfi
     return resolve(CompileConfig, "compile", given)
 
 
-def draw_demos(bench: Bench, *, most: int, seed: int, folder: Path, say: Say) -> DemoPool:
-    """Up to `most` demonstrations for each predictor of the bench's program, drawn by `seed`.
+def draw_demos(
+    run_context: RunContext, *, most: int, seed: int, folder: Path, on_message: OnMessage
+) -> DemoPool:
+    """Up to `most` demonstrations for each predictor of the program, drawn by `seed`.
 
     Raises:
         ConfigError: the search asks training questions, which would be shown their own answers.
         RunError: no training question was answered exactly.
         StoppedError: a limit of spending was reached.
     """
-    settings = drawing(bench, most=most, seed=seed, folder=folder)
-    compile_program(bench.config, settings, say=say, like=bench)
+    settings = drawing(run_context, most=most, seed=seed, folder=folder)
+    compile_program(run_context.config, settings, on_message=on_message, like=run_context)
     state = read_object(folder / PROGRAM)
     sidecar = read_sidecar(folder)
     pool = DemoPool({card.name: state[card.name]["demos"] for card in sidecar.predictors}, sidecar)

@@ -22,7 +22,7 @@ from ragbench.experiments.compile import estimate_compile, make_plan
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.records import read_records
-from ragbench.experiments.runs import Bench
+from ragbench.experiments.runs import RunContext
 from ragbench.experiments.tune.demos import DEMOS, drawing
 from ragbench.experiments.tune.search import Search, direction
 from ragbench.experiments.tune.search_space import Space
@@ -62,16 +62,16 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> tuple[list[str], E
     parts = [first.left(), *(each.left() for each in drawn if each.number >= done), later]
     if done:
         begun = f", {done} done before"
-    title = f"{settings.trials} trials of {len(search.bench.examples)} questions each{begun}"
+    title = f"{settings.trials} trials of {len(search.run_context.examples)} questions each{begun}"
     return lines, in_all(title, parts, [*first.whole.notes, *_notes(search, later)])
 
 
 def _of_demos(search: Search, settings: TuneConfig) -> list[str]:
     folder = search.folder / DEMOS
-    drawn = drawing(search.bench, most=settings.demos, seed=settings.tune_seed, folder=folder)
+    drawn = drawing(search.run_context, most=settings.demos, seed=settings.tune_seed, folder=folder)
     if (folder / SIDECAR).is_file():
         return []
-    made = make_plan(search.bench.config, drawn, like=search.bench)
+    made = make_plan(search.run_context.config, drawn, like=search.run_context)
     return ["demonstrations, drawn once", *estimate_compile(made).lines()]
 
 
@@ -108,29 +108,29 @@ class _Combination:
     """A combination of knobs, what it takes as a whole, and the trial in which it first comes."""
 
     number: int
-    bench: Bench | None  # None: it is refused
+    run_context: RunContext | None  # None: it is refused
     whole: Estimate
     share: float  # of the questions that the trial asks at the least
 
     @classmethod
     def of(cls, search: Search, knobs: Mapping[str, Any], number: int) -> _Combination:
-        n = len(search.bench.examples)
+        n = len(search.run_context.examples)
         pruned = prunes(search.settings) and number >= NEVER_PRUNED
         share = rungs_of(n)[0] / n if pruned else 1.0
         try:
-            bench = search.made(knobs)
+            run_context = search.made(knobs)
         except KnobError:
             return cls(number, None, _NOTHING, share)
-        return cls(number, bench, estimate_run(bench, afresh=True), share)
+        return cls(number, run_context, estimate_run(run_context, afresh=True), share)
 
     def left(self) -> Estimate:
         """What is left of it to ask."""
-        if self.bench is None:
+        if self.run_context is None:
             return _NOTHING
-        if not read_records(self.bench.config.folder()).finished:
+        if not read_records(self.run_context.config.folder()).finished:
             return _lowered(self.whole, self.share)
         # The questions that a trial asks before it is given up may be answered already.
-        return _lowered(estimate_run(self.bench), 1.0 if self.share == 1.0 else 0.0)
+        return _lowered(estimate_run(self.run_context), 1.0 if self.share == 1.0 else 0.0)
 
 
 def _lowered(found: Estimate, share: float) -> Estimate:
@@ -148,10 +148,10 @@ def _later(search: Search, known: Sequence[_Combination], trials: int) -> Estima
     most = int(min(trials, max(0, size - len(known))))
     if not most:
         return _NOTHING
-    n = len(search.bench.examples)
+    n = len(search.run_context.examples)
     share = rungs_of(n)[0] / n if prunes(search.settings) else 1.0
     least = trials if size == math.inf else 0
-    whole = [_lowered(each.whole, share) for each in known if each.bench is not None]
+    whole = [_lowered(each.whole, share) for each in known if each.run_context is not None]
     calls, tokens = (
         Range(least * min(part.low for part in parts), most * max(part.high for part in parts))
         for parts in ([each.calls for each in whole], [each.tokens for each in whole])

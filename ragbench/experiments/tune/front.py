@@ -59,12 +59,14 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
     Raises:
         RunError: it cannot be written.
     """
-    bench, settings = search.bench, search.settings
+    run_context, settings = search.run_context, search.settings
     made = search.made(point.knobs)
     config, program = made.config, made.program
     digest = save_program(program, folder / PROGRAM)
-    asked = {"train": [], "validation": [], bench.config.data.split: bench.examples}
-    data = data_card(bench.dataset.name, bench.dataset.digest, asked["train"], asked["validation"])
+    asked = {"train": [], "validation": [], run_context.config.data.split: run_context.examples}
+    data = data_card(
+        run_context.dataset.name, run_context.dataset.digest, asked["train"], asked["validation"]
+    )
     if made.compiled and search.pool:
         data = data.model_copy(update={"train": search.pool.train})
     write_sidecar(
@@ -83,7 +85,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
                 **settings.model_dump(mode="json"),
             },
             config=config.identity(),
-            lms={"student": bench.lm.model, "adapter": type(bench.adapter).__name__},
+            lms={"student": run_context.lm.model, "adapter": type(run_context.adapter).__name__},
             versions=versions(),
             scores=_scores(search, point, default),
             cost=_cost(search),
@@ -104,7 +106,7 @@ def _scores(search: Search, point: Point, default: Point) -> dict[str, Any]:
     interval = paired_interval(before, after, bounds_of(name), clusters)
     return {
         "metric": name,
-        "split": search.bench.config.data.split,
+        "split": search.run_context.config.data.split,
         "n": len(after),
         "zero_shot": _scored(default, name),
         "compiled": _scored(point, name),

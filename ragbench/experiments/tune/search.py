@@ -15,7 +15,7 @@ from ragbench.errors import RunError, StoppedError
 from ragbench.experiments.compare import MEASURES
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.records import read_records
-from ragbench.experiments.runs import Bench, run
+from ragbench.experiments.runs import RunContext, run
 from ragbench.experiments.tune.demos import DEMOS, DemoPool
 from ragbench.experiments.tune.search_space import Space
 from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
@@ -44,7 +44,7 @@ class Point:
 class Search:
     """What is searched, over what, and where its runs are."""
 
-    bench: Bench
+    run_context: RunContext
     settings: TuneConfig
     folder: Path
     space: Space
@@ -53,27 +53,27 @@ class Search:
     @property
     def given(self) -> dict[str, Any]:
         """The knobs that were given."""
-        return self.bench.config.set
+        return self.run_context.config.set
 
     def config(self, params: Mapping[str, Any]) -> RunConfig:
         """The run of one combination, in a folder that the knobs and demonstrations decide."""
         knobs = {**self.given, **params}
         shown = {DEMOS: n} if (n := knobs.pop(DEMOS, 0)) else {}
-        resolved = type(self.bench.program).resolve_knobs(knobs).model_dump(mode="json")
+        resolved = type(self.run_context.program).resolve_knobs(knobs).model_dump(mode="json")
         text = json.dumps({**resolved, **shown}, sort_keys=True)
         out = self.folder / "trials" / hashlib.sha256(text.encode()).hexdigest()[:10]
-        return self.bench.config.but(set=resolved, out=out)
+        return self.run_context.config.but(set=resolved, out=out)
 
-    def made(self, params: Mapping[str, Any]) -> Bench:
+    def made(self, params: Mapping[str, Any]) -> RunContext:
         """What one combination runs on: its program, with its demonstrations.
 
         Raises:
             KnobError: knobs that do not go together.
         """
         config = self.config(params)
-        program = type(self.bench.program)(self.bench.retriever, **config.set)
+        program = type(self.run_context.program)(self.run_context.retriever, **config.set)
         shown = self.pool.show(program, params.get(DEMOS, 0)) if self.pool else ""
-        return replace(self.bench, config=config, program=program, compiled=shown)
+        return replace(self.run_context, config=config, program=program, compiled=shown)
 
     def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
         """What the combination comes to over the first `n` questions; asks those not asked yet.
@@ -83,7 +83,7 @@ class Search:
             RunError: the LM answers no question, or a price is not known.
         StoppedError: a limit of spending was reached.
         """
-        done = run(replace(self.made(params), examples=self.bench.examples[:n]))
+        done = run(replace(self.made(params), examples=self.run_context.examples[:n]))
         if done.stopped_by:
             raise StoppedError(f"{done.stopped_by} within a trial")
         rows = self.records(params)[:n]
@@ -98,7 +98,7 @@ class Search:
     def records(self, params: Mapping[str, Any]) -> list[Record]:
         """The records of a combination, in the order of the questions; those that there are."""
         found = read_records(self.config(params).folder()).records
-        return [found[e.qid] for e in self.bench.examples if e.qid in found]
+        return [found[e.qid] for e in self.run_context.examples if e.qid in found]
 
     def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:
         """What `records` of a combination come to."""

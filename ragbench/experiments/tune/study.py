@@ -33,7 +33,7 @@ from ragbench.errors import (
     StoppedError,
     UnknownNameError,
 )
-from ragbench.experiments.compile import Say
+from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import duration
 from ragbench.experiments.records import is_claimed as is_folder_of, locked, write_json
@@ -63,7 +63,7 @@ class Tuned:
     stopped: str = ""  # what ended the search before all trials, where a limit did
 
 
-def tune(config: RunConfig, settings: TuneConfig, *, say: Say = print) -> Tuned:
+def tune(config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print) -> Tuned:
     """Search, or continue a search that was cut off, and write the front.
 
     Raises:
@@ -74,12 +74,12 @@ def tune(config: RunConfig, settings: TuneConfig, *, say: Say = print) -> Tuned:
     search = prepare(config, settings)
     with locked(search.folder):
         _claim(search)
-        search = _with_demos(search, say)
+        search = _with_demos(search, on_message)
         for line in describe(search.space):
-            say(line)
+            on_message(line)
         default = search.ask({})
         if default.values.get("cost") == 0:
-            say("cost is $0 whatever the knobs, so it decides nothing; tokens would")
+            on_message("cost is $0 whatever the knobs, so it decides nothing; tokens would")
         study = _study(search)
         try:
             start, first = time.monotonic(), told(study)
@@ -88,7 +88,7 @@ def tune(config: RunConfig, settings: TuneConfig, *, say: Say = print) -> Tuned:
                 each = (time.monotonic() - start) / (number + 1 - first)
                 left = f"about {duration(each * (settings.trials - number - 1))} left"
                 line = f"trial {number + 1} of {settings.trials}: {_words(trial, settings)}"
-                say(f"{line}; {_best(study, settings)}, {left}")
+                on_message(f"{line}; {_best(study, settings)}, {left}")
         except StoppedError as stop:
             if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
                 raise
@@ -114,20 +114,26 @@ def prepare(config: RunConfig, settings: TuneConfig) -> Search:
         if name not in COSTS and "@" not in name and name not in metric_names():
             raise UnknownNameError("objective", name, [*COSTS, *metric_names()])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    bench = build(config.but(out=None))
+    run_context = build(config.but(out=None))
     given = config.set
-    space = make_space(type(bench.program), given, narrowed=settings.space, only=settings.only)
-    return Search(bench, settings, tune_folder(config), space)
+    space = make_space(
+        type(run_context.program), given, narrowed=settings.space, only=settings.only
+    )
+    return Search(run_context, settings, tune_folder(config), space)
 
 
-def _with_demos(search: Search, say: Say) -> Search:
+def _with_demos(search: Search, on_message: OnMessage) -> Search:
     """The search with a number of demonstrations as one more dimension, if that is asked for."""
     settings = search.settings
     if not settings.demos:
         return search
     folder = search.folder / DEMOS
     pool = draw_demos(
-        search.bench, most=settings.demos, seed=settings.tune_seed, folder=folder, say=say
+        search.run_context,
+        most=settings.demos,
+        seed=settings.tune_seed,
+        folder=folder,
+        on_message=on_message,
     )
     most = min(settings.demos, pool.most)
     return replace(search, pool=pool, space={**search.space, DEMOS: IntDistribution(0, most)})
@@ -143,7 +149,9 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     study.sampler = sampler_of(settings, number)
     trial = study.ask(search.space)
     rungs = (
-        rungs_of(len(search.bench.examples)) if prunes(settings) else [len(search.bench.examples)]
+        rungs_of(len(search.run_context.examples))
+        if prunes(settings)
+        else [len(search.run_context.examples)]
     )
     point = None
     try:
@@ -204,7 +212,7 @@ def _study(search: Search) -> optuna.Study:
 
 def first_trial(search: Search) -> dict[str, Any] | None:
     """The knobs as given, which are tried first; None where the space does not hold them."""
-    defaults = type(search.bench.program).resolve_knobs(search.given)
+    defaults = type(search.run_context.program).resolve_knobs(search.given)
     first = {name: getattr(defaults, name, 0) for name in search.space}  # no demonstrations
     within = all(_within(search.space[name], value) for name, value in first.items())
     return first if within else None
@@ -261,11 +269,11 @@ def is_claimed(search: Search) -> bool:
 
 
 def _asked(search: Search) -> dict[str, Any]:
-    bench, settings = search.bench, search.settings
+    run_context, settings = search.run_context, search.settings
     return {
-        "config": bench.config.identity(),
-        "limit": bench.config.data.limit,
-        "data": bench.dataset.digest,
+        "config": run_context.config.identity(),
+        "limit": run_context.config.data.limit,
+        "data": run_context.dataset.digest,
         "how": settings.model_dump(mode="json", exclude={"trials"}),
         "space": {k: optuna.distributions.distribution_to_json(d) for k, d in search.space.items()},
     }
