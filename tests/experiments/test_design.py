@@ -21,7 +21,7 @@ from ragbench.experiments.compare.looks import (
 )
 from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.records.stored import Shelf, StoredRecords
-from ragbench.record import Record
+from ragbench.record import Record, Totals
 from tests.metrics.records import record
 
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("zero-shot", "form")]
@@ -131,8 +131,8 @@ def test_arms_and_contrasts_of_a_design() -> None:
 
 
 def costs(tokens: float, usd: float | None) -> Any:
-    as_if = {"prompt_tokens": tokens * 9, "completion_tokens": tokens, "cost_usd": usd}
-    return SimpleNamespace(summary={"n": 10, "as_if": as_if})
+    as_if = Totals(prompt_tokens=int(tokens * 9), completion_tokens=int(tokens), cost_usd=usd)
+    return SimpleNamespace(summary=SimpleNamespace(n=10, as_if=as_if))
 
 
 @pytest.mark.parametrize(
