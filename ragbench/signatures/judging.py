@@ -47,7 +47,7 @@ class RetrievalPlan(dspy.Signature):
 
 # Adaptive-RAG's classifier (Jeong et al. 2024, arXiv:2403.14403).
 class QuestionComplexity(dspy.Signature):
-    """Choose how much must be looked up to answer the question."""
+    """Choose how much must be looked up to answer the question. If in doubt, more."""
 
     question: str = dspy.InputField()
     effort: Literal["single", "multi", "none"] = dspy.OutputField(
