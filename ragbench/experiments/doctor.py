@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.config import make_config
 from ragbench.experiments.estimates import ESTIMATE
+from ragbench.experiments.findings import Finding, told_by
 from ragbench.experiments.records import (
     CALLS,
     CONFIG,
@@ -57,29 +57,6 @@ _BELONGS = frozenset(
 )
 #: Files that mark a folder of several runs' and compiled programs' folders.
 _COLLECTIONS = ("verdict.json", "tune.json", "sweep.json")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong: where, what, its cure; and `mend`, or `lines` to leave out, if any.
-
-    One with neither can be mended by a person alone.
-    """
-
-    path: Path
-    what: str
-    cure: str
-    lines: tuple[int, ...] = ()
-    mend: Callable[[], object] | None = None
-
-    @property
-    def mendable(self) -> bool:
-        """Whether `repair` can mend it."""
-        return bool(self.lines or self.mend)
-
-    def line(self, *, mended: bool = False) -> str:
-        """The finding for a person."""
-        return f"{self.path}: {self.what}; {'mended' if mended else self.cure}"
 
 
 def folders_under(folder: Path) -> list[Path]:
@@ -312,8 +289,7 @@ def _score_findings(folder: Path, lines: Sequence[_Facts]) -> Iterator[Finding]:
         try:
             read_object(path)
         except RunError as error:
-            what, _, cure = str(error).removeprefix(f"{path} ").partition("; ")
-            yield Finding(path, what, cure or "remove it and score the run again")
+            yield told_by(path, error, "remove it and score the run again")
 
 
 def _compiled(folder: Path) -> Iterator[Finding]:
@@ -324,8 +300,7 @@ def _compiled(folder: Path) -> Iterator[Finding]:
             if not (folder / str(row["file"])).is_file():
                 yield Finding(folder / str(row["file"]), "is missing", "copy the whole folder")
     except RagbenchError as error:
-        what, _, cure = str(error).removeprefix(f"{folder} ").partition("; ")
-        yield Finding(folder, what, cure or "compile again")
+        yield told_by(folder, error, "compile again")
     except (KeyError, TypeError, AttributeError):
         yield Finding(folder / SIDECAR, "its notes are malformed", "compile again")
     if (folder / ASKED).is_file():
@@ -337,8 +312,7 @@ def _compiled(folder: Path) -> Iterator[Finding]:
     try:
         read_calls(calls)
     except RunError as error:
-        what, _, cure = str(error).removeprefix(f"{calls} ").partition("; ")
-        yield Finding(calls, what, cure)
+        yield told_by(calls, error, "compile again")
 
 
 def _program(name: str, knobs: Mapping[str, Any]) -> Any:

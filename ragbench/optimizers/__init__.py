@@ -13,8 +13,7 @@ from ragbench.optimizers import (
     simba,
 )
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
-from ragbench.optimizers.own_metric import OwnMetric
-from ragbench.optimizers.scoring import StandIn, make_scorer
+from ragbench.optimizers.scoring import OwnMetric, StandIn, make_scorer
 from ragbench.optimizers.task import Budget, Candidate, Found, Scores, Size, Task
 
 __all__ = [
