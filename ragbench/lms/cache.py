@@ -6,6 +6,8 @@ else: the cache is never the reason for a wrong or a failed question.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import json
 import sqlite3
@@ -70,6 +72,11 @@ class CheckedStore:
         except (OSError, sqlite3.Error) as error:
             self._tell(error)
 
+    def close(self) -> None:
+        """Let go of its files, which another use opens again."""
+        with contextlib.suppress(OSError, sqlite3.Error):
+            self._inner.close()
+
     def _tell(self, error: Exception) -> None:
         if not self._told:
             self._told = True
@@ -100,6 +107,7 @@ def configure_cache(folder: Path | None = None) -> Path:
 
 
 def _configure(folder: Path | None) -> None:
+    former = getattr(dspy.cache, "disk_cache", None)
     dspy.configure_cache(
         enable_disk_cache=folder is not None,
         enable_memory_cache=True,
@@ -108,5 +116,11 @@ def _configure(folder: Path | None) -> None:
         memory_max_entries=MEMORY_ENTRIES,
         restrict_pickle=True,
     )
+    if isinstance(former, CheckedStore):
+        # 16 connections a thread, which would wait long for the collector: what was there when the
+        # questions of a run began is its oldest generation.
+        former.close()
+        del former
+        gc.collect()
     if folder is not None:
         dspy.cache.disk_cache = CheckedStore(dspy.cache.disk_cache, folder)

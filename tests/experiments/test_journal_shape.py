@@ -152,11 +152,16 @@ def test_wrong_line_of_a_batch_is_told_in_one_line_and_nothing_is_asked(judged: 
         lambda row: row.update(attributed_triples=[["Oslo", "in"]]), lambda row: row.update(qid=1),
     ],
 )  # fmt: skip
-def test_wrong_line_of_scores_is_made_again(judged: Path, change: Change) -> None:
+def test_wrong_line_of_scores_is_made_again_once_it_is_repaired(
+    judged: Path, change: Change
+) -> None:
     before = (judged / "scores.jsonl").read_bytes()
     damaged(judged / "scores.jsonl", 1, change)
     assert any("line 1 cannot be read" in f.line() for f in examine(judged, data=False))
     lm = ScriptedLM(fair, name="judge")
+    with pytest.raises(RunError, match="line 1 cannot be read"):
+        score_run(judged, judging(lm))
+    repair(judged, examine(judged, data=False))
     score_run(judged, judging(lm))
     assert (judged / "scores.jsonl").read_bytes() == before
     assert lm.asked == []

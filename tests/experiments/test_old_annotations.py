@@ -40,10 +40,15 @@ def test_no_reply_is_asked_for_again(run: Path) -> None:
     judges = scored.summary["judges"]
     for name, old in before["judges"].items():
         kept = set(old) & set(judges[name]) - {"contain", "not_asked", "cut"}
-        assert {key: judges[name][key] for key in kept} == {key: old[key] for key in kept}
+        for key in kept:
+            now = judges[name][key]
+            if key in ("as_if", "billed"):  # which have more fields today
+                now = {field: now[field] for field in old[key]}
+            assert now == old[key]
     assert scored.summary["attribution"]["attributed"] == before["attribution"]["attributed"]
     for metric in ("judge", "judge_arag", "chain_fidelity_judged", "sp_f1", "evidence_f1"):
-        assert scored.summary["scores"][metric] == before["scores"][metric]
+        now = scored.summary["scores"][metric]
+        assert {key: now[key] for key in before["scores"][metric]} == before["scores"][metric]
 
 
 def test_its_summaries_are_shown_as_they_are(run: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import dspy
 import numpy as np
 import pytest
 
@@ -136,3 +140,19 @@ def test_a_damaged_file_of_vectors_is_gone_on_without(tmp_path: Path) -> None:
     cache.put("m", {"a": kept(0.25)})
     assert cache.get("m", ["a"]) == {}
     cache.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
+def test_files_of_former_caches_are_closed(tmp_path: Path) -> None:
+    """A process that makes many runs, each with threads of its own, must not run out of files."""
+    counts = []
+    gc.disable()  # as good as that, for what was there when a run's questions began
+    try:
+        for number in range(8):
+            configure_cache(tmp_path / str(number))
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(dspy.cache.disk_cache.get, map(str, range(40))))
+            counts.append(len(os.listdir("/proc/self/fd")))
+    finally:
+        gc.enable()
+    assert max(counts) < counts[0] + 150, counts
