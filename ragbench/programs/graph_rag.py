@@ -24,9 +24,9 @@ from ragbench.programs.core import (
     Described,
     IndexKnobs,
     IndexProgram,
+    Reader,
     Trace,
-    chain_of_thought,
-    predict,
+    reading,
     render,
 )
 from ragbench.retrievers import Passage, Retriever
@@ -60,7 +60,7 @@ class GraphRAGKnobs(IndexKnobs):
     context_tokens: int = Field(
         12_000, ge=100, le=1_000_000, description="tokens of reports, tables and texts"
     )
-    reader: Literal["predict", "cot"] = Field("predict", description="reason before the answer?")
+    reader: Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
     report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
     relations_each: int = Field(
@@ -99,8 +99,7 @@ class GraphRAG(IndexProgram):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        make = chain_of_thought if self.knobs.reader == "cot" else predict
-        self.answer = make(AnswerFromContext)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def other_calls(self) -> Sequence[Described]:
         """The graph, descriptions of what several passages name, and reports."""

@@ -27,10 +27,10 @@ from ragbench.programs.core import (
     Described,
     IndexKnobs,
     IndexProgram,
+    Reader,
     Trace,
-    chain_of_thought,
     predict,
-    render,
+    reading,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.graph import HippoIndex, plain_names
@@ -54,7 +54,7 @@ class HippoRAGKnobs(IndexKnobs):
     context_tokens: int = Field(
         7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
     )
-    reader: Literal["predict", "cot"] = Field("cot", description="reason before the answer?")
+    reader: Reader = Field("cot", description="reason before the answer?")
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
     linking_top_k: int = Field(
         5, ge=1, le=100, description="facts that are shown, and phrases that are kept"
@@ -89,8 +89,7 @@ class HippoRAG(IndexProgram):
             self.select = predict(SelectItems)
         if self.knobs.linking == "entities":
             self.extract = predict(ExtractEntities)
-        make = chain_of_thought if self.knobs.reader == "cot" else predict
-        self.answer = make(AnswerFromContext)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     @property
     def _filters(self) -> bool:
@@ -114,14 +113,12 @@ class HippoRAG(IndexProgram):
             passages = trace.search_by(
                 lambda: self._ranked(trace, index, seeds), trace.question, k=self.knobs.k
             )
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
     def force(self, trace: Trace) -> str:
         """An answer from the passages found, if any."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def _rehearsed(self, trace: Trace) -> list[Passage]:
         """What a question takes, with sentences in the place of facts."""

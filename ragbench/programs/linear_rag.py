@@ -27,10 +27,10 @@ from ragbench.programs.core import (
     Described,
     IndexKnobs,
     IndexProgram,
+    Reader,
     Trace,
-    chain_of_thought,
     predict,
-    render,
+    reading,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.graph import (
@@ -53,7 +53,7 @@ class LinearRAGKnobs(IndexKnobs):
     context_tokens: int = Field(
         7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
     )
-    reader: Literal["predict", "cot"] = Field("cot", description="reason before the answer?")
+    reader: Reader = Field("cot", description="reason before the answer?")
     entities: EntitySource = Field("lm", description="what finds entities; regex renames results")
     spacy_pipeline: str = Field("", description="spacy: name or folder of an installed pipeline")
     max_iterations: int = Field(
@@ -87,8 +87,7 @@ class LinearRAG(IndexProgram):
         super().__init__(retriever, **knobs)
         if self._asks:
             self.extract = predict(ExtractEntities)
-        make = chain_of_thought if self.knobs.reader == "cot" else predict
-        self.answer = make(AnswerFromContext)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     @property
     def _asks(self) -> bool:
@@ -122,14 +121,12 @@ class LinearRAG(IndexProgram):
             passages = trace.search_by(
                 lambda: self._ranked(trace, index, mentions), trace.question, k=self.knobs.k
             )
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
     def force(self, trace: Trace) -> str:
         """An answer from the passages found, if any."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def _mentions(self, trace: Trace) -> list[str]:
         """The entities of the question."""

@@ -21,7 +21,6 @@ from ragbench.programs.core import (
     distinct,
     fuse,
     predict,
-    render,
 )
 from ragbench.retrievers import Retriever
 from ragbench.signatures import QUERY_KINDS, AnswerFromContext, ExpandQueries, QueryMode
@@ -59,14 +58,12 @@ class MultiQueryRAG(RAGProgram):
         queries = self._queries(trace)
         found = trace.search_many(queries, k=self.knobs.k)
         passages = fuse(found, fusion=self.knobs.fusion)[: self.knobs.max_passages]
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
     def force(self, trace: Trace) -> str:
         """An answer from what the searches allowed for found."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def _queries(self, trace: Trace) -> list[str]:
         reply = trace.ask(

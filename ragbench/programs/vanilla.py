@@ -7,8 +7,6 @@ about 1,000 tokens, shown whole; give it a corpus of chunks and `--retriever den
 
 from __future__ import annotations
 
-from typing import Literal
-
 import dspy
 from pydantic import Field
 
@@ -17,10 +15,9 @@ from ragbench.programs.core import (
     PROGRAMS,
     ProgramKnobs,
     RAGProgram,
+    Reader,
     Trace,
-    chain_of_thought,
-    predict,
-    render,
+    reading,
 )
 from ragbench.retrievers import Dense, Distracting, Progress, Retriever
 from ragbench.signatures import AnswerFromContext
@@ -29,7 +26,7 @@ from ragbench.signatures import AnswerFromContext
 class VanillaKnobs(ProgramKnobs):
     """Knobs of `vanilla`."""
 
-    reader: Literal["predict", "cot"] = Field("predict", description="reason before the answer?")
+    reader: Reader = Field("predict", description="reason before the answer?")
 
 
 @PROGRAMS.register("vanilla")
@@ -45,8 +42,7 @@ class VanillaRAG(RAGProgram):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        make = chain_of_thought if self.knobs.reader == "cot" else predict
-        self.answer = make(AnswerFromContext)
+        self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Do nothing if the retriever is the variant's.
@@ -66,8 +62,7 @@ class VanillaRAG(RAGProgram):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One search, one call."""
         passages = trace.search(trace.question, k=self.knobs.k)
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")
 
     def force(self, trace: Trace) -> str:

@@ -219,7 +219,8 @@ def test_values_that_are_not_shown_say_so(sandbox: Sandbox) -> None:
     assert sandbox.execute("print(1 + 1)") == "2"
 
 
-def test_killed_worker_is_replaced(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_killed_worker_is_replaced(sandbox: Sandbox, gone: bool) -> None:
     def workers() -> set[int]:
         own = Path("/proc/self/task")
         children = own.glob("*/children")
@@ -233,6 +234,8 @@ def test_killed_worker_is_replaced(sandbox: Sandbox) -> None:
         box.execute("x = 1")
         (worker,) = workers() - before
         os.kill(worker, signal.SIGKILL)
+        if gone:  # nobody reads what is written: closing the pipe would flush it once more
+            os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
         with pytest.raises(CodeExecutionError, match="all variables were lost"):
             box.execute("print(x)")
         assert box.execute("print('alive')") == "alive"

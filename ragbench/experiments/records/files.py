@@ -35,8 +35,8 @@ def read_json(path: Path, kind: type[T]) -> T:
         found = TypeAdapter(kind).validate_json(content)
         if not _is_sealed(content):
             raise RunError(
-                f"{path} was changed after it was written; put it back, or remove it and give the "
-                "command that makes it again"
+                f"{path} was changed after it was written; put it back, or see what "
+                f"`ragbench doctor {path.parent}` advises"
             )
         return found
     except OSError as error:

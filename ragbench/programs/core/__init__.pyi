@@ -35,11 +35,13 @@ from .program import (
     IndexAhead as IndexAhead,
     ProgramKnobs as ProgramKnobs,
     RAGProgram as RAGProgram,
+    Reader as Reader,
     calls_of as calls_of,
     chain_of_thought as chain_of_thought,
     done_so_far as done_so_far,
     named as named,
     predict as predict,
+    reading as reading,
 )
 from .prompts import (
     render as render,

@@ -21,11 +21,14 @@ from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.budget import Budget, BudgetSpentError
+from ragbench.programs.core.prompts import render
 from ragbench.programs.core.trace import Trace
 from ragbench.registry import Registry
-from ragbench.retrievers import Progress, Retriever
+from ragbench.retrievers import Passage, Progress, Retriever
 from ragbench.signatures import AnswerStyle, role_of, styled
 
+#: How a reader answers: at once, or after a reasoning of its own.
+Reader = Literal["predict", "cot"]
 Family = Literal["baseline", "agentic", "recursive", "rlm", "graph", "workflow"]
 
 #: HotpotQA's own word for giving no answer; never equal to a gold answer there.
@@ -70,6 +73,11 @@ def predict(
 def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
     """A `dspy.ChainOfThought` that remembers the name and role of its signature for the ledger."""
     return named(dspy.ChainOfThought(signature, **config), signature)
+
+
+def reading(signature: type[dspy.Signature], reader: Reader) -> dspy.Module:
+    """The predictor of `signature` that the knob `reader` names."""
+    return chain_of_thought(signature) if reader == "cot" else predict(signature)
 
 
 def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
@@ -220,6 +228,11 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
     @abstractmethod
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
+
+    def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
+        """The answer of `reader` to the question, which sees `context_tokens` of `passages`."""
+        context = render(passages, max_tokens=self.knobs.context_tokens)
+        return trace.answer(reader, last=True, context=context, question=trace.question)
 
     def saved_name(self, predictor: str) -> str:
         """The name in saved state of the predictor that `named_predictors` calls `predictor`."""

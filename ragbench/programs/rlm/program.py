@@ -24,7 +24,6 @@ from ragbench.programs.core import (
     RAGProgram,
     Trace,
     predict,
-    render,
 )
 from ragbench.programs.rlm import corpus, tools
 from ragbench.programs.rlm.recursion import Recursion
@@ -112,8 +111,7 @@ class RLM(RAGProgram):
         """An answer from all passages so far, or from the code that was run."""
         if self.knobs.variant != "decompose":
             return self.repl.forced(trace, self._variable(trace)[0])
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.read, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.read, trace.passages)
 
     def _variable(self, trace: Trace) -> tuple[list[str], str]:
         if self.knobs.variant == "repl_corpus":

@@ -113,7 +113,8 @@ class Sandbox:
             return
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with process:
+        # Closing its input flushes what a killed worker did not read.
+        with suppress(BrokenPipeError), process:
             pass
 
     def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:

@@ -142,8 +142,7 @@ class CRAG(RAGProgram):
             replace(passages[pid], text=" ... ".join(texts), sentences=())
             for pid, texts in parts.items()
         ]
-        context = render(shown, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.answer, shown)
 
     def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
         """How well each of `passages` serves the question, in [-1, 1]."""

@@ -30,7 +30,6 @@ from ragbench.programs.core import (
     distinct,
     is_answer,
     predict,
-    render,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.graph import GistIndex
@@ -108,14 +107,12 @@ class MemoRAG(IndexProgram):
         if index is not None:
             places = index.corpus.positions
             passages.sort(key=lambda passage: places[passage.pid])
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")
 
     def force(self, trace: Trace) -> str:
         """An answer from the passages found, if any."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def _made_up(self, trace: Trace) -> list[str]:
         """As much memory as the corpus may give, for a rehearsal: its first passages."""

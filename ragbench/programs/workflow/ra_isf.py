@@ -82,8 +82,7 @@ class RAISF(RAGProgram):
 
     def force(self, trace: Trace) -> str:
         """An answer from all passages so far."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.read, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.read, trace.passages)
 
     def _resolved(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
         """The answer to `question`; blank where it stays unknown."""

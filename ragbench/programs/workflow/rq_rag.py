@@ -110,8 +110,7 @@ class RQRAG(RAGProgram):
         good = [step for step in answers if is_answer(step.observation)]
         if good:
             return max(good, key=lambda step: float(step.notes["confidence"])).observation
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, Action]]) -> list[Node]:
         """The children of nodes by actions: their queries at once, then their answers."""
