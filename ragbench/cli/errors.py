@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from ragbench.cli.asking import asking_options, make_asking
 from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import closed_book_option, log_option, take_limits
+from ragbench.cli.so_far import so_far, until_stopped
 
 
 @command(
@@ -58,25 +60,28 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     scored with one.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report import errors_of, print_errors
+    from ragbench.experiments.report import Errors, errors_of, print_errors
     from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "explaining")
     if options["batch"] and asking is None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
-    with spending(take_limits(options)) as spent:
-        found = [
-            errors_of(
-                run,
-                asking=asking,
-                allow_self=options["allow_self_judge"],
-                closed_book=options["closed_book"],
-                taxonomy=options["taxonomy"],
-            )
-            for run in runs
-        ]
     cause = options["cause"]
-    print_errors(found, show=options["show"] or (3 if cause else 0), cause=cause)
+    show = options["show"] or (3 if cause else 0)
+    found: list[Errors] = []
+    printed = partial(print_errors, show=show, cause=cause)
+    with spending(take_limits(options)) as spent, so_far(found, printed):
+        for run in until_stopped(runs):
+            found.append(
+                errors_of(
+                    run,
+                    asking=asking,
+                    allow_self=options["allow_self_judge"],
+                    closed_book=options["closed_book"],
+                    taxonomy=options["taxonomy"],
+                )
+            )
+    printed(found)
     if spent.stopped_by:
         click.echo(
             f"stopped by {spent.stopped_by}; give the same command again to continue", err=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import data_options, retriever_options, to_config
+from ragbench.cli.so_far import so_far, until_stopped
 
 if TYPE_CHECKING:
     from ragbench.experiments.retrieval import Measured
@@ -60,20 +62,6 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     examples = dataset.select(split, config.data.limit, answered=False)
     gold = gold_of(examples)
     asked = [example for example in examples if example.qid in gold]
-    measured = []
-    for spec in specs:
-        with index_progress(f"{spec}: indexing") as progress:
-            measured.append(
-                measure(
-                    spec,
-                    dataset,
-                    asked,
-                    k=ks[-1],
-                    settings=config.retriever.settings,
-                    store=IndexStore(),
-                    progress=progress,
-                )
-            )
     about = {
         "dataset": dataset.name,
         "setting": dataset.setting,
@@ -84,6 +72,21 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
         "questions_with_gold": len(gold),
         "ks": ks,
     }
+    measured: list[Measured] = []
+    with so_far(measured, partial(_print, gold=gold, ks=ks, about=about)):
+        for spec in until_stopped(specs):
+            with index_progress(f"{spec}: indexing") as progress:
+                measured.append(
+                    measure(
+                        spec,
+                        dataset,
+                        asked,
+                        k=ks[-1],
+                        settings=config.retriever.settings,
+                        store=IndexStore(),
+                        progress=progress,
+                    )
+                )
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
     save(path, measured, gold, ks, about)
     _print(measured, gold, ks, about, path)
@@ -101,7 +104,7 @@ def _print(
     gold: Mapping[str, Sequence[str]],
     ks: Sequence[int],
     about: Mapping[str, Any],
-    path: Path,
+    path: Path | None = None,
 ) -> None:
     from rich import box
     from rich.table import Table
@@ -117,7 +120,8 @@ def _print(
         table.add_column(name, justify="right", no_wrap=True)
     for row, values in zip(measured, scores, strict=True):
         size = "-" if row.index_bytes is None else f"{row.index_bytes / 1e6:.1f}"
-        cells = [row.spec, *(f"{values[name]:.3f}" for name in shown.values())]
+        part = "" if len(row.rankings) == len(gold) else f", first {len(row.rankings)}"
+        cells = [row.spec + part, *(f"{values[name]:.3f}" for name in shown.values())]
         cells += [f"{row.percentile_ms(q):.2f}" for q in (50, 95)]
         table.add_row(*map(plain, [*cells, f"{row.index_s:.2f}", size]))
     out = console()
@@ -128,4 +132,5 @@ def _print(
     out.print(plain(title), soft_wrap=True)
     print_table(table, "retrievers", drop=("MB", "index s", "p95 ms", "MRR"))
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
-    out.print(plain(f"{key} {ks[-1]}; rankings and index cards: {path}"), soft_wrap=True)
+    kept = f"; rankings and index cards: {path}" if path else ""
+    out.print(plain(f"{key} {ks[-1]}{kept}"), soft_wrap=True)

@@ -11,6 +11,7 @@ import click
 from ragbench.cli.asking import asking_options, make_asking
 from ragbench.cli.command import command, option, output_options
 from ragbench.cli.options import closed_book_option, log_option, take_limits
+from ragbench.cli.so_far import so_far, until_stopped
 
 RULES = ("ragbench", "arag", "linearrag", "grounding")
 
@@ -80,7 +81,13 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """
     from ragbench.errors import ConfigError
     from ragbench.experiments.report import print_scores
-    from ragbench.experiments.score import JudgeRequest, ScoreRequest, estimate_scoring, score_run
+    from ragbench.experiments.score import (
+        JudgeRequest,
+        Scored,
+        ScoreRequest,
+        estimate_scoring,
+        score_run,
+    )
     from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "judging")
@@ -105,8 +112,10 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         for line in (line for run in runs for line in estimate_scoring(run, request).lines()):
             click.echo(line)
         return
-    with spending(take_limits(options)) as spent:
-        scored = [score_run(run, request) for run in runs]
+    scored: list[Scored] = []
+    with spending(take_limits(options)) as spent, so_far(scored, print_scores):
+        for run in until_stopped(runs):
+            scored.append(score_run(run, request))
     print_scores(scored)
     if spent.stopped_by:
         click.echo(

@@ -1,11 +1,26 @@
-"""The table of what is finished, for commands that Ctrl-C ends."""
+"""What is there so far, for commands that Ctrl-C ends."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from ragbench import stopping
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def so_far(found: Sequence[T], show: Callable[[Sequence[T]], None]) -> Iterator[None]:
+    """Where Ctrl-C ends the block, `show` what it has `found`, if anything, before it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if found:
+            show(found)
+        raise
 
 
 @contextlib.contextmanager
@@ -14,11 +29,20 @@ def table_so_far(folder: Path, by: Any = None) -> Iterator[None]:
 
     These are the run that `folder` is, or those in it: arms, cells, trials. `by` are breakdowns.
     """
-    try:
+    with so_far([folder], lambda _: _print(folder, by)):
         yield
-    except KeyboardInterrupt:
-        _print(folder, by)
-        raise
+
+
+def until_stopped(items: Iterable[T]) -> Iterator[T]:
+    """`items`, for work on each that ends early, and in order, where Ctrl-C stopped the process.
+
+    Raises:
+        KeyboardInterrupt: it was stopped during the work on the last one given.
+    """
+    for item in items:
+        yield item
+        if stopping.stopped():
+            raise KeyboardInterrupt
 
 
 def _print(folder: Path, by: Any) -> None:

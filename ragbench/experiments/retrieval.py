@@ -13,6 +13,7 @@ from typing import Any
 import dspy
 import numpy as np
 
+from ragbench import stopping
 from ragbench.data import Dataset
 from ragbench.errors import DataError
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
@@ -43,10 +44,13 @@ class Measured:
     card: Mapping[str, Any]
 
     def scores(self, gold: Mapping[str, Sequence[str]], ks: Sequence[int]) -> dict[str, float]:
-        """Means over the questions of `gold`, keyed `measure@k`, in [0, 1]."""
+        """Means over the questions of `gold` that were searched, keyed `measure@k`, in [0, 1]."""
+        searched = {qid: pids for qid, pids in gold.items() if qid in self.rankings}
         return {
-            f"{name}@{k}": sum(measure(self.rankings[qid], pids, k) for qid, pids in gold.items())
-            / len(gold)
+            f"{name}@{k}": sum(
+                measure(self.rankings[qid], pids, k) for qid, pids in searched.items()
+            )
+            / len(searched)
             for name, measure in MEASURES.items()
             for k in ks
         }
@@ -92,8 +96,11 @@ def measure(
 ) -> Measured:
     """What the retriever `spec` finds for each of `examples`, `k` deep.
 
+    Where the process is stopped, what was found until then is given, if anything was.
+
     Raises:
         RagbenchError: an unknown retriever, a wrong setting, a model that cannot be had.
+        KeyboardInterrupt: it was interrupted, and the process goes on, or nothing was found yet.
     """
     make_embedder.cache_clear()  # no query embedded by the one before is answered from memory
     start = time.perf_counter()
@@ -103,12 +110,16 @@ def measure(
     _warm(made, examples)
     rankings: dict[str, list[str]] = {}
     times: list[float] = []
-    for example in examples:
-        retriever = made.for_question(example.question)
-        began = time.perf_counter()
-        hits = retriever.search(example.question, k=k)
-        times.append(time.perf_counter() - began)
-        rankings[example.qid] = [hit.pid for hit in hits]
+    try:
+        for example in examples:
+            retriever = made.for_question(example.question)
+            began = time.perf_counter()
+            hits = retriever.search(example.question, k=k)
+            times.append(time.perf_counter() - began)
+            rankings[example.qid] = [hit.pid for hit in hits]
+    except KeyboardInterrupt:
+        if not rankings or not stopping.stopped():
+            raise
     return Measured(spec, rankings, times, ready_s, made.card())
 
 

@@ -9,6 +9,7 @@ from .compiled import (
     print_programs as print_programs,
 )
 from .errors import (
+    Errors as Errors,
     errors_of as errors_of,
     print_errors as print_errors,
 )

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import dspy
 
+from ragbench import stopping
 from ragbench.errors import RunError
 from ragbench.experiments.records import RecordWriter
 from ragbench.experiments.score.annotate.asking import Asking, again, ask_strictly
@@ -156,11 +157,12 @@ def annotate(
 ) -> Annotated:
     """What `asking` says of the answered ones of `records`, by question id.
 
-    Replies in the journal of `folder` are not asked for again.
+    Replies in the journal of `folder` are not asked for again. Where the process is stopped, what
+    came until then is given, and the rest is not asked.
 
     Raises:
         RagbenchError: the LM cannot be called at all, or the journal cannot be used.
-        KeyboardInterrupt: the user stopped it; every reply so far is kept.
+        KeyboardInterrupt: it was interrupted, and the process goes on; every reply so far is kept.
     """
     answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
     units = {record.qid: annotation.units(record) for record in answered}
@@ -196,8 +198,7 @@ def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
     """The result of every task, from the journal of `folder` where it stands there.
 
     Raises:
-        RagbenchError: the LM cannot be called at all, or the journal cannot be used.
-        KeyboardInterrupt: the user stopped it; every reply so far is kept.
+        RagbenchError, KeyboardInterrupt: as `annotate`.
     """
     wanted = {task.key for task in tasks}
     every = journal_rows(folder)
@@ -206,7 +207,7 @@ def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
     lost = [call for row in rows if row["provider_failed"] for call in result_of(row).calls]
     todo = list({task.key: task for task in tasks if task.key not in known}.values())
     replies = Replies(known, tuple(lost))
-    if not todo:
+    if not todo or stopping.stopped():
         return replies
     client = client_of(asking.lm)
     paid = 0 if client else len(under_way(every) & {task.key for task in todo})
@@ -214,10 +215,14 @@ def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
         raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
     asking.check()
     with RecordWriter(folder, JOURNAL) as writer:
-        if client:
-            BatchRunner(asking, client, writer, replies, every).run(todo)
-        else:
-            DirectRunner(asking, writer, replies).run(todo)
+        try:
+            if client:
+                BatchRunner(asking, client, writer, replies, every).run(todo)
+            else:
+                DirectRunner(asking, writer, replies).run(todo)
+        except KeyboardInterrupt:
+            if not stopping.stopped():
+                raise
     return replies
 
 

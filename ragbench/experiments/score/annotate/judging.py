@@ -103,13 +103,15 @@ class Judging(Annotation):
 
         `accuracy_all` divides by all questions, `accuracy_not_blank` by those whose prediction is
         not blank, where a question that an error ended counts as predicted and wrong; in both, what
-        is not judged correct is not right. `accuracy_scored` leaves the unscored out.
+        is not judged correct is not right. Both are None as long as an answer has not been asked
+        about. `accuracy_scored` leaves the unscored out.
         """
         answered = [record for record in records if not record.failed]
         rows = {qid: _labels(annotated, qid) for qid in annotated.units}
         labels = {qid: row for qid, row in rows.items() if row}
         first = [row[0] for row in labels.values()]
         correct, incorrect = first.count("correct"), first.count("incorrect")
+        whole = len(answered) == len(labels)
         return {
             **annotated.counts(),
             "rule": self.rule,
@@ -119,8 +121,8 @@ class Judging(Annotation):
             "incorrect": incorrect,
             "unscored": first.count(None),
             "not_asked": len(answered) - len(labels),
-            "accuracy_all": _share(correct, len(records)),
-            "accuracy_not_blank": _share(correct, _not_blank(records)),
+            "accuracy_all": _share(correct, len(records)) if whole else None,
+            "accuracy_not_blank": _share(correct, _not_blank(records)) if whole else None,
             "accuracy_scored": _share(correct, correct + incorrect),
             "repeats": _repeats(list(labels.values())),
             "contain": self._against_contain(records, labels),
