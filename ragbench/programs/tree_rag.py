@@ -37,6 +37,7 @@ from ragbench.ledger import open_ledger
 from ragbench.programs.core import (
     PROGRAMS,
     Described,
+    IndexAhead,
     ProgramKnobs,
     RAGProgram,
     Trace,
@@ -105,6 +106,16 @@ class TreeRAG(RAGProgram):
         """The summaries of the tree."""
         return (_SUMMARIES,)
 
+    def index_ahead(self) -> Sequence[IndexAhead]:
+        """The first layer of summaries of a pooled corpus."""
+        corpus, knobs = self.retriever.corpus, self.knobs
+        if isinstance(self.retriever, PerQuestion) or len(corpus) <= knobs.top_size:
+            return ()
+        tokens = sum(estimate_tokens(str(passage)) for passage in corpus)
+        calls = -(-tokens // knobs.cluster_tokens)
+        more = "more where clusters overlap, and for higher layers; none if the tree is kept"
+        return (IndexAhead(_SUMMARIES.role, calls, tokens, 0, more),)
+
     def prepare(self, progress: Progress | None = None) -> None:
         """Make or load the tree of the pooled corpus; its calls are filed in the current ledger."""
         if not isinstance(self.retriever, PerQuestion):
@@ -122,8 +133,6 @@ class TreeRAG(RAGProgram):
         """
         knobs = self.knobs
         lm = role_lm(_SUMMARIES.role)
-        # A rehearsal must not have summaries made up, kept, and counted as a question's calls.
-        rehearsal = current().rehearsal
         with dspy.context(lm=lm):
             return SummaryTree.of(
                 retriever.corpus,
@@ -133,12 +142,24 @@ class TreeRAG(RAGProgram):
                 api_base=knobs.embedder_base,
                 cluster_tokens=knobs.cluster_tokens,
                 summary_words=knobs.summary_words,
-                max_layers=0 if rehearsal else knobs.max_layers,
+                max_layers=knobs.max_layers,
                 top_size=knobs.top_size,
             )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One search of the tree, one call."""
+        if current().rehearsal:  # which has no summaries made up: passages stand for the nodes
+            passages = _fitting(
+                trace.search(trace.question, k=self.knobs.k), self.knobs.context_tokens
+            )
+        else:
+            passages = self._searched(trace)
+        limit = _UNLIMITED if self.knobs.mimic_reference_bug else self.knobs.context_tokens
+        context = render(passages, max_tokens=limit)
+        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
+        return trace.prediction(answer, "answered", passages=passages)
+
+    def _searched(self, trace: Trace) -> list[Passage]:
         with open_ledger():  # a tree made only now is still no part of the question's cost
             tree = self.tree_of(trace.retriever)
         cost = {name: fact for name, fact in tree.facts().items() if name != "index_s"}
@@ -151,10 +172,7 @@ class TreeRAG(RAGProgram):
             pids=tuple(passage.pid for passage in passages),
             notes={"layers": layers},
         )
-        limit = _UNLIMITED if self.knobs.mimic_reference_bug else self.knobs.context_tokens
-        context = render(passages, max_tokens=limit)
-        answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
-        return trace.prediction(answer, "answered", passages=passages)
+        return passages
 
     def force(self, trace: Trace) -> str:
         """An answer without passages, where not even one search is allowed."""

@@ -45,11 +45,23 @@ def test_a_tree_made_with_the_first_question_is_no_part_of_its_cost() -> None:
 def test_a_rehearsal_makes_no_summaries_up(cache: Path) -> None:
     adapter = make_adapter("json", ScriptedLM())
     examples = [dspy.Example(question=QUESTION).with_inputs("question")]
-    rehearsed = rehearse(TreeRAG(shelf(padding=42)), examples, adapter)
-    assert rehearsed is not None
-    assert rehearsed.calls == (1, 1)
-    (kept,) = (cache / "indexes").glob("tree-*/summaries.jsonl")
-    assert kept.read_text() == ""
+    one, ten = (
+        rehearse(TreeRAG(shelf(padding=42), k=k, embedder="openai/none"), examples, adapter)
+        for k in (1, 10)
+    )  # an embedder that is asked nothing
+    assert one is not None
+    assert ten is not None
+    assert one.calls == ten.calls == (1, 1)
+    assert ten.prompt_tokens[0] > one.prompt_tokens[0]
+    assert not (cache / "indexes").exists()
+
+
+def test_the_summaries_ahead_are_counted() -> None:
+    few, pooled = shelf(), shelf(padding=42)
+    assert TreeRAG(few, top_size=len(few.corpus)).index_ahead() == ()
+    (ahead,) = TreeRAG(pooled, cluster_tokens=100).index_ahead()
+    assert ahead.calls == -(-ahead.prompt_tokens // 100)
+    assert 100 < ahead.prompt_tokens < 100 * len(pooled.corpus)
 
 
 def test_raptor_is_tree_rag_under_its_own_name() -> None:
