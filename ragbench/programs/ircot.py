@@ -11,7 +11,7 @@ passages so far, then searches with it. Variants:
   shown up to 350, at most 15, near-duplicates dropped; and a separate reader that sees the
   paragraphs but not the chain. The published demonstrations are left to `compile`.
 - `flash`: as FlashRAG and HippoRAG run it: few rounds, every passage ranked by the best score it
-  ever had and shown worst first, and the chain answers.
+  ever had and, from the second search on, shown worst first, and the chain answers.
 
 A typed choice of the next step is the sign to stop; the answer phrase ("the answer is ...") counts
 only where that could not be read, and a refusal ("the answer is not stated") is no answer. A
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 import dspy
@@ -49,14 +48,15 @@ from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
 # IRCoT's own rule: how a sentence of mere inference begins, or a sum with blanks in it.
-_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_NUMBER = r"\d(?:[\d,]*\d)?(?:\.\d+)?"
 _INFERENCE = re.compile(
     rf"^(?:thus[ ,]|so[ ,]|that is,|therefore|hence)|{_NUMBER} [+-] {_NUMBER} = {_NUMBER}",
     re.IGNORECASE,
 )
-_QUESTION_WORDS = re.compile(r"\b(who|what|when|where|why|which|how|does|is)\b|\?", re.IGNORECASE)
+_QUESTION_WORDS = frozenset(["who", "what", "when", "where", "why", "which", "how", "does", "is"])
+_NEAR_DUPLICATE = 0.9
 _RESAMPLING_TEMPERATURE = 0.7
-_ANSWER_PHRASE = re.compile(r"\banswer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
+_ANSWER_PHRASE = re.compile(r"^(?:.*\b)?answer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
 
 
 class IRCoTKnobs(ProgramKnobs):
@@ -75,7 +75,9 @@ class IRCoTKnobs(ProgramKnobs):
         "first", description="which passages survive the cap"
     )
     shown_words: int = Field(100_000, ge=10, description="words shown of a passage")
-    best_last: bool = Field(False, description="show the best passages last (keep=best)")
+    best_last: bool = Field(
+        False, description="from the second search on, show the best passages last (keep=best)"
+    )
     passage_words: int = Field(100_000, ge=10, description="longer passages are left out")
     separate_reader: bool = Field(False, description="a second reader answers from the passages")
 
@@ -191,13 +193,14 @@ class IRCoT(RAGProgram):
 
     def _search(self, trace: Trace, query: str) -> list[Passage]:
         if self.knobs.strip_question_words:
-            query = " ".join(_QUESTION_WORDS.sub(" ", query).split()) or query
+            words = [word for word in query.split() if word.lower() not in _QUESTION_WORDS]
+            query = " ".join(words) or query
         return trace.search(query, k=self.knobs.k)
 
     def _query(self, question: str, thoughts: list[str]) -> str:
         if self.knobs.query_from == "last_thought":
             return thoughts[-1]
-        facts = [t for t in thoughts if not _INFERENCE.search(t)]
+        facts = [thought for thought in thoughts if not is_inference(thought)]
         return facts[-1] if facts else question
 
     def _kept(self, trace: Trace) -> list[Passage]:
@@ -210,9 +213,18 @@ class IRCoT(RAGProgram):
     def _context(self, trace: Trace) -> list[str]:
         shown = [_cut(passage, self.knobs.shown_words) for passage in self._kept(trace)]
         lines = render(shown, max_tokens=self.knobs.context_tokens)
-        if not self.knobs.best_last:
+        if not self.knobs.best_last or len(trace.searches) < 2:
             return lines
-        return render(shown[: len(lines)][::-1], max_tokens=self.knobs.context_tokens)
+        kept = {passage.pid for passage in shown[: len(lines)]}
+        best = _best_scores(trace)
+        last = sorted((p for p in trace.passages if p.pid in kept), key=lambda p: best[p.pid])
+        cut = [_cut(passage, self.knobs.shown_words) for passage in last]
+        return render(cut, max_tokens=self.knobs.context_tokens)
+
+
+def is_inference(sentence: str) -> bool:
+    """Whether `sentence` only concludes or adds up, by IRCoT's rule."""
+    return bool(_INFERENCE.search(sentence))
 
 
 def _ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
@@ -234,11 +246,16 @@ def _thoughts(trace: Trace) -> list[str]:
     return [step.thought for step in trace.steps if step.action == "think"]
 
 
-def _by_best_score(trace: Trace) -> list[Passage]:
+def _best_scores(trace: Trace) -> dict[str, float]:
     best: dict[str, float] = {}
     for search in trace.searches:
         for pid, score in search.hits:
             best[pid] = max(score, best.get(pid, score))
+    return best
+
+
+def _by_best_score(trace: Trace) -> list[Passage]:
+    best = _best_scores(trace)
     return sorted(trace.passages, key=lambda p: -best[p.pid])
 
 
@@ -251,8 +268,21 @@ def _distinct(passages: list[Passage]) -> list[Passage]:
 
 
 def _alike(a: str, b: str) -> bool:
-    match = SequenceMatcher(None, a, b, autojunk=False)
-    return match.real_quick_ratio() >= 0.9 and match.quick_ratio() >= 0.9 and match.ratio() >= 0.9
+    """Whether so many characters stand in the same order in both that they are near-duplicates."""
+    least = _NEAR_DUPLICATE * (len(a) + len(b)) / 2
+    return min(len(a), len(b)) >= least and _in_common(a, b) >= least
+
+
+def _in_common(a: str, b: str) -> int:
+    """Length of the longest common subsequence, by a bit for each character of `a` (Hyyrö 2004)."""
+    places: dict[str, int] = {}
+    for place, character in enumerate(a):
+        places[character] = places.get(character, 0) | 1 << place
+    free = full = (1 << len(a)) - 1
+    for character in b:
+        taken = free & places.get(character, 0)
+        free = (free + taken) | (free - taken)
+    return len(a) - (free & full).bit_count()
 
 
 def _cut(passage: Passage, words: int) -> Passage:

@@ -194,7 +194,7 @@ def test_paper_skips_inferences_and_question_words_in_queries() -> None:
         ],
         AnswerFromContext=[{"answer": "Harwick"}],
     )
-    stripped = "was the author of Salt Road born"
+    stripped = "was the author of Salt Road born?"
     assert queries_of(prediction) == [
         stripped,
         stripped,  # no sentence but inferences yet: the question again, at no cost

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
 from typing import Any, NamedTuple
 
 from ragbench.retrievers import Passage
@@ -55,7 +54,10 @@ class Node:
 
 @dataclass(frozen=True)
 class PlanGraph:
-    """Look-ups in the order planned; every dependency is one of them, and none goes in a circle."""
+    """Look-ups in the order planned, or kept.
+
+    Every dependency is one of them, and none goes in a circle.
+    """
 
     nodes: tuple[Node, ...]
 
@@ -86,16 +88,19 @@ class PlanGraph:
         return frozenset(d for node in self.nodes for d in node.depends_on)
 
     def levels(self) -> list[list[Node]]:
-        """The look-ups that can run at once, level by level; each in the order planned."""
-        known = {node.id: node for node in self.nodes}
-        sorter = TopologicalSorter({node.id: node.depends_on for node in self.nodes})
-        sorter.prepare()
-        order = {node.id: place for place, node in enumerate(self.nodes)}
+        """The look-ups that can run at once, level by level.
+
+        The first level is in the order planned, each further one in the order in which the level
+        before it makes its look-ups ready.
+        """
+        waiting = {node.id: set(node.depends_on) for node in self.nodes}
+        level = [node for node in self.nodes if not node.depends_on]
         found = []
-        while sorter.is_active():
-            ready = sorted(sorter.get_ready(), key=order.__getitem__)
-            sorter.done(*ready)
-            found.append([known[i] for i in ready])
+        while level:
+            found.append(level)
+            level = [
+                after for node in level for after in self.nodes if _is_last(waiting[after.id], node)
+            ]
         return found
 
     def wanted(self, node: Node, *, ignoring: Container[str] = ()) -> tuple[str, ...]:
@@ -111,8 +116,9 @@ class PlanGraph:
         return frozenset(n.id for n in self.nodes if n.computed and n.id not in used)
 
     def keep(self, ids: Sequence[str]) -> PlanGraph:
-        """The graph of these look-ups alone, which must have all their dependencies."""
-        return PlanGraph(tuple(node for node in self.nodes if node.id in ids))
+        """The graph of these look-ups alone, in this order; it must have all their dependencies."""
+        known = {node.id: node for node in self.nodes}
+        return PlanGraph(tuple(known[i] for i in ids))
 
     def lines(self) -> list[str]:
         """One line a look-up: id, query, what it waits for, what it finds out."""
@@ -160,6 +166,14 @@ class LookedUp:
 def single(question: str) -> PlanGraph:
     """The plan of looking up the question itself."""
     return PlanGraph((Node("n1", question),))
+
+
+def _is_last(waiting: set[str], node: Node) -> bool:
+    """Whether `node` is the last that was waited for; it is waited for no longer."""
+    if node.id not in waiting:
+        return False
+    waiting.remove(node.id)
+    return not waiting
 
 
 def _line(node: Node) -> str:

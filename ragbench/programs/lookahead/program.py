@@ -42,7 +42,7 @@ from ragbench.programs.lookahead.execution import Run
 from ragbench.programs.lookahead.fallback import Limits, reformulations, triggers
 from ragbench.programs.lookahead.graph import LookedUp, PlanGraph, single
 from ragbench.programs.lookahead.knobs import LookaheadKnobs
-from ragbench.programs.lookahead.pruner import Weights, prune
+from ragbench.programs.lookahead.pruner import Pruned, Weights, prune
 from ragbench.programs.lookahead.reading import BadPlanError, read_plan
 from ragbench.programs.lookahead.rerank import Scorer
 from ragbench.programs.lookahead.samples import consensus
@@ -180,17 +180,21 @@ class LookaheadRAG(RAGProgram):
             trace.count("bad_plan")
             return None
 
-    def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
+    def pruned(self, graph: PlanGraph) -> Pruned:
+        """What the budget leaves of `graph`."""
         knobs = self.knobs
         weights = Weights(knobs.w_confidence, knobs.w_novelty, knobs.w_hop)
-        result = prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
+        return prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
+
+    def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
+        result = self.pruned(graph)
         dropped = [node for node in graph if node not in result.graph.nodes]
         if not dropped:
             return graph
         trace.count("pruned_nodes", len(dropped))
         trace.step(
             "prune",
-            input=f"cost {graph.cost}, budget {knobs.budget}",
+            input=f"cost {graph.cost}, budget {self.knobs.budget}",
             observation="left out: " + ", ".join(node.id for node in dropped),
             notes={"utilities": {i: round(u, 4) for i, u in result.utilities.items()}},
         )

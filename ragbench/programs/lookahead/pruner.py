@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ragbench.programs.core import jaccard
 from ragbench.programs.lookahead.graph import Node, PlanGraph
 
 Score = Literal["sum", "product"]
@@ -38,7 +37,7 @@ def prune(graph: PlanGraph, *, budget: int, weights: Weights, score: Score) -> P
     """The plan within `budget`; untouched where it costs no more than that.
 
     Greedy: of the look-ups whose dependencies are kept and that fit, the one of most utility is
-    kept next; one without any is left out. The result may be empty.
+    kept next; one without any is left out. They stay in the order kept, of which there may be none.
     """
     if graph.cost <= budget:
         return Pruned(graph, {})
@@ -77,8 +76,13 @@ def utility(
 
 
 def novelty(node: Node, kept: Sequence[Node]) -> float:
-    """1 less the largest share of words in common with a kept query."""
-    return 1 - max((jaccard(node.query, other.query) for other in kept), default=0.0)
+    """1 less the largest share of words, as written, in common with a kept query."""
+    return 1 - max((_shared(node.query, other.query) for other in kept), default=0.0)
+
+
+def _shared(a: str, b: str) -> float:
+    one, other = set(a.lower().split()), set(b.lower().split())
+    return len(one & other) / len(one | other) if one and other else 0.0
 
 
 def hop_score(node: Node, graph: PlanGraph) -> float:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from graphlib import CycleError
 
 from ragbench.programs.core import unit
 from ragbench.programs.lookahead.graph import Node, PlanGraph, Reference
@@ -74,12 +73,9 @@ def read_plan(
 
 
 def _circle(graph: PlanGraph) -> list[str]:
-    """Ids of look-ups that wait for each other, if any do."""
-    try:
-        graph.levels()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
+    """Ids of look-ups that wait for each other, and of those that wait for these."""
+    reached = {node.id for level in graph.levels() for node in level}
+    return [node.id for node in graph if node.id not in reached]
 
 
 def _forward(graph: PlanGraph) -> Iterator[Node]:

@@ -136,11 +136,13 @@ class PageTools(ReActTools):
         """The first sentences of the page called `query`, or similar titles if there is none.
 
         A page of exactly that title, whatever its case, opens wherever it ranks. Otherwise it is
-        one of the pages found, whose title may have a bracket more ("Paris (film)").
+        one of the pages found, by its title but for marks and articles, or by that without the
+        bracket at its end ("Paris (film)").
         """
         page = self._titled(query)
         found = [] if page else self.trace.search(query, k=self.k)
-        page = page or next((p for p in found if _same_title(p.title, query)), None)
+        same = (p for name in (str, _without_bracket) for p in found if _same(name(p.title), query))
+        page = page or next(same, None)
         if page is None:
             titles = list(dict.fromkeys(p.title for p in found))[:SIMILAR_TITLES]
             return f"Could not find {query}. Similar: {', '.join(titles) or 'none'}."
@@ -159,8 +161,8 @@ class PageTools(ReActTools):
         """The next hit on the open page as "(Result i / n) sentence"; a new text starts anew."""
         if self._page is None:
             return "No page is open. Use search first."
-        if text.lower() != self._sought:
-            self._sought, self._cursor = text.lower(), 0
+        if text != self._sought:
+            self._sought, self._cursor = text, 0
         hits = matching(self._page, text)
         if self._cursor >= len(hits):
             return "No more results."
@@ -182,10 +184,10 @@ def _snippet(passage: Passage, words: int) -> str:
     return " ".join(parts[:words]) + " ..."
 
 
-def _same_title(title: str, entity: str) -> bool:
+def _without_bracket(title: str) -> str:
     # "Paris (film)" is reached by "Paris" as well, as Wikipedia's search would.
-    wanted = normalise_answer(entity)
-    return bool(wanted) and wanted in (
-        normalise_answer(title),
-        normalise_answer(title.split(" (")[0]),
-    )
+    return title.split(" (")[0]
+
+
+def _same(title: str, entity: str) -> bool:
+    return bool(normalise_answer(entity)) and normalise_answer(title) == normalise_answer(entity)

@@ -1,0 +1,1 @@
+"""The authors' side of `benchmarks/parity.py`, a module per system."""

@@ -1,0 +1,131 @@
+"""A-RAG's tools and loop, as published: no chunk is short, and all tools of a turn are used."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import dspy
+
+from ragbench.ledger import open_ledger
+from ragbench.lms import make_lm
+from ragbench.lms.adapters import make_adapter
+from ragbench.programs.a_rag.program import ARAG
+from ragbench.programs.a_rag.tools import ChunkTools, Settings
+from ragbench.programs.core import Seen, ToolUse, Trace
+from ragbench.programs.core.budget import Budget
+from ragbench.retrievers import Corpus, GranularIndex, Passage, dense, make_retriever
+from tests.conformance.parity.ours import Parts, World
+from tests.fake_server import Calls, FakeServer
+from tests.retrievers.conftest import WordEmbedder
+
+_NAME = re.compile(r"^Chunk (\w+)", re.MULTILINE)
+
+
+class Words(WordEmbedder):
+    """Vectors of the words of a text, whatever stands between them."""
+
+    @staticmethod
+    def _vector(text: str) -> Any:
+        return WordEmbedder._vector(re.sub(r"[^\w ]", " ", text) or "none")
+
+
+def parts(world: World) -> Parts:
+    """The tools over `world["chunks"]`, and the loop."""
+    chunks = [Passage(str(i), "", text) for i, text in enumerate(world["chunks"])]
+    corpus = Corpus(chunks, view="chunk")
+    with _words():
+        index = GranularIndex(corpus)
+
+    def use(tool: str, arguments: Mapping[str, Any]) -> Seen:
+        with _words():
+            return _box(index).use(ToolUse(tool, arguments))
+
+    return {
+        "keyword_search": lambda given: _found(use("keyword_search", given)),
+        "semantic_search": lambda given: _found(use("semantic_search", given)),
+        "chunk_read": lambda given: _read(index, given),
+        "loop": lambda given: _loop(corpus, given),
+    }
+
+
+def _box(index: GranularIndex) -> ChunkTools:
+    retriever = make_retriever("bm25", index.corpus)
+    return ChunkTools(Trace("a question", retriever, Budget(99, 99)), index, Settings())
+
+
+def _found(seen: Seen) -> dict[str, Any]:
+    found: dict[str, Any] = {"chunks": list(seen.pids), "snippets": list(seen.retrieved or ())}
+    if similar := re.findall(r"\(similarity (-?\d\.\d{3})\)", seen.observation):
+        found["similarity"] = similar
+    return found
+
+
+def _read(index: GranularIndex, calls: Sequence[Sequence[str]]) -> list[Any]:
+    """What becomes of each chunk in each of the calls, which one question makes."""
+    box, rows = _box(index), []
+    for ids in calls:
+        seen = box.use(ToolUse("chunk_read", {"chunk_ids": list(ids)}))
+        heads = (line for line in seen.observation.split("\n") if _NAME.match(line))
+        rows.append([_state(head) for head in heads])
+    return rows
+
+
+def _state(head: str) -> list[str]:
+    number = _NAME.findall(head)[0]
+    states = {"has been read before.": "before", "not found.": "not found"}
+    return [number, next((s for end, s in states.items() if head.endswith(end)), "read")]
+
+
+def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps of a conversation whose turns are given; the last text is the answer."""
+    replies: list[str | Calls] = [
+        turn
+        if isinstance(turn, str)
+        else Calls(tuple((_ours(use["tool"]), use["arguments"]) for use in turn))
+        for turn in given["turns"]
+    ]
+    program = ARAG(
+        make_retriever("bm25", corpus),
+        short_words=0,
+        unsearched_answers=True,
+        parallel_tools=True,
+        backend="native",
+        max_steps=given.get("max_loops", 15),
+        answer_style="free",
+    )
+    with _words(), FakeServer(lambda hit: replies.pop(0)) as server:
+        lm = make_lm("openai/gpt-4o-mini", api_base=server.url, cache=False)
+        with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+            prediction = program(question="a question")
+        lm.close()
+        steps = [step for step in prediction.steps if step.action != "answer"]
+        return {
+            "steps": [[_theirs(step.action), list(step.pids)] for step in steps],
+            "words": sum(len("\n".join(step.notes.get("retrieved", ())).split()) for step in steps),
+            "answer": prediction.answer,
+            "forced": prediction.stop_reason != "answered",
+            "calls": len(server.hits),
+        }
+
+
+def _ours(tool: str) -> str:
+    return "chunk_read" if tool == "read_chunk" else tool
+
+
+def _theirs(tool: str) -> str:
+    return "read_chunk" if tool == "chunk_read" else tool
+
+
+@contextmanager
+def _words() -> Iterator[None]:
+    key = {"OPENAI_API_KEY": os.environ.get("OPENAI_API_KEY", "none")}
+    with (
+        patch.object(dense, "make_embedder", lambda spec, api_base="": Words()),
+        patch.dict(os.environ, key),
+    ):
+        yield
