@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import FileIO
@@ -70,6 +70,20 @@ def to_terminal() -> None:
     logger = logging.getLogger(_ROOT)
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
         logger.addHandler(_Terminal())
+
+
+def show_by(send: Callable[[tuple[str, str], str], object]) -> None:
+    """Give what would be shown on the terminal to `send`; `show` takes it, in another process."""
+    for handler in logging.getLogger(_ROOT).handlers:
+        if isinstance(handler, _Terminal):
+            handler.show = send
+
+
+def show(event: tuple[str, str], text: str) -> None:
+    """Show what another process would have shown."""
+    for handler in logging.getLogger(_ROOT).handlers:
+        if isinstance(handler, _Terminal):
+            handler.write(event, text)
 
 
 @contextmanager
@@ -176,15 +190,19 @@ class _Terminal(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._seen: Counter[tuple[str, str]] = Counter()
+        self.show: Callable[[tuple[str, str], str], object] = self.write
 
     def emit(self, record: logging.LogRecord) -> None:
-        event = (record.name, str(record.msg))
+        self.show((record.name, str(record.msg)), as_text(record))
+
+    def write(self, event: tuple[str, str], text: str) -> None:
+        """Show `text` of the `event`, unless there were enough."""
         self._seen[event] += 1
         if self._seen[event] > SHOWN:
             return
         try:
             more = " (more of these go to the log alone)" if self._seen[event] == SHOWN else ""
-            sys.stderr.write(as_text(record) + more + "\n")
+            sys.stderr.write(text + more + "\n")
         except (OSError, ValueError):  # closed
             pass
 

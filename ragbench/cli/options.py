@@ -68,7 +68,7 @@ run_options = stack(
         log_option,
     ]
 )
-shard_options = stack(field_options(RunConfig, "Run", only=["shard"]))
+shard_options = stack(field_options(RunConfig, "Run", only=["processes", "shard"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )

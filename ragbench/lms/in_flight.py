@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
 from ragbench import stopping
-from ragbench.lms.calls import Scope
+from ragbench.context import current
+from ragbench.lms.calls import Elsewhere, Scope
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,12 @@ class InFlight:
                 mine.over = True
                 del self._flights[key]
                 self._changed.notify_all()
+
+
+_UNDER_WAY = InFlight()
+
+
+def turn(key: object) -> AbstractContextManager[Waited]:
+    """`InFlight.turn` among all requests of the command."""
+    elsewhere = current().get(Elsewhere)
+    return _UNDER_WAY.turn(key) if elsewhere is None else elsewhere.link.turn(key)

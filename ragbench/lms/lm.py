@@ -19,10 +19,8 @@ from ragbench.lms.calls import (
     count,
     file,
 )
-from ragbench.lms.in_flight import InFlight, Waited
+from ragbench.lms.in_flight import Waited, turn
 from ragbench.lms.prices import Pricing
-
-_UNDER_WAY = InFlight()
 
 
 class RagbenchLM(dspy.LM):
@@ -80,7 +78,7 @@ class RagbenchLM(dspy.LM):
         if not kwargs.get("cache", self.cache):
             return super().__call__(*args, **kwargs)
         # Two keys that are the same by chance cost a wait, no more: DSPy's cache compares them.
-        with _UNDER_WAY.turn(hash(repr((self.model, self.kwargs, args, kwargs)))) as waited:
+        with turn(hash(repr((self.model, self.kwargs, args, kwargs)))) as waited:
             if not waited.seconds:
                 return super().__call__(*args, **kwargs)
             with use(current().plus(waited)):

@@ -67,6 +67,9 @@ class RunConfig(Knobs):
     workers: Annotated[int, Option(aliases=("num_threads",), group="run", incidental=True)] = Field(
         4, ge=1, le=1024, description="questions answered at once"
     )
+    processes: Annotated[int, Option(group="shard", incidental=True)] = Field(
+        1, ge=1, le=64, description="processes that the questions at once are spread over"
+    )
     shard: Annotated[str | None, Option(group="shard", metavar="I/N", incidental=True)] = Field(
         None,
         pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",

@@ -12,10 +12,10 @@ import contextlib
 import hashlib
 import threading
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel
 
@@ -63,8 +63,8 @@ class PromptLog:
     ) -> None:
         self._writer.__exit__(kind, error, trace)
 
-    def keep(self, text: str) -> str:
-        """Keep `text`, keys taken out, and give its id."""
+    def keep(self, text: str, write: Callable[[Mapping[str, Any]], object] | None = None) -> str:
+        """Keep `text`, keys taken out, and give its id; `write` gets the row of a new one."""
         content = redact(text).encode("utf-8", "replace")
         name = hashlib.sha256(content).hexdigest()[:24]
         with self._lock:
@@ -72,9 +72,20 @@ class PromptLog:
                 return name
             self._known.add(name)
         packed = base64.b64encode(zlib.compress(content)).decode()
-        with contextlib.suppress(RunError):  # a full disk stops the run when a record is written
-            self._writer.write({"id": name, "text": packed})
+        (write or self._write)({"id": name, "text": packed})
         return name
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Keep the row that another log gave to `write`."""
+        with self._lock:
+            if row["id"] in self._known:
+                return
+            self._known.add(row["id"])
+        self._write(row)
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        with contextlib.suppress(RunError):  # a full disk stops the run when a record is written
+            self._writer.write(row)
 
 
 def read_prompts(folder: Path, wanted: Collection[str]) -> dict[str, str]:

@@ -197,6 +197,13 @@ def asks_servers(retriever: Retriever) -> bool:
     return any(_services(retriever))
 
 
+def models_in_process(retriever: Retriever) -> Iterator[str]:
+    """The embedders and rerankers that compute in this process."""
+    for model in _models(retriever):
+        if model.in_process:
+            yield type(model).__name__
+
+
 def _services(retriever: Retriever) -> Iterator[Service]:
     for model in _models(retriever):
         if model.service is not None:

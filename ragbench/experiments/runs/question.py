@@ -69,6 +69,18 @@ def ask(
     return record
 
 
+class WorkerDiedError(Exception):
+    """The process that answered the question was killed, or ended by itself."""
+
+
+def lost(example: dspy.Example, ledger: Ledger, *, latency_s: float) -> Record:
+    """The record of a question whose worker process died after the calls of `ledger`."""
+    failure = classify(WorkerDiedError("its worker process died, perhaps for want of memory"))
+    _log.warning("question failed", extra=fields(failure=failure.name))
+    record = make_record(example, None, ledger, latency_s=latency_s, failure=failure)
+    return replace(record, scores=score_record(record))
+
+
 def _told(record: Record) -> dict[str, Any]:
     spent = record.ledger.as_if
     return {

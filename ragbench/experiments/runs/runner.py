@@ -33,6 +33,7 @@ from ragbench.experiments.runs.card import claim, note_preparation
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.controls import ready
 from ragbench.experiments.runs.evaluation import Evaluation
+from ragbench.experiments.runs.processes import Processes, check_processes
 from ragbench.experiments.runs.question import ask
 from ragbench.experiments.runs.summary import SUMMARY, shown
 from ragbench.experiments.runs.workers import for_each
@@ -72,6 +73,7 @@ def run(
         RunError: the folder holds a run of another config, is in use, or cannot be written.
         KeyboardInterrupt: the user stopped it; every finished question has its record.
     """
+    check_processes(run_context)
     folder = run_context.config.folder()
     with locked(folder):
         card = claim(folder, run_context)
@@ -171,28 +173,47 @@ def _evaluate(
     on_record: OnRecord | None,
 ) -> str:
     """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
-    asker = _Asker(run_context.program, len(todo), journals, on_record)
-    try:
-        for_each(asker.ask, todo, threads=min(run_context.config.workers, len(todo)))
-    except KeyboardInterrupt:
-        asker.wait(_ENDING_S)
-        raise
+    threads = min(run_context.config.workers, len(todo))
+    processes = min(run_context.config.processes, threads)
+    sent, prompts = journals.sent, journals.prompts
+    workers = None
+    with ExitStack() as stack:
+        if processes > 1:
+            workers = Processes(
+                processes, run_context, todo, threads=threads, sent=sent, prompts=prompts
+            )
+            stack.enter_context(workers)
+        answer = workers.ask if workers else _here(run_context.program, journals)
+        asker = _Asker(answer, len(todo), journals.records, on_record)
+        try:
+            for_each(asker.ask, todo, threads=threads)
+        except KeyboardInterrupt:
+            if workers:
+                workers.stop()
+            asker.wait(_ENDING_S)
+            raise
     if asker.broken is not None:
         raise asker.broken
     return asker.stopped_by
 
 
+def _here(program: dspy.Module, journals: _Journals) -> Callable[[dspy.Example], Record]:
+    """Answers a question in the thread that asks it."""
+    keep = journals.prompts.keep if journals.prompts else None
+    return lambda example: ask(program, example, also=journals.sent.of(example.qid), keep=keep)
+
+
 class _Asker:
-    """Asks the program one question and writes the record, whatever happens."""
+    """Has one question answered and writes the record, whatever happens."""
 
     def __init__(
         self,
-        program: dspy.Module,
+        answer: Callable[[dspy.Example], Record],
         n: int,
-        journals: _Journals,
+        records: RecordWriter,
         on_record: OnRecord | None,
     ) -> None:
-        self._program, self._journals = program, journals
+        self._answer, self._records = answer, records
         self._on_record, self._n, self._done = on_record, n, 0
         self._billed = Totals()
         self._under_way, self._idle = 0, threading.Condition()
@@ -222,13 +243,7 @@ class _Asker:
         if limit := stopped_by():
             self.stopped_by = limit
             return
-        prompts = self._journals.prompts
-        record = ask(
-            self._program,
-            example,
-            also=self._journals.sent.of(example.qid),
-            keep=prompts.keep if prompts else None,
-        )
+        record = self._answer(example)
         with self._idle:
             self._billed += record.ledger.billed
         if record.cut_off:
@@ -236,7 +251,7 @@ class _Asker:
             if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
                 return
         try:
-            self._journals.records.write(record)
+            self._records.write(record)
         except RunError as error:
             spent = f"{self._billed.calls} calls, {self._billed.tokens} tokens"
             self.broken = RunError(f"{error}; billed by this command until then: {spent}")

@@ -1,6 +1,8 @@
 from .caller import (
+    Answered as Answered,
     Caller as Caller,
     CallSpec as CallSpec,
+    Elsewhere as Elsewhere,
     send as send,
 )
 from .circuit_breaker import (
@@ -36,6 +38,7 @@ from .litellm_client import (
 from .middleware import (
     Attempt as Attempt,
     Middleware as Middleware,
+    Reply as Reply,
 )
 from .rate_limit import (
     shared_rate_limit as shared_rate_limit,
@@ -43,6 +46,7 @@ from .rate_limit import (
 from .refusal import (
     CallRefusedError as CallRefusedError,
     LimitReachedError as LimitReachedError,
+    refuse as refuse,
 )
 from .retry import (
     Retries as Retries,
@@ -58,6 +62,7 @@ from .spend_limits import (
     Limits as Limits,
     Reservation as Reservation,
     Spent as Spent,
+    active as active,
     check_price as check_price,
     cost_is_limited as cost_is_limited,
     room as room,

@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
+from ragbench.context import current
 from ragbench.lms.calls.middleware import Attempt, Holding, Middleware, Reply
 from ragbench.lms.calls.refusal import CallRefusedError
 from ragbench.lms.calls.retry import Retries
@@ -56,6 +59,29 @@ class Answered(Generic[Value]):
     failed: FailedAttempts | None = None
 
 
+class Decider(Protocol):
+    """What decides on the calls of a worker process in its place: see `ragbench.lms.link`."""
+
+    def call(
+        self, caller: Caller, asked: CallSpec[Value], *, file_failure: Callable[..., None]
+    ) -> Answered[Value]:
+        """As `Caller.call`."""
+
+    def turn(self, key: object) -> AbstractContextManager[Any]:
+        """As `ragbench.lms.in_flight.turn`."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The part of a context whose limits are kept in another process."""
+
+    link: Decider
+
+
+_numbers = itertools.count(1)
+_callers: WeakValueDictionary[int, Caller] = WeakValueDictionary()
+
+
 class Caller:
     """Makes calls to `model`; thread-safe.
 
@@ -66,6 +92,14 @@ class Caller:
     def __init__(self, model: str, *, retries: Retries, holding: Sequence[Holding] = ()) -> None:
         self.model, self.retries, self.holding = model, retries, tuple(holding)
         self.middleware: list[Middleware] = list(holding)
+        #: Tells the callers of a process apart, and those that a fork of it has from it.
+        self.number = next(_numbers)
+        _callers[self.number] = self
+
+    @staticmethod
+    def numbered(number: int) -> Caller:
+        """The caller of this number."""
+        return _callers[number]
 
     def call(self, asked: CallSpec[Value], *, file_failure: Callable[..., None]) -> Answered[Value]:
         """What `asked` gives, after as many attempts as it takes.
@@ -77,6 +111,8 @@ class Caller:
             CallRefusedError: the call was refused, perhaps after attempts that failed.
             Exception: what the last attempt failed with.
         """
+        if (elsewhere := current().get(Elsewhere)) is not None:
+            return elsewhere.link.call(self, asked, file_failure=file_failure)
         scope, start = Scope.current(), time.perf_counter()
         last: Attempt | None = None
         held = 0

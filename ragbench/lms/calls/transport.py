@@ -7,6 +7,7 @@ breaks off what is under way. Redirects are refused: what is sent carries a key.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 from dspy import lm15
 from dspy.lm15 import Timeouts
@@ -57,6 +59,7 @@ class BoundedTransport(StdlibTransport):
         self._route_is_known = False
         self._local = threading.local()
         stopping.ends(self.abort)
+        _all.add(self)
 
     def stream(self, request: Any) -> Any:
         """The open reply to `request`.
@@ -135,6 +138,18 @@ class BoundedTransport(StdlibTransport):
                 raise ReadTimeout("the reply was not complete in time")
             body.append(chunk)
             yield chunk
+
+
+_all: WeakSet[BoundedTransport] = WeakSet()
+
+
+def _leave_connections() -> None:
+    """A process that was forked from this one opens connections of its own."""
+    for transport in list(_all):
+        transport._pool = type(transport._pool)(_CONNECTIONS)
+
+
+os.register_at_fork(after_in_child=_leave_connections)
 
 
 def _discard(response: Any) -> None:

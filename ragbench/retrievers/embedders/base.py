@@ -36,6 +36,8 @@ class Embedder(ABC):
     spec: str
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
+    #: Whether it computes here, by threads of its own, and asks nobody.
+    in_process: bool = True
     #: The server that is asked, if one is.
     service: Service | None = None
     _KEPT = 10_000

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sqlite3
 import struct
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -45,6 +47,18 @@ class VectorCache:
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         self._db: sqlite3.Connection | None = None
+        self._open()
+        _all.add(self)
+
+    def reopen(self) -> None:
+        """Go on in a process that was forked from the one that opened the file."""
+        # SQLite forbids a connection to be used, or closed, by a process forked from its own.
+        self._inherited, self._lock = self._db, threading.Lock()
+        if self._db is not None:
+            self._open()
+
+    def _open(self) -> None:
+        path = self._path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(
@@ -115,6 +129,17 @@ class VectorCache:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+_all: WeakSet[VectorCache] = WeakSet()
+
+
+def _reopen() -> None:
+    for cache in list(_all):
+        cache.reopen()
+
+
+os.register_at_fork(after_in_child=_reopen)
 
 
 def _key(model: str, text: str) -> bytes:

@@ -39,6 +39,7 @@ class OpenAIEmbedder(Embedder):
     """The embedding model `model`, of OpenAI or of the server at `api_base`."""
 
     service: Service
+    in_process = False
 
     def __init__(self, model: str, *, api_base: str = "", cache: VectorCache | None = None) -> None:
         super().__init__(f"openai/{model}")

@@ -23,6 +23,7 @@ class HTTPReranker(Reranker):
 
     priced = False
     service: Service
+    in_process = False
 
     def __init__(self, address: str, model: str = "") -> None:
         self._model = model

@@ -16,6 +16,8 @@ from ragbench.signatures import RankPassages
 class Listwise(Reranker):
     """One call per search; passages that the LM leaves out keep their order behind the others."""
 
+    in_process = False
+
     def __init__(self) -> None:
         self._rank = dspy.Predict(RankPassages)
 

@@ -1,0 +1,286 @@
+"""Calls of a worker process under the limits of the process that started it.
+
+A worker sends its requests itself. Whether and when it may, and how often it tries again, is
+decided where the limits are: there a thread makes the call by the same `Caller`, and what it would
+send, the worker sends.
+
+    worker                        the process with the limits
+    Asked  --------------------->  rate limit, breaker, limits of spending
+           <---------------------  Send
+    Sent   --------------------->  what it took
+           <---------------------  where it failed: after a wait another Send, or Ended
+
+Requests that are the same and under way at once are sent once, in whatever worker (`Turn`).
+A worker that dies in the middle of a request is taken to have used all that was reserved for it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Client, Connection
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from ragbench.context import Deadline, current, use
+from ragbench.lms.calls import (
+    Answered,
+    Caller,
+    CallRefusedError,
+    CallSpec,
+    LimitReachedError,
+    Reply,
+    active,
+    refuse,
+)
+from ragbench.lms.in_flight import Waited, turn
+from ragbench.record import FailedAttempts
+
+Value = TypeVar("Value")
+OVER = "over"
+
+
+@dataclass(frozen=True)
+class PackedError:
+    """An error as it goes from process to process, without what cannot."""
+
+    kind: type[Exception]
+    args: tuple[Any, ...]
+    state: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, error: Exception) -> PackedError:
+        """`error`, packed."""
+        plain = {
+            name: dict(value) if isinstance(value, MappingProxyType) else value
+            for name, value in vars(error).items()
+        }
+        kept = {name: value for name, value in plain.items() if _can_go(value)}
+        kind = type(error) if _can_go(type(error)) else Exception
+        return cls(kind, error.args if _can_go(error.args) else (str(error),), kept)
+
+    def error(self) -> Exception:
+        """The error, made again."""
+        made = self.kind.__new__(self.kind, *self.args)
+        made.args = self.args
+        vars(made).update(self.state)
+        return made
+
+
+def _can_go(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # whatever a third party's `__reduce__` raises
+        return False
+    return True
+
+
+class Asked(NamedTuple):
+    """A call that a worker wants to make, as `CallSpec`; `caller` is the number of its `Caller`."""
+
+    caller: int
+    prompt: int
+    prompt_tokens: int
+    reply_tokens: int
+    cost_usd: float
+    qid: str | None
+    deadline: Deadline | None
+
+
+class Send(NamedTuple):
+    """That the worker is to make attempt `number`; `counts` are events of those before."""
+
+    number: int
+    counts: Mapping[str, int]
+
+
+class Sent(NamedTuple):
+    """What came of an attempt: what its reply took, or its error and what that was billed."""
+
+    tokens: int = 0
+    cost_usd: float | None = None
+    headers: Mapping[str, Sequence[str]] = {}
+    error: PackedError | None = None
+    billed: FailedAttempts | None = None
+
+
+class Ended(NamedTuple):
+    """That a call was refused, or failed for good; `failure` is what is to be filed of it."""
+
+    refusal: PackedError | None
+    failure: Mapping[str, Any]
+    counts: Mapping[str, int]
+    stopped_by: tuple[str, ...]
+
+
+class Turn(NamedTuple):
+    """A request that no other may send at the same time; see `ragbench.lms.in_flight`."""
+
+    key: object
+    deadline: Deadline | None
+
+
+class Link:
+    """A worker's end: makes calls and takes turns through the process at `address`."""
+
+    def __init__(self, address: str, key: bytes) -> None:
+        self._address, self._key = address, key
+        self._idle: list[Connection] = []
+
+    @contextmanager
+    def _channel(self) -> Iterator[Connection]:
+        """A connection that no other thread uses meanwhile."""
+        try:
+            channel = self._idle.pop()
+        except IndexError:
+            channel = Client(self._address, authkey=self._key)
+        yield channel  # after an error it is in the middle of something, and goes
+        self._idle.append(channel)
+
+    def call(
+        self, caller: Caller, asked: CallSpec[Value], *, file_failure: Callable[..., None]
+    ) -> Answered[Value]:
+        """As `Caller.call`."""
+        start, error, failed = time.perf_counter(), None, None
+        with self._channel() as channel:
+            send(channel, _asked(caller.number, asked))
+            while isinstance(message := receive(channel), Send):
+                try:
+                    reply = asked.send()
+                except Exception as raised:
+                    error = raised
+                    lost = asked.billed(error)
+                    failed = failed + lost if failed and lost else failed or lost
+                    send(channel, Sent(error=PackedError.of(error), billed=lost))
+                    continue
+                send(channel, Sent(reply.tokens, reply.cost_usd, dict(reply.headers)))
+                _count(message.counts)
+                return Answered(reply, message.number, time.perf_counter() - start, failed)
+        ended: Ended = message
+        _count(ended.counts)
+        if ended.failure:
+            file_failure(error, **ended.failure)
+        if ended.refusal is not None:
+            _refused(ended)
+        assert error is not None
+        raise error
+
+    @contextmanager
+    def turn(self, key: object) -> Iterator[Waited]:
+        """As `InFlight.turn`, over all workers."""
+        with self._channel() as channel:
+            send(channel, Turn(key, current().deadline))
+            answer = receive(channel)
+            if isinstance(answer, Waited):
+                try:
+                    yield answer
+                finally:
+                    send(channel, OVER)
+        if isinstance(answer, Ended):
+            _refused(answer)
+
+
+def send(channel: Connection, message: object) -> None:
+    """Send `message`, which the other end `receive`s; for one thread at a time."""
+    channel.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def receive(channel: Connection) -> Any:
+    """The next message.
+
+    Raises:
+        EOFError: the other end is gone.
+        OSError: so it is, in another way.
+    """
+    return pickle.loads(channel.recv_bytes())
+
+
+def _asked(number: int, asked: CallSpec[Any]) -> Asked:
+    context = current()
+    return Asked(
+        number, asked.prompt, asked.prompt_tokens, asked.reply_tokens, asked.cost_usd,
+        context.qid, context.deadline,
+    )  # fmt: skip
+
+
+def _count(events: Mapping[str, int]) -> None:
+    counts = current().counts
+    if events and counts is not None:
+        counts.update(events)
+
+
+def _refused(ended: Ended) -> None:
+    """Take over why nothing may be begun, and refuse the call as it was refused there."""
+    for mine, stopped_by in zip(active(), ended.stopped_by, strict=True):
+        mine.stopped_by = stopped_by
+    assert ended.refusal is not None
+    error = ended.refusal.error()
+    if isinstance(error, LimitReachedError):
+        refuse(str(error))  # marks the question's ledger
+    raise error
+
+
+def serve(channel: Connection, first: object) -> None:
+    """Make the calls that a worker asks for over `channel` until it closes it; `first` came."""
+    message = first
+    try:
+        while True:
+            if isinstance(message, Asked):
+                _make(channel, message)
+            elif isinstance(message, Turn):
+                _give_turn(channel, message)
+            message = receive(channel)
+    except (EOFError, OSError):
+        return
+
+
+def _make(channel: Connection, asked: Asked) -> None:
+    counts: Counter[str] = Counter()
+    failure: dict[str, Any] = {}
+    sent, number, refusal = Sent(), 0, None
+
+    def attempt() -> Reply[None]:
+        nonlocal sent, number
+        number += 1
+        try:
+            send(channel, Send(number, dict(counts)))
+            sent = receive(channel)
+        except (EOFError, OSError):  # the worker is gone, and what it sent may be billed
+            return Reply(None, asked.prompt_tokens + asked.reply_tokens, asked.cost_usd)
+        if sent.error is not None:
+            raise sent.error.error()
+        return Reply(None, sent.tokens, sent.cost_usd, sent.headers)
+
+    def file_failure(error: Exception, **took: Any) -> None:
+        failure.update(took)
+
+    spec = CallSpec(
+        attempt, asked.prompt, asked.prompt_tokens, asked.reply_tokens, asked.cost_usd,
+        lambda error: sent.billed,
+    )  # fmt: skip
+    with use(replace(current(), qid=asked.qid, deadline=asked.deadline, counts=counts)):
+        try:
+            Caller.numbered(asked.caller).call(spec, file_failure=file_failure)
+            return
+        except CallRefusedError as error:
+            refusal = PackedError.of(error)
+        except Exception:  # the worker has it, and raises it
+            pass
+    send(channel, Ended(refusal, failure, counts, _stopped_by()))
+
+
+def _give_turn(channel: Connection, asked: Turn) -> None:
+    try:
+        with use(replace(current(), deadline=asked.deadline)), turn(asked.key) as waited:
+            send(channel, waited)
+            receive(channel)  # that it is over
+    except CallRefusedError as error:
+        send(channel, Ended(PackedError.of(error), {}, {}, _stopped_by()))
+
+
+def _stopped_by() -> tuple[str, ...]:
+    return tuple(one.stopped_by for one in active())
