@@ -26,6 +26,7 @@ Longs = npt.NDArray[np.int64]
 _BLOCK_WORDS = 2_000_000
 #: Up to this size a vocabulary is read into a dict when it is loaded, which takes 0.1 s.
 _DICT_TO = 500_000
+_CHECKED_AT_ONCE = 10_000_000
 _ENCODING = ("utf-8", "surrogatepass")
 
 
@@ -81,11 +82,20 @@ class Postings:
             and bool((sizes >= 0).all())
             and self.indptr[-1] == len(self.indices) == len(self.data)
         )
-        in_range = not len(self.indices) or (
-            self.indices.min() >= 0 and self.indices.max() < passages
-        )
-        if not (whole and in_range):
+        if not (whole and self._ascend(passages)):
             raise ValueError(f"its postings do not fit a corpus of {passages} passages")
+
+    def _ascend(self, passages: int) -> bool:
+        """Whether the places of every word ascend and are below `passages`; some at a time."""
+        for low in range(0, len(self.indices), _CHECKED_AT_ONCE):
+            part = self.indices[low : low + _CHECKED_AT_ONCE + 1]
+            if part.min() < 0 or part.max() >= passages:
+                return False
+            falls = low + 1 + np.flatnonzero(part[1:] <= part[:-1])
+            starts = np.searchsorted(self.indptr, falls)
+            if not (self.indptr[starts] == falls).all():
+                return False
+        return True
 
 
 def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Postings | None:

@@ -1,19 +1,17 @@
 """The best of many scores, ties in corpus order.
 
-Engines leave ties in the order of a heap; the kernel here keeps corpus order. It is compiled once
-per machine.
+Engines leave ties in the order of a heap; here they keep corpus order.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ragbench.retrievers.kernel import BLOCK, compiled_search
 from ragbench.retrievers.postings import Floats, Ints, Postings
 
 Hits = list[tuple[int, float]]
@@ -54,57 +52,10 @@ def sparse_search(terms: Ints, postings: Postings, n: int, k: int, *, compiled: 
     """
     data, indices, indptr = postings.data, postings.indices, postings.indptr
     if compiled and k <= _MAX_INSERT:
-        positions, values = _kernel()(terms, data, indices, indptr, n, k)
+        positions, values = compiled_search()(terms, data, indices, indptr, n, k, BLOCK)
         return list(zip(positions.tolist(), values.tolist(), strict=True))
     scores = np.zeros(n, dtype=np.float32)
     for term in terms:
         held = slice(indptr[term], indptr[term + 1])
         scores[indices[held]] += data[held]
     return best(scores, k)
-
-
-@cache
-def _kernel() -> Callable[..., tuple[Ints, Floats]]:
-    import numba
-    from numba import types
-
-    def array(kind: Any) -> Any:
-        return types.Array(kind, 1, "C", readonly=True)  # a memory-mapped index is read-only
-
-    floats, ints = types.Array(types.float32, 1, "C"), types.Array(types.int32, 1, "C")
-    signature = types.Tuple((ints, floats))(
-        array(types.int32),
-        array(types.float32),
-        array(types.int32),
-        array(types.int64),
-        types.int64,
-        types.int64,
-    )
-    try:
-        compiled: Any = numba.njit(signature, nogil=True, cache=True)(_accumulate_and_select)
-    except RuntimeError:  # no folder to keep compiled code in
-        compiled = numba.njit(signature, nogil=True)(_accumulate_and_select)
-    return compiled  # type: ignore[no-any-return]
-
-
-def _accumulate_and_select(
-    terms: Ints, data: Floats, indices: Ints, indptr: npt.NDArray[np.int64], n: int, k: int
-) -> tuple[Ints, Floats]:
-    scores = np.zeros(n, dtype=np.float32)
-    for t in range(len(terms)):
-        for j in range(indptr[terms[t]], indptr[terms[t] + 1]):
-            scores[indices[j]] += data[j]
-    positions = np.empty(k, dtype=np.int32)
-    values = np.empty(k, dtype=np.float32)
-    held = 0
-    for i in range(n):
-        score = scores[i]
-        if score <= 0 or (held == k and score <= values[k - 1]):
-            continue
-        slot = held if held < k else k - 1
-        while slot > 0 and values[slot - 1] < score:
-            values[slot], positions[slot] = values[slot - 1], positions[slot - 1]
-            slot -= 1
-        values[slot], positions[slot] = score, i
-        held = min(held + 1, k)
-    return positions[:held].copy(), values[:held].copy()

@@ -13,7 +13,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from rank_bm25 import BM25Okapi
 
 from ragbench.errors import ConfigError, KnobError
-from ragbench.retrievers import make_retriever, postings, text as text_module, topk
+from ragbench.retrievers import kernel, make_retriever, postings, text as text_module, topk
 from tests.retrievers.conftest import make_corpus, random_texts
 
 ENGINES = ("numpy", "numba")
@@ -111,6 +111,46 @@ def test_deep_searches_are_sorted_by_the_same_rule() -> None:
     deep = retriever.search("w0 w5", k=topk._MAX_INSERT + 1)
     shallow = retriever.search("w0 w5", k=topk._MAX_INSERT)
     assert [(p.pid, p.score) for p in deep[:-1]] == [(p.pid, p.score) for p in shallow]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 100, 1000])
+def test_the_compiled_search_is_the_plain_sum_however_large_the_blocks(block: int) -> None:
+    """To the last digit, ties included; k runs from 1 to more than there are."""
+    texts = [text.split() for text in random_texts(300, seed=9, vocabulary=40, length=12)]
+    made = postings.make_postings(texts, postings.Weighting(0.9, 0.4, "lucene"))
+    assert made is not None
+    rng = np.random.default_rng(block)
+    for k in (1, 2, 10, 63, 300, 400):
+        terms = rng.integers(0, len(made.words), size=rng.integers(1, 9)).astype(np.int32)
+        expected = topk.sparse_search(terms, made, 300, k, compiled=False)
+        places, sums = kernel.compiled_search()(
+            terms, made.data, made.indices, made.indptr, 300, k, block
+        )
+        assert list(zip(places.tolist(), sums.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("fault", ["falls", "repeats", "too high", "negative"])
+def test_postings_that_are_out_of_order_or_range_are_found(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postings, "_CHECKED_AT_ONCE", 5)
+    texts = [text.split() for text in random_texts(30, seed=3)]
+    made = postings.make_postings(texts, postings.Weighting(0.9, 0.4, "lucene"))
+    assert made is not None
+    made.check(30)
+    for word in range(len(made.words)):
+        low, high = made.indptr[word : word + 2]
+        for at in range(low + (fault in ("falls", "repeats")), high):
+            before = made.indices[at]
+            made.indices[at] = {
+                "falls": made.indices[at - 1] - 1,
+                "repeats": made.indices[at - 1],
+                "too high": 30,
+                "negative": -1,
+            }[fault]
+            with pytest.raises(ValueError, match="do not fit"):
+                made.check(30)
+            made.indices[at] = before
 
 
 def test_stop_words_are_left_out_and_zero_scores_dropped() -> None:
