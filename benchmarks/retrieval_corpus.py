@@ -21,6 +21,7 @@ class GeneratedPassages(Sequence[Passage]):
         self._lengths = rng.integers(40, 61, size=n)
         self._ends = np.cumsum(self._lengths)
         self._ranks = np.empty(int(self._ends[-1]) if n else 0, dtype=np.int32)
+        self._words = [f"w{rank}" for rank in range(vocabulary)]
         frequency = 1 / np.arange(10, vocabulary + 10)
         bounds = np.cumsum(frequency / frequency.sum())
         for start in range(0, len(self._ranks), 5_000_000):
@@ -35,7 +36,8 @@ class GeneratedPassages(Sequence[Passage]):
             raise IndexError(index)
         end = self._ends[index]
         words = self._ranks[end - self._lengths[index] : end]
-        return Passage(f"p{index}", f"t{index}", " ".join(f"w{rank}" for rank in words.tolist()))
+        text = " ".join(map(self._words.__getitem__, words.tolist()))
+        return Passage(f"p{index}", f"t{index}", text)
 
 
 def generated(n: int, *, seed: int = 0) -> Corpus:

@@ -156,6 +156,8 @@ class Retriever(ABC):
     _lock: Any = threading.RLock()  # one per instance where `__init__` runs
     _ready: bool = False
     _stored: Manifest | None = None
+    #: A folder for work that a build which was stopped need not do again; None where none is kept.
+    _unfinished: Path | None = None
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         self.corpus = corpus

@@ -20,7 +20,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError
 from ragbench.retrievers import topk
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
-from ragbench.retrievers.postings import Postings, Weighting, make_postings
+from ragbench.retrievers.sparse.postings import Postings, Weighting, make_postings
 from ragbench.retrievers.text import TextSettings, Words
 
 #: Below this size numpy answers in less time than it takes to load the compiled kernel.

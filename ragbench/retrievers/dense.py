@@ -5,7 +5,6 @@ All vectors have unit length, so a score is a cosine in [-1, 1].
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +15,11 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import open_ledger
-from ragbench.record import Call, total
+from ragbench.record import Call
 from ragbench.retrievers import topk, vectors
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever, Store
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
+from ragbench.retrievers.embedders.rows import Rows
 
 
 class DenseSettings(Knobs):
@@ -30,8 +30,9 @@ class DenseSettings(Knobs):
     title: bool = Field(True, description="whether the title is put before the embedded text")
     query_prefix: str = Field("", description="put before each query, as some models ask")
     passage_prefix: str = Field("", description="put before each passage, as some models ask")
-    index: Literal["auto", "exact", "fp16", "ivf", "hnsw"] = Field(
-        "auto", description="auto: exact to 100,000 vectors, fp16 to a million, ivf beyond"
+    index: Literal["auto", "exact", "fp16", "sq8", "ivf", "ivf_sq8", "hnsw"] = Field(
+        "auto",
+        description="auto: exact to 100,000 vectors, fp16 to 200,000, ivf to 2 million, ivf_sq8",
     )
     nprobe: int = Field(64, ge=1, le=65_536, description="lists of an ivf index read per search")
     ef_search: int = Field(128, ge=1, le=65_536, description="candidates of an hnsw search")
@@ -44,10 +45,11 @@ class Dense(Retriever):
     name = "dense"
     Settings = DenseSettings
     is_stored = True
+    index_version = 2
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._rows = _Rows(self)
+        self._rows = Rows(len(corpus), self._embed_passages)
         self._index: Any = None  # of faiss; None over an empty corpus and in a restricted copy
         self._vectors: Vectors | None = None  # of a restricted copy
 
@@ -101,16 +103,10 @@ class Dense(Retriever):
 
     def facts(self) -> dict[str, Any]:
         """The embedder, the kind of index, and what embedding the passages took."""
-        spent = total(self._rows.calls)
-        embedding = {
-            "embedding_tokens": spent.prompt_tokens,
-            "embedding_s": round(spent.latency_s, 3),
-            "embedding_usd": spent.cost_usd,
-        }
         return {
             "embedder": self.embedder.identity,
             "vectors": vectors.choose_kind(self.settings.index, len(self.corpus)),
-            **(embedding if self._rows.calls else {}),
+            **self._rows.spent(),
         }
 
     @property
@@ -125,7 +121,7 @@ class Dense(Retriever):
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):
-            rows = self._rows.get(range(len(self.corpus)), progress)
+            rows = self._rows.all(self._unfinished, progress)
             self._adopt(vectors.make_index(rows, self.settings.index))
             self._rows.forget()
 
@@ -146,46 +142,17 @@ class Dense(Retriever):
         if held != len(self.corpus):
             raise ValueError(f"the index has {held} vectors for {len(self.corpus)} passages")
 
+    def _embed_passages(
+        self, positions: Sequence[int], progress: Progress | None
+    ) -> tuple[Vectors, list[Call]]:
+        """The vectors at `positions`, each text once, and the calls that took: no question's."""
+        texts = [self._text(self.corpus.passages[i]) for i in positions]
+        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        with open_ledger() as ledger:
+            made = self.embedder.embed(list(distinct), progress)
+        return made[[distinct[text] for text in texts]], list(ledger.calls)
+
     def _text(self, passage: Passage) -> str:
         settings = self.settings
         titled = f"{passage.title} {passage.text}" if settings.title else passage.text
         return f"{settings.passage_prefix}{titled}".strip()
-
-
-class _Rows:
-    """The vectors of a corpus's passages, each made when it is first asked for."""
-
-    def __init__(self, owner: Dense) -> None:
-        self._owner = owner
-        self._lock = threading.Lock()
-        self._vectors: Vectors | None = None
-        self._known = np.zeros(len(owner.corpus), dtype=bool)
-        self.calls: list[Call] = []
-
-    def get(self, positions: Sequence[int], progress: Progress | None = None) -> Vectors:
-        """The vectors at `positions`, shape `(len(positions), d)`.
-
-        Embedding passages is work for the index, not for a question: its calls go to `calls`.
-        """
-        wanted = np.asarray(positions, dtype=np.int64)
-        with self._lock:
-            missing = np.unique(wanted[~self._known[wanted]])
-            if len(missing):
-                owner = self._owner
-                texts = [owner._text(owner.corpus.passages[i]) for i in missing]
-                distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-                with open_ledger() as ledger:
-                    made = owner.embedder.embed(list(distinct), progress)
-                self.calls.extend(ledger.calls)
-                made = made[[distinct[text] for text in texts]]
-                if self._vectors is None:
-                    self._vectors = np.empty((len(self._known), made.shape[1]), dtype=np.float32)
-                self._vectors[missing] = made
-                self._known[missing] = True
-            if self._vectors is None:
-                return np.zeros((0, 1), dtype=np.float32)
-            return self._vectors[wanted]
-
-    def forget(self) -> None:
-        """Free the vectors, once an index holds them."""
-        self._vectors, self._known = None, np.zeros_like(self._known)

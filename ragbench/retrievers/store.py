@@ -2,7 +2,8 @@
 
 An index is a folder with the retriever's files and a `manifest.json`. It is written beside its
 place and moved there whole, under a lock, so a folder that is there is complete. Its files are
-checked before they are loaded (see `manifest`); a damaged index is made again.
+checked before they are loaded (see `manifest`); a damaged index is made again. Vectors that a build
+which was stopped had made stay in `KEY.unfinished` until the index is made.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from ragbench.retrievers.manifest import (
 _ENGINES = {"dense": "faiss-cpu"}
 #: What loading raises where the bytes are whole but do not fit together.
 _UNUSABLE = (ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
+
+#: What the name of a folder of unfinished work ends with.
+_UNFINISHED = ".unfinished"
 
 log = logging.getLogger(__name__)
 
@@ -169,11 +173,15 @@ class IndexStore:
     def _make(self, retriever: Retriever, key: str, progress: Progress | None) -> None:
         def describe(folder: Path) -> Manifest:
             start = time.perf_counter()
+            retriever._unfinished = unfinished
             retriever._make(progress)
             retriever._save(folder)
             return _describe(retriever, key, time.perf_counter() - start, folder)
 
+        unfinished = self.root / f"{key}{_UNFINISHED}"
         self._write(key, describe)
+        if unfinished.is_dir():
+            _delete(unfinished)
         retriever._load(self.root / key)  # from now on mapped, not held in memory
 
     def _write(self, key: str, fill: Callable[[Path], Manifest]) -> None:

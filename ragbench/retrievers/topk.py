@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.retrievers.kernel import BLOCK, compiled_search
-from ragbench.retrievers.postings import Floats, Ints, Postings
+from ragbench.retrievers.sparse.kernel import BLOCK, compiled_search
+from ragbench.retrievers.sparse.postings import Floats, Ints, Postings
 
 Hits = list[tuple[int, float]]
 

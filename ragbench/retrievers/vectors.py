@@ -13,8 +13,18 @@ from ragbench.retrievers.topk import Hits
 
 #: From 20 queries at once faiss multiplies by BLAS, whose last digits differ from a single query's.
 _QUERIES_AT_ONCE = 16
+#: The most vectors that `auto` searches exactly, as 16-bit numbers, and by lists of these.
 _EXACT_TO = 100_000
-_FP16_TO = 1_000_000
+_FP16_TO = 200_000
+_IVF_TO = 2_000_000
+#: Vectors added at once, so that those of a file are not all read into memory.
+_ADDED_AT_ONCE = 65_536
+#: From this many lists on their centres are found in two steps, for a fraction of the work.
+_TWO_LEVELS_FROM = 1000
+#: Vectors per list that the lists are made from; faiss needs 39.
+_TRAINED_PER_LIST = 64
+#: How the numbers of a vector are kept, by kind of index.
+_NUMBERS = {"fp16": "QT_fp16", "sq8": "QT_8bit"}
 _LINKS = 32
 _EF_CONSTRUCTION = 200
 
@@ -25,11 +35,13 @@ def choose_kind(wanted: str, n: int) -> str:
         return wanted
     if n <= _EXACT_TO:
         return "exact"
-    return "fp16" if n <= _FP16_TO else "ivf"
+    if n <= _FP16_TO:
+        return "fp16"
+    return "ivf" if n <= _IVF_TO else "ivf_sq8"
 
 
 def make_index(vectors: Vectors, wanted: str) -> Any:
-    """A faiss index of `vectors`, shape `(n, d)` with n > 0."""
+    """A faiss index of `vectors`, shape `(n, d)` with n > 0, which may be a file's."""
     with needs_extra("dense search"):
         import faiss
     n, d = vectors.shape
@@ -37,23 +49,41 @@ def make_index(vectors: Vectors, wanted: str) -> Any:
     inner = faiss.METRIC_INNER_PRODUCT
     if kind == "exact":
         index: Any = faiss.IndexFlatIP(d)
-    elif kind == "fp16":
-        index = faiss.IndexScalarQuantizer(d, faiss.ScalarQuantizer.QT_fp16, inner)
+    elif kind in _NUMBERS:
+        index = faiss.IndexScalarQuantizer(d, getattr(faiss.ScalarQuantizer, _NUMBERS[kind]), inner)
     elif kind == "hnsw":
         index = faiss.IndexHNSWFlat(d, _LINKS, inner)
         index.hnsw.efConstruction = _EF_CONSTRUCTION
     else:
-        lists = max(1, min(int(4 * n**0.5), n // 39 or 1))  # faiss needs 39 vectors a list
+        lists = max(1, min(int(4 * n**0.5), n // 39 or 1))
         quantizer = faiss.IndexFlatIP(d)
-        index = faiss.IndexIVFScalarQuantizer(
-            quantizer, d, lists, faiss.ScalarQuantizer.QT_fp16, inner
-        )
+        numbers = getattr(faiss.ScalarQuantizer, _NUMBERS["sq8" if kind == "ivf_sq8" else "fp16"])
+        index = faiss.IndexIVFScalarQuantizer(quantizer, d, lists, numbers, inner)
         index.own_fields = True
         quantizer.this.disown()
     if not index.is_trained:
-        index.train(vectors)
-    index.add(vectors)
+        _train(index, _sample(vectors, _TRAINED_PER_LIST * getattr(index, "nlist", 1000)))
+    for start in range(0, n, _ADDED_AT_ONCE):
+        index.add(np.ascontiguousarray(vectors[start : start + _ADDED_AT_ONCE]))
     return index
+
+
+def _train(index: Any, sample: Vectors) -> None:
+    lists = getattr(index, "nlist", 0)
+    if lists >= _TWO_LEVELS_FROM:
+        from faiss.contrib.clustering import two_level_clustering
+
+        centroids, _ = two_level_clustering(sample, int(lists**0.5), lists, spherical=True)
+        index.quantizer.add(centroids)
+    index.train(sample)
+
+
+def _sample(vectors: Vectors, n: int) -> Vectors:
+    """At most `n` of the vectors, always the same."""
+    if len(vectors) <= n:
+        return np.ascontiguousarray(vectors)
+    chosen = np.random.default_rng(0).choice(len(vectors), size=n, replace=False)
+    return np.ascontiguousarray(vectors[np.sort(chosen)])
 
 
 def tune(index: Any, *, nprobe: int, ef_search: int) -> None:

@@ -13,7 +13,8 @@ from bm25s.stopwords import STOPWORDS_EN
 from rank_bm25 import BM25Okapi
 
 from ragbench.errors import ConfigError, KnobError
-from ragbench.retrievers import kernel, make_retriever, postings, text as text_module, topk
+from ragbench.retrievers import make_retriever, text as text_module, topk
+from ragbench.retrievers.sparse import kernel, postings
 from tests.retrievers.conftest import make_corpus, random_texts
 
 ENGINES = ("numpy", "numba")

@@ -7,6 +7,7 @@ import pytest
 
 from ragbench.ledger import open_ledger
 from ragbench.retrievers import Corpus, PerQuestion, make_retriever, vectors
+from ragbench.retrievers.embedders import rows as rows_module
 from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -24,7 +25,7 @@ def test_exact_order_is_numpys() -> None:
         assert [s for _, s in hits] == pytest.approx(scores[expected].tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["exact", "fp16", "hnsw", "ivf"])
+@pytest.mark.parametrize("kind", ["exact", "fp16", "sq8", "hnsw", "ivf", "ivf_sq8"])
 def test_each_kind_finds_a_vector_itself(kind: str) -> None:
     rows = normalized(np.random.default_rng(1).standard_normal((300, 16)).astype(np.float32))
     index = vectors.make_index(rows, kind)
@@ -34,10 +35,101 @@ def test_each_kind_finds_a_vector_itself(kind: str) -> None:
     assert all(row[0][1] == pytest.approx(1, abs=1e-2) for row in hits)
 
 
-@pytest.mark.parametrize(("n", "kind"), [(100_000, "exact"), (100_001, "fp16"), (1_000_001, "ivf")])
+SIZES = [(100_000, "exact"), (100_001, "fp16"), (200_001, "ivf"), (2_000_001, "ivf_sq8")]
+
+
+@pytest.mark.parametrize(("n", "kind"), SIZES)
 def test_kind_is_chosen_by_size(n: int, kind: str) -> None:
     assert vectors.choose_kind("auto", n) == kind
     assert vectors.choose_kind("hnsw", n) == "hnsw"
+
+
+def test_an_index_is_the_same_from_a_file_and_in_parts(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = normalized(np.random.default_rng(3).standard_normal((3000, 16)).astype(np.float32))
+    np.save(tmp_path / "rows.npy", values)
+    whole = [vectors.make_index(values, kind) for kind in ("fp16", "sq8", "ivf", "ivf_sq8")]
+    monkeypatch.setattr(vectors, "_ADDED_AT_ONCE", 700)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    for index, kind in zip(whole, ("fp16", "sq8", "ivf", "ivf_sq8"), strict=True):
+        parts = vectors.make_index(mapped, kind)
+        assert vectors.nearest(parts, values[:20], 9) == vectors.nearest(index, values[:20], 9)
+
+
+@pytest.mark.parametrize("two_levels_from", [10, 1000])
+def test_ivf_finds_what_exact_search_finds(
+    two_levels_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of clustered vectors nearly all neighbours are found, by lists that a sample made."""
+    rng = np.random.default_rng(4)
+    centres = rng.standard_normal((200, 32))
+    values = centres[rng.integers(200, size=20_000)] + 0.5 * rng.standard_normal((20_000, 32))
+    rows = normalized(values.astype(np.float32))
+    monkeypatch.setattr(vectors, "_TRAINED_PER_LIST", 39)
+    monkeypatch.setattr(vectors, "_TWO_LEVELS_FROM", two_levels_from)
+    assert len(vectors._sample(rows, 39 * 512)) == 39 * 512 < len(rows)
+    index = vectors.make_index(rows, "ivf")
+    assert index.nlist == 512
+    vectors.tune(index, nprobe=64, ef_search=1)
+    exact = vectors.nearest(vectors.make_index(rows, "exact"), rows[:200], 10)
+    found = vectors.nearest(index, rows[:200], 10)
+    common = [len({i for i, _ in a} & {i for i, _ in b}) for a, b in zip(exact, found, strict=True)]
+    assert sum(common) / 2000 > 0.95
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_build_that_was_stopped_goes_on_where_it_was(
+    embedder: WordEmbedder, store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "PART", 20)
+    corpus = make_corpus(random_texts(90, seed=8, vocabulary=5000))
+    expected = make_retriever("dense", corpus).build().search_many(["w1 w7", "w0"], k=9)
+    tokens = make_retriever("dense", corpus).build().card()["index"]["embedding_tokens"]
+    embedder.embedded.clear()
+    told: list[tuple[int, int]] = []
+    embed = WordEmbedder._embed
+
+    def stops(self, texts, progress):
+        if len(self.embedded) >= 60:
+            raise StoppedError
+        return embed(self, texts, progress)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WordEmbedder, "_embed", stops)
+        with pytest.raises(StoppedError):
+            make_retriever("dense", corpus).build(store)
+    (left,) = store.root.glob("*.unfinished")
+    with (left / "vectors.f32").open("ab") as file:
+        file.write(b"half a vector")  # written, but not counted
+    made = make_retriever("dense", corpus).build(store, lambda *done: told.append(done))
+    assert len(embedder.embedded) == 90
+    assert made.search_many(["w1 w7", "w0"], k=9) == expected
+    assert made.card()["index"]["embedding_tokens"] == tokens
+    assert not left.exists()
+    assert all(total == 90 and done > 60 for done, total in told)
+
+
+@pytest.mark.parametrize("damage", ["state", "vectors"])
+def test_damaged_unfinished_work_is_done_again(
+    damage: str, embedder: WordEmbedder, store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "PART", 20)
+    corpus = make_corpus(random_texts(50, seed=8, vocabulary=5000))
+    with monkeypatch.context() as patched:
+        patched.setattr(vectors, "make_index", None)
+        with pytest.raises(TypeError):
+            make_retriever("dense", corpus).build(store)
+    (left,) = store.root.glob("*.unfinished")
+    path = left / ("state.json" if damage == "state" else "vectors.f32")
+    path.write_bytes(path.read_bytes()[:-5])
+    embedder.embedded.clear()
+    made = make_retriever("dense", corpus).build(store).search("w0 w1", k=9)
+    assert len(embedder.embedded) == 51
+    assert made == make_retriever("dense", corpus).search("w0 w1", k=9)
 
 
 def test_ties_stand_in_corpus_order_even_at_the_cut() -> None:

@@ -103,7 +103,7 @@ def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Posti
 
     The weight of a word is idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)).
     """
-    seen: dict[str, int] = {}
+    seen = _Numbered()
     lengths = array("i")
     blocks = [
         _sorted_block(ids, sizes, first) for ids, sizes, first in _blocks(texts, seen, lengths)
@@ -136,6 +136,14 @@ def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Posti
     return Postings({word: i for i, word in enumerate(words)}, data, indices, indptr)
 
 
+class _Numbered(dict[str, int]):
+    """Word -> a number, in the order in which they are first looked up."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+
 class _Block(NamedTuple):
     """Some passages' postings, by word and then by passage; `sizes` has the number of each word."""
 
@@ -146,12 +154,12 @@ class _Block(NamedTuple):
 
 
 def _blocks(
-    texts: Iterable[Sequence[str]], seen: dict[str, int], lengths: array[int]
+    texts: Iterable[Sequence[str]], seen: _Numbered, lengths: array[int]
 ) -> Iterator[tuple[array[int], array[int], int]]:
     """Word ids and lengths of some passages, and the position of the first of them."""
     ids, first = array("i"), 0
     for words in texts:
-        ids.extend([seen.setdefault(word, len(seen)) for word in words])
+        ids.extend(map(seen.__getitem__, words))
         lengths.append(len(words))
         if len(ids) >= _BLOCK_WORDS:
             yield ids, lengths[first:], first

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ragbench.retrievers.postings import Floats, Ints, Longs
+from ragbench.retrievers.sparse.postings import Floats, Ints, Longs
 
 #: Passages whose sums are held at once: 64 KB.
 BLOCK = 16_384
@@ -38,9 +38,10 @@ def compiled_search() -> Callable[..., tuple[Ints, Floats]]:
         *(types.int64,) * 3,
     )
     try:
-        return numba.njit(signature, nogil=True, cache=True)(_search)
+        compiled: Any = numba.njit(signature, nogil=True, cache=True)(_search)
     except RuntimeError:  # no folder to keep compiled code in
-        return numba.njit(signature, nogil=True)(_search)
+        compiled = numba.njit(signature, nogil=True)(_search)
+    return compiled  # type: ignore[no-any-return]
 
 
 def _search(

@@ -1,0 +1,1 @@
+"""The index of BM25 and the compiled search over it."""
