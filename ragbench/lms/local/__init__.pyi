@@ -1,3 +1,8 @@
+from .build import (
+    build_server as build_server,
+    built_server as built_server,
+    remove_built as remove_built,
+)
 from .catalog import (
     CATALOGUE as CATALOGUE,
     DEFAULT_EMBEDDER as DEFAULT_EMBEDDER,

@@ -22,6 +22,7 @@ from typing import IO
 
 from ragbench.environment import child_environment
 from ragbench.errors import LMSetupError
+from ragbench.lms.local.build import built_server
 from ragbench.lms.local.catalog import LocalSpec
 from ragbench.lms.local.serve import KEY_VARIABLE
 from ragbench.lms.local.store import ensure, paths
@@ -188,7 +189,7 @@ def _environment(key: str) -> Mapping[str, str]:
 
 
 def _command(settings: ServerSettings) -> list[str]:
-    values = {
+    values: dict[str, object] = {
         "model": settings.gguf,
         "alias": settings.alias,
         "port": settings.port,
@@ -197,6 +198,8 @@ def _command(settings: ServerSettings) -> list[str]:
         "threads": settings.threads or cores(),
         "cache-mib": settings.cache_mib,
     }
+    if binary := built_server():
+        values["binary"] = binary
     options = [f"--{name}={value}" for name, value in values.items()]
     # -P: a file of the working folder must not be imported in the place of a library.
     return [sys.executable, "-P", "-m", "ragbench.lms.local.serve", *options]
