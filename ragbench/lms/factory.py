@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from ragbench.lms.calls import (
     shared_rate_limit,
 )
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.local import LocalSpec, find, settings_for, shared_server
+from ragbench.lms.local import LocalSpec, find, server_version, settings_for, shared_server
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 from ragbench.logs import get
@@ -145,8 +144,7 @@ def _local_identity(spec: LocalSpec) -> str:
         stat = spec.gguf.stat()
         weights = f"{spec.name}-{_sha256(spec.gguf, stat.st_size, stat.st_mtime_ns)[:12]}"
     with needs_extra("a local LM"):
-        build = version("xllamacpp")
-    return f"llamacpp/{weights}@{build}"
+        return f"llamacpp/{weights}@{server_version()}"
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@ from .build import (
     build_server as build_server,
     built_server as built_server,
     remove_built as remove_built,
+    server_version as server_version,
 )
 from .catalog import (
     CATALOGUE as CATALOGUE,

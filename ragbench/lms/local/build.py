@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from ragbench.environment import NETWORK, child_environment
@@ -47,6 +48,15 @@ def built_server() -> Path | None:
     """The program that `build_server` has made on this machine, if it has."""
     path = _folder() / "llama-server"
     return path if path.is_file() else None
+
+
+def server_version() -> str:
+    """Which llama.cpp serves: a part of the identity of a local LM.
+
+    Raises:
+        PackageNotFoundError: neither the wheel nor a built server is here.
+    """
+    return f"{SOURCE.replace('==', '-')}-native" if built_server() else version("xllamacpp")
 
 
 def remove_built() -> bool:
