@@ -33,6 +33,7 @@ from pydantic import Field
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import (
     PROGRAMS,
+    RESAMPLING_TEMPERATURE,
     Autonomy,
     ProgramKnobs,
     RAGProgram,
@@ -55,7 +56,6 @@ _INFERENCE = re.compile(
 )
 _QUESTION_WORDS = frozenset(["who", "what", "when", "where", "why", "which", "how", "does", "is"])
 _NEAR_DUPLICATE = 0.9
-_RESAMPLING_TEMPERATURE = 0.7
 _ANSWER_PHRASE = re.compile(r"^(?:.*\b)?answer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
 
 
@@ -171,7 +171,7 @@ class IRCoT(RAGProgram):
         again: dict[str, Any] = {}
         if copied:
             written.append(f"Already known, write something else: {copied}")
-            again["config"] = {"temperature": _RESAMPLING_TEMPERATURE}
+            again["config"] = {"temperature": RESAMPLING_TEMPERATURE}
         step = trace.ask(
             self.think,
             otherwise={"thought": "", "next_step": "", "answer": ""},

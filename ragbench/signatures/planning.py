@@ -109,7 +109,7 @@ class PlannerAction(dspy.Signature):
     node_id: str = dspy.OutputField(desc="of the node to act on")
     sub_questions: list[str] = dspy.OutputField(
         desc="for ROLLOUT: questions of one fact each, in order; {1} stands for the answer of the "
-        "first, as in: Who directed Jaws?, Where was {1} born?"
+        "first, as in: Who directed TITLE?, Where was {1} born?"
     )
 
 
@@ -158,7 +158,7 @@ class DraftPlanGraph(dspy.Signature):
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     nodes: list[PlanNode] = dspy.OutputField(
         desc=_LOOK_UPS + "\nfor example "
-        '{"id": "n1", "query": "Jaws director", "op": "bridge", "depends_on": [], '
+        '{"id": "n1", "query": "TITLE director", "op": "bridge", "depends_on": [], '
         '"confidence": 0.9, "cost": 1, "produces": ["person"]}, {"id": "n2", '
         '"query": "{person} birthplace", "op": "lookup", "depends_on": ["n1"], '
         '"confidence": 0.8, "cost": 1, "produces": []}'

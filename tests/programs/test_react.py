@@ -126,6 +126,34 @@ def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> No
         False,
         True,  # the second time is told so
     ]
+    assert prediction.counts["resampled"] == 1
+    shown = lm.asked[2].inputs["trajectory"]
+    assert (shown.count("(Orla Venn) showed"), shown.count("I need more.")) == (2, 1)
+
+
+def test_a_message_of_a_tool_is_no_answer() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[
+            act("search", "Orla Venn"),
+            act("lookup", "no such words"),
+            act("finish", "No sentence has this text."),
+        ],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+    assert prediction.counts["copied_observation"] == 1
+
+
+def test_a_name_in_a_title_is_found_by_lookup() -> None:
+    _, lm, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[act("search", "Orla Venn"), act("lookup", "orla venn"), FINISH],
+    )
+    shown = lm.asked[2].inputs["trajectory"]
+    assert "Orla Venn [0]" in shown.split("lookup(orla venn) showed:")[1]
 
 
 def test_lookup_is_offered_once_there_is_something_to_look_in() -> None:
@@ -176,7 +204,9 @@ def test_advice_where_the_argument_is_missing() -> None:
 def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
     def script(asked: Asked) -> Reply:
         if asked.signature == "ReActStep":
-            return act("search", "Salt Road", f"Thought {asked.number}. {'so ' * 60}")
+            return act(
+                "search", f"Salt Road {asked.number}", f"Thought {asked.number}. {'so ' * 60}"
+            )
         return {"answer": "x"}
 
     _, lm, _ = ask(ReActRAG(shelf(), context_tokens=150, max_steps=3), script)

@@ -1,4 +1,5 @@
 from .asking import (
+    RESAMPLING_TEMPERATURE as RESAMPLING_TEMPERATURE,
     role_lm as role_lm,
 )
 from .budget import (

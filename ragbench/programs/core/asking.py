@@ -20,6 +20,9 @@ from ragbench.lms.adapters import PartialReplyError
 from ragbench.programs.core.budget import Budget
 from ragbench.programs.core.prompts import shortened
 
+#: Of a call that asks again because a reply only repeated what was there.
+RESAMPLING_TEMPERATURE = 0.7
+
 
 def role_lm(role: str) -> Any:
     """The LM that answers the calls of `role`: its own, or the current one."""

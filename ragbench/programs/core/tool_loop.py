@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ragbench.errors import crossing
@@ -16,7 +16,7 @@ from ragbench.tokens import estimate_tokens, first_tokens
 
 FINISH = "finish"
 #: Shown in place of what a step found that did the same as the one before, with the same result.
-REPEATED = "This was done before. Try something else, or finish."
+REPEATED = "This was done before. Use another tool or other words, or finish."
 _STUCK = 3
 
 
@@ -154,6 +154,9 @@ class ToolLoop:
                     return "", "parse_fallback"
             elif not turn.uses and self._too_early():
                 self.trace.count("unsearched_answer")
+            elif not turn.uses and turn.answer in {step.observation for step in self.done}:
+                self.trace.count("copied_observation")
+                return "", "no_progress"
             elif not turn.uses:
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
                 return turn.answer, "answered"
@@ -212,7 +215,7 @@ def shown_again(done: Sequence[Done], max_tokens: int) -> list[Done]:
     if not done:
         return []
     last = done[-1]
-    return [_with(last, first_tokens(last.observation, max_tokens))]
+    return [replace(last, observation=first_tokens(last.observation, max_tokens))]
 
 
 def _without_repeats(done: Sequence[Done]) -> list[Done]:
@@ -220,12 +223,12 @@ def _without_repeats(done: Sequence[Done]) -> list[Done]:
     kept: list[Done] = []
     for before, step in zip([None, *done], done, strict=False):
         if before is not None and _same(before, step):
-            kept.append(_with(step, REPEATED))
+            kept.append(replace(step, observation=REPEATED))
             continue
         lines = step.observation.split("\n")
         named = [_named(line) if line in shown else line for line in lines]
         shown.update(lines)
-        kept.append(_with(step, "\n".join(named)))
+        kept.append(replace(step, observation="\n".join(named)))
     return kept
 
 
@@ -234,8 +237,9 @@ def _named(line: str) -> str:
     return f"{title} (shown above)" if mark else line
 
 
-def _with(step: Done, observation: str) -> Done:
-    return Done(step.turn, step.thought, step.use, observation)
+def repeats(done: Sequence[Done]) -> bool:
+    """Whether the last step did the same as the one before, with the same result."""
+    return len(done) > 1 and _same(*done[-2:])
 
 
 def _same(one: Done, other: Done) -> bool:

@@ -10,16 +10,18 @@ import dspy
 
 from ragbench.errors import ConfigError
 from ragbench.lms.adapters import CLOSING, ToolConversation
-from ragbench.programs.core.asking import role_lm
+from ragbench.programs.core.asking import RESAMPLING_TEMPERATURE, role_lm
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.tool_loop import (
     FINISH,
+    REPEATED,
     Done,
     Toolbox,
     ToolInfo,
     ToolUse,
     Turn,
     argument_text,
+    repeats,
     shown_again,
 )
 from ragbench.signatures import ANSWER_STYLES, GUESS, AnswerStyle, ToolTurn, styled
@@ -77,8 +79,11 @@ class ToolAsker:
         return text
 
     def _typed(self, done: Sequence[Done], turns_left: int) -> Turn:
-        outputs = self.predictor.signature.output_fields
-        with_config: dict[str, Any] = {"config": self.config} if self.config else {}
+        config = dict(self.config)
+        if repeats(done):
+            self.trace.count("resampled")
+            config["temperature"] = RESAMPLING_TEMPERATURE
+        with_config: dict[str, Any] = {"config": config} if config else {}
         reply = self.trace.ask(
             self.predictor,
             otherwise={"thought": "", "tool": "", "argument": "", "arguments": []},
@@ -88,6 +93,7 @@ class ToolAsker:
             steps_left=turns_left,
             **with_config,
         )
+        outputs = self.predictor.signature.output_fields
         value = reply.get("arguments") if "arguments" in outputs else reply.get("argument")
         thought = argument_text(reply.get("thought"))
         if not reply.tool:
@@ -155,7 +161,9 @@ def rendered(done: Sequence[Done]) -> str:
 
 
 def _block(step: Done) -> str:
-    head = " ".join(filter(None, [f"Step {step.turn + 1}.", step.thought]))
+    # A small model would copy the thought of a repeated step once more.
+    thought = "" if step.observation == REPEATED else step.thought
+    head = " ".join(filter(None, [f"Step {step.turn + 1}.", thought]))
     return f"{head}\n{step.use.tool}({step.use.shown}) showed:\n{step.observation}"
 
 

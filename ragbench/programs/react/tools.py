@@ -101,7 +101,8 @@ class CorpusTools(ReActTools):
     def lookup(self, text: str) -> str:
         """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus.
 
-        Where nothing was found yet, this searches.
+        A passage whose title has the text matches with its first sentence, in which the name often
+        stands in another form. Where nothing was found yet, this searches.
         """
         if not self.trace.passages:  # small models look up first, again and again
             self.trace.count("lookup_as_search")
@@ -109,7 +110,7 @@ class CorpusTools(ReActTools):
         lines = [
             f"{passage.title} [{index}] {sentence}"
             for passage in self.trace.passages
-            for index, sentence in matching(passage, text)
+            for index, sentence in matching(passage, text, title_too=True)
         ]
         return "\n".join(lines) or "No sentence has this text."
 
@@ -170,10 +171,17 @@ class PageTools(ReActTools):
         return f"(Result {self._cursor} / {len(hits)}) {hits[self._cursor - 1][1]}"
 
 
-def matching(passage: Passage, text: str) -> list[tuple[int, str]]:
-    """Index and sentence of each sentence of `passage` that contains `text`, in any case."""
+def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tuple[int, str]]:
+    """Index and sentence of each sentence of `passage` that contains `text`, in any case.
+
+    With `title_too`, the first one also where the title contains it.
+    """
     sentences: Sequence[str] = sentences_of(passage)
-    return [(i, s.strip()) for i, s in enumerate(sentences) if text.lower() in s.lower()]
+    sought = text.lower()
+    first = title_too and sought in passage.title.lower()
+    return [
+        (i, s.strip()) for i, s in enumerate(sentences) if sought in s.lower() or (first and i == 0)
+    ]
 
 
 def _snippet(passage: Passage, words: int) -> str:
