@@ -21,14 +21,18 @@ from ragbench.cli.options import (
 from ragbench.cli.so_far import table_so_far
 
 
-@command("compiled", examples=["ragbench compiled", "ragbench compiled verdicts/FOLDER"])
+@command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
 @click.argument("folder", type=click.Path(path_type=Path), default="compiled")
 @output_options
 def compiled_command(folder: Path) -> None:
-    """List the compiled programs under FOLDER, by default `compiled`."""
+    """List the compiled programs under FOLDER, by default `compiled`.
+
+    `shipped` lists those that come with ragbench.
+    """
+    from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER
     from ragbench.experiments.report import find_programs, print_programs
 
-    print_programs(find_programs(folder))
+    print_programs(find_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
 
 
 @command(

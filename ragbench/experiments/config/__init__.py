@@ -19,10 +19,18 @@ from ragbench.experiments.config.model import (
     make_config,
     refreshed,
 )
+from ragbench.experiments.config.shipped_programs import (
+    SHIPPED,
+    SHIPPED_FOLDER,
+    compiled_folder,
+    shipped_programs,
+)
 
 __all__ = [
     "FLAT",
     "GROUPS",
+    "SHIPPED",
+    "SHIPPED_FOLDER",
     "CompileConfig",
     "DataConfig",
     "LMConfig",
@@ -31,6 +39,7 @@ __all__ = [
     "RunConfig",
     "TuneConfig",
     "ask_whole",
+    "compiled_folder",
     "differing",
     "flatten",
     "load_config",
@@ -38,4 +47,5 @@ __all__ = [
     "option_of",
     "refreshed",
     "shipped_configs",
+    "shipped_programs",
 ]

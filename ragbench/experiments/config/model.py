@@ -24,6 +24,7 @@ from ragbench.experiments.config.fields import (
 )
 from ragbench.experiments.config.identity import find_folder, resolved, run_name
 from ragbench.experiments.config.merging import OWN_QUESTIONS, detected, merge
+from ragbench.experiments.config.shipped_programs import compiled_folder
 from ragbench.knobs import Knobs, resolve
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class RunConfig(Knobs):
         {}, description="a knob of the program; repeat for more"
     )
     compiled: Annotated[Path | None, Option(group="program")] = Field(
-        None, description="folder of a compiled program"
+        None, description="folder of a compiled program, or shipped: the one that comes with it"
     )
     policy: Annotated[Path | None, Option(group="program")] = Field(
         None, description="policy file of `ragbench recommend`, which the program router runs"
@@ -264,6 +265,9 @@ def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = No
     """
     fields = merge(nest(base or {}), nest(given))
     _check_names(fields)
+    if fields.get("compiled"):
+        program = fields.get("program") or RunConfig.model_fields["program"].default
+        fields["compiled"] = compiled_folder(fields["compiled"], program)
     data = fields.get("data", {})
     if "dataset" not in data and any(data.get(name) for name in OWN_QUESTIONS):
         fields["data"] = {**data, "dataset": detected(data)}
