@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
 
+from tests.disk.builds import kill_builds
+from tests.disk.jobs import JOBS
 from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
 
 #: Command -> share of the kills, questions per kill, most requests between kills, and the job.
@@ -31,17 +33,33 @@ COMMANDS: dict[str, tuple[float, float, int, Make]] = {
     "bootstrap": (0.08, 12, 4, partial(compile_job, optimizer="bootstrap")),
     "random_search": (0.08, 3, 6, partial(compile_job, optimizer="random_search")),
 }
+#: Builds of indexes, each killed in an empty folder, and their share of the kills.
+BUILDS = {"index": 0.1, "graph": 0.1, "tree": 0.1}
 
 
 @click.command()
 @click.option("--kills", type=int, default=500, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--only", default=",".join(COMMANDS), help="Commands, separated by commas.")
+@click.option(
+    "--only", default=",".join([*COMMANDS, *BUILDS]), help="Commands, separated by commas."
+)
 def main(kills: int, seed: int, only: str) -> None:
     """Print a line per command, and exit with 1 if anything was lost or repeated."""
     bad, total = False, 0
     memory = Path("/dev/shm")  # what a process wrote outlives it there as well, and a disk is slow
-    for name in only.split(","):
+    names = only.split(",")
+    for name in (name for name in names if name in BUILDS):
+        make, _, n = JOBS[name]
+        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+            built = kill_builds(make, Path(folder), kills=round(BUILDS[name] * kills), n=n)
+        bad |= bool(built.lost or built.paid_again or built.other)
+        total += built.kills
+        print(
+            f"{name}: {built.kills} kills; replies and vectors lost {len(built.lost)}, paid for "
+            f"again {built.paid_again}; damaged or left over {len(built.other)}",
+            flush=True,
+        )
+    for name in (name for name in names if name in COMMANDS):
         share, per_kill, calls, make = COMMANDS[name]
         n = round(share * kills)
         with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:

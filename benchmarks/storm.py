@@ -1,6 +1,6 @@
 """Lets every call to a file fail, one after another, and loses power, under every command.
 
-    python benchmarks/storm.py [--step 1] [--only eval,compile]
+    python benchmarks/storm.py [--step 1] [--minutes 10] [--only eval,compile]
 
 See `tests/disk/faults.py` and `tests/disk/power.py`. Needs a C compiler. Prints a line per command
 and exits with 1 if a run ended with a traceback, lost or changed finished work, or came to another
@@ -9,6 +9,7 @@ result.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
@@ -26,8 +27,9 @@ from tests.disk.power import lost_with_power
 
 @click.command()
 @click.option("--step", type=int, default=1, show_default=True, help="Every how many calls.")
+@click.option("--minutes", type=float, default=math.inf, help="For each command, about.")
 @click.option("--only", default=",".join(JOBS), help="Commands, separated by commas.")
-def main(step: int, only: str) -> None:
+def main(step: int, minutes: float, only: str) -> None:
     """Print what came of the faults."""
     bad = 0
     memory = Path("/dev/shm")
@@ -36,7 +38,9 @@ def main(step: int, only: str) -> None:
         with Shim(folder / "shim") as shim:
             for name in only.split(","):
                 make, prepare, n = JOBS[name]
-                found = each_call(make, folder / name, shim, n=n, step=step, prepare=prepare)
+                found = each_call(
+                    make, folder / name, shim, n=n, step=step, prepare=prepare, minutes=minutes
+                )
                 lost = lost_with_power(make, folder / f"{name}-power", shim, n=n, prepare=prepare)
                 calls = ", ".join(f"{what} {n}" for what, n in found.by_call.most_common())
                 codes = ", ".join(f"{code}: {n}" for code, n in sorted(found.codes.items()))

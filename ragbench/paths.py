@@ -1,4 +1,4 @@
-"""Where ragbench keeps what can be fetched or computed again."""
+"""Folders: where ragbench keeps what can be fetched or computed again, and how names last."""
 
 from __future__ import annotations
 
@@ -21,3 +21,28 @@ def cache_root() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "ragbench"
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder`, and those above it, so that they outlive a loss of power.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync(path.parent)
+
+
+def sync(folder: Path) -> None:
+    """Make the names in `folder` outlive a loss of power.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

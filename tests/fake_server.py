@@ -33,8 +33,8 @@ from typing import Any
 
 #: status in the first column, or what goes wrong on the wire
 FAULTS = ("400", "401", "402", "404", "429", "500", "503", "overflow")
-FAULTS += ("reset", "reset_body", "hang", "drip", "truncated", "html", "empty", "huge", "non_utf8")
-FAULTS += ("wrong", "types", "no_choices", "no_usage", "filter", "filter_400")
+FAULTS += ("reset", "reset_body", "hang", "drip", "frames", "truncated", "html", "empty", "huge")
+FAULTS += ("non_utf8", "wrong", "types", "no_choices", "no_usage", "filter", "filter_400")
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Fault:
     """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503.
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
-    is a reply that never ends; `headers` go out with a status, and `json` beside its error. `body`
-    is sent with status 200 as it is, `changed` is a good reply with these keys in the place of its
-    own.
+    is a reply that never ends, `frames` one that never begins; `headers` go out with a status, and
+    `json` beside its error. `body` is sent with status 200 as it is, `changed` is a good reply with
+    these keys in the place of its own.
     """
 
     kind: str
@@ -254,6 +254,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._raw(b" " * _HUGE + whole, _HUGE + len(whole))
         if fault.kind == "drip":
             return self._drip(half)
+        if fault.kind == "frames":
+            return self._frames()
         if fault.kind == "reset_body":
             self._raw(half, len(whole))
         # reset, or the end of a hang: the other side sees the connection die
@@ -270,6 +272,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self.wfile.write(bytes([byte]))
             self.wfile.flush()
+
+    def _frames(self) -> None:
+        """The frame of a chunk that never comes, until nobody listens or the server is stopped."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1")
+        closing = self.server.fake._closing  # type: ignore[attr-defined]
+        while not closing.wait(0.05):
+            self.wfile.write(b";")
 
     def _send(
         self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None

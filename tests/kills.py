@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -25,7 +26,7 @@ from zlib import crc32
 import yaml
 
 from ragbench.experiments.records.jsonl import RECORDS, read_lines
-from tests.fake_server import FakeServer, Hit, plausible
+from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 WORKERS = 2
 
@@ -48,6 +49,7 @@ class Job:
     unit_of: Callable[[Hit], str | None]
     summary: Callable[[], str]
     replays: Callable[[Hit], bool] = lambda hit: False
+    cache: Path | None = None  # its cache folder, if not that of all
 
 
 @dataclass
@@ -151,10 +153,10 @@ _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.warm"])
 
 
-def start(argv: Sequence[str], log: Path) -> Any:
+def start(argv: Sequence[str], log: Path, cache: Path | None = None) -> Any:
     """The command in a process of its own; what it prints goes to `log`."""
-    cache = str(log.parent / "cache")
-    process = _forks.Process(target=_command, args=(list(argv), str(log), cache), daemon=True)
+    kept = str(cache or log.parent / "cache")
+    process = _forks.Process(target=_command, args=(list(argv), str(log), kept), daemon=True)
     process.start()
     return process
 
@@ -187,8 +189,15 @@ def write_questions(folder: Path, n: int) -> Path:
     return path
 
 
-def script(hit: Hit) -> str:
-    """Right or wrong by a hash of the prompt, so that every candidate scores differently."""
+def script(hit: Hit) -> str | Fault:
+    """Right or wrong by a hash of the prompt, so that every candidate scores differently.
+
+    Texts to embed get vectors by their hash.
+    """
+    if "input" in hit.body:
+        rows = [[byte - 127 for byte in md5(text.encode()).digest()] for text in hit.body["input"]]
+        data = [{"index": i, "embedding": row} for i, row in enumerate(rows)]
+        return Fault("body", json={"data": data, "usage": {"prompt_tokens": 4 * len(rows)}})
     asked = _town(hit)
     right = asked and crc32(hit.prompt.encode()) % 2
     reply = plausible(hit).replace("some answer", f"Town {asked}" if right else "elsewhere")

@@ -5,6 +5,7 @@ What every command would import and look up at its start is done here, so that a
 
 from __future__ import annotations
 
+import importlib
 import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
@@ -28,4 +29,6 @@ from ragbench.retrievers.base import RETRIEVERS
 for _registry in (DATASETS, OPTIMIZERS, PROGRAMS, RETRIEVERS):
     _registry.names()
 metric_names()
+for _name in ("diskcache", "scipy.sparse", "scipy.stats"):
+    importlib.import_module(_name)
 make_lm("openai/fake", api_base="http://127.0.0.1:9/v1")

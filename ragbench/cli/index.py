@@ -97,7 +97,7 @@ def info_command(key: str) -> None:
 
     store = IndexStore()
     entry = store.find(key)
-    shown = entry.model_dump(exclude={"files"})
+    shown = entry.model_dump(exclude={"files", "sum"})
     shown |= {"bytes": entry.size, "folder": str(store.root / entry.key)}
     shown["state"] = store.damage(entry.key) or "whole"
     click.echo(json.dumps(shown, indent=2))

@@ -43,6 +43,7 @@ class Manifest(BaseModel):
     engine: str = ""
     facts: Mapping[str, Any] = {}
     files: Mapping[str, tuple[int, str]] = {}
+    sum: str | None = None  # over all of it; None in one of an earlier version
 
     @property
     def size(self) -> int:
@@ -56,6 +57,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):
         return None
+    if manifest.sum is not None and manifest.sum != _sum(manifest):
+        return None
     # `drop` deletes the folder of this name, so it is not taken from the file.
     return manifest.model_copy(update={"key": folder.name})
 
@@ -66,10 +69,16 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
     with (folder / MANIFEST).open("wb") as file:
-        file.write(manifest.model_dump_json(indent=2).encode())
+        sealed = manifest.model_copy(update={"sum": _sum(manifest)})
+        file.write(sealed.model_dump_json(indent=2, exclude_unset=True).encode())
         file.flush()
         os.fsync(file.fileno())
     _remember(folder, manifest)
+
+
+def _sum(manifest: Manifest) -> str:
+    kept = manifest.model_dump_json(exclude={"sum"}, exclude_unset=True)
+    return hashlib.sha256(kept.encode()).hexdigest()[:16]
 
 
 def hash_files(folder: Path) -> dict[str, tuple[int, str]]:

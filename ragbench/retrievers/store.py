@@ -23,6 +23,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ragbench.errors import DataError
+from ragbench.paths import make_folder, sync
 from ragbench.retrievers.base import Progress, Retriever
 from ragbench.retrievers.manifest import (
     MANIFEST,
@@ -133,7 +134,7 @@ class IndexStore:
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_folder(self.root)
             with FileLock(self.root / f"{key}.lock"):
                 yield
         except OSError as error:
@@ -192,7 +193,9 @@ class IndexStore:
         folder.mkdir()
         try:
             write_manifest(folder, fill(folder))
+            sync(folder)
             os.replace(folder, self.root / key)
+            sync(self.root)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -121,10 +121,17 @@ def _ordered(index: Any, query: Vectors, scores: Vectors, ids: Any, k: int) -> H
 
 
 def save(index: Any, path: Path) -> None:
-    """Write `index` to `path`."""
+    """Write `index` to `path`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     import faiss
 
-    faiss.write_index(index, str(path))
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as error:  # what faiss makes of any error of the file
+        raise OSError(f"{path.name}: {error}") from error
 
 
 def load(path: Path) -> Any:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -76,13 +78,17 @@ class Shim:
 
     def run(
         self, argv: Iterable[str], root: Path, *, first: int = 0, kind: str = "EIO",
-        copies: Path | None = None,
+        copies: Path | None = None, cache: Path | None = None,
     ) -> Ended:  # fmt: skip
-        """Run the command; its call number `first` to a file under `root` fails, if that is one."""
+        """Run the command; its call number `first` to a file under `root` fails, if that is one.
+
+        `cache` is its cache folder, if not one out of reach that all commands share.
+        """
         log, (sticky, error) = self._folder / "output", KINDS[kind]
         job = {
             "argv": list(argv), "root": str(root), "first": first, "sticky": sticky, "error": error,
-            "log": str(log), "cache": str(self._folder / "cache"), "copies": str(copies or ""),
+            "log": str(log), "copies": str(copies or ""),
+            "cache": str(cache or self._folder / "cache"),
         }  # fmt: skip
         assert self._process.stdin
         assert self._process.stdout
@@ -103,21 +109,34 @@ class Outcome:
 
 
 def each_call(
-    make: Make, folder: Path, shim: Shim, *, n: int = 5, step: int = 1, prepare: Make | None = None
-) -> Outcome:
-    """Let every call of the command fail, or every `step`-th, each with another kind of error."""
+    make: Make, folder: Path, shim: Shim, *, n: int = 5, step: int = 1, prepare: Make | None = None,
+    minutes: float = math.inf,
+) -> Outcome:  # fmt: skip
+    """Let every call of the command fail, or every `step`-th, each with another kind of error.
+
+    `step` grows to what can be done in about so many minutes; the calls are spread evenly.
+    """
     outcome, work = Outcome(), folder / "work"
     with FakeServer(script) as server:
         work.mkdir(parents=True)
         if prepare:
-            ended = shim.run(prepare(work, server.url, n).argv, work)
+            first = prepare(work, server.url, n)
+            ended = shim.run(first.argv, work, cache=first.cache)
             assert ended.code == 0, ended.output
         job = make(work, server.url, n)
         before = folder / "before"
         shutil.copytree(work, before)
-        quiet = shim.run(job.argv, work)
+        shim.run(
+            job.argv, work, cache=job.cache
+        )  # fills the cache, which is out of reach of the faults
+        shutil.rmtree(work)
+        shutil.copytree(before, work)
+        start = time.monotonic()
+        quiet = shim.run(job.argv, work, cache=job.cache)
         assert quiet.code == 0, quiet.output
         outcome.calls, wanted = quiet.calls, job.summary()
+        each_s = 2 * (time.monotonic() - start)
+        step = max(step, math.ceil(quiet.calls * each_s / 60 / minutes))
         for first in range(1, quiet.calls + 1, step):
             shutil.rmtree(work)
             shutil.copytree(before, work)
@@ -129,7 +148,7 @@ def each_call(
 def _one(
     job: Job, work: Path, shim: Shim, first: int, kind: str, wanted: str, outcome: Outcome
 ) -> None:
-    ended = shim.run(job.argv, work, first=first, kind=kind)
+    ended = shim.run(job.argv, work, first=first, kind=kind, cache=job.cache)
     outcome.faults += ended.failed > 0
     outcome.by_call[ended.what] += 1
     outcome.codes[ended.code] += 1
@@ -143,7 +162,7 @@ def _one(
     if ended.code == 0 and _result(job) != wanted:
         wrong("another result")
     kept = job.finished()
-    again = shim.run(job.argv, work)
+    again = shim.run(job.argv, work, cache=job.cache)
     if again.code != 0:
         wrong("does not continue:", again.output[-1500:])
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.disk.index_jobs import graph_job, index_job, primed, tree_job
 from tests.kills import (
     Job,
     Make,
@@ -74,4 +75,7 @@ JOBS: dict[str, tuple[Make, Make | None, int]] = {
     "sweep": (sweep_job, None, 10),
     "verdict": (verdict_job, None, 20),
     "tune": (tune_job, None, 20),
+    "index": (index_job, None, 20),
+    "tree": (tree_job, primed, 24),
+    "graph": (graph_job, primed, 100),
 }

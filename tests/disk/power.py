@@ -70,10 +70,15 @@ class Disk:
             if moved is not None:
                 target = Path(other)
                 self._folder(target.parent).seen[target.name] = moved
+                self._move_folders(path, target)
         elif kind == "unlink":
             folder.seen.pop(path.name, None)
         elif kind == "folder":
             self._folder(path).durable = dict(self._folder(path).seen)
+
+    def _move_folders(self, old: Path, new: Path) -> None:
+        for path in [each for each in self._folders if each == old or old in each.parents]:
+            self._folders[new / path.relative_to(old)] = self._folders.pop(path)
 
     def write(self, target: Path) -> None:
         """Make the folder `target` with what is left."""
@@ -102,10 +107,11 @@ def lost_with_power(
     copies.mkdir()
     with FakeServer(script) as server:
         if prepare:
-            assert shim.run(prepare(work, server.url, n).argv, work).code == 0
+            first = prepare(work, server.url, n)
+            assert shim.run(first.argv, work, cache=first.cache).code == 0
         job = make(work, server.url, n)
         shutil.copytree(work, before)
-        ended = shim.run(job.argv, work, copies=copies)
+        ended = shim.run(job.argv, work, copies=copies, cache=job.cache)
         assert ended.code == 0, ended.output
         finished, wanted = job.finished(), job.summary()
         disk = Disk(copies, work, before)
@@ -114,7 +120,7 @@ def lost_with_power(
         kept = job.finished()
         lost = [unit for unit, line in finished.items() if kept.get(unit) != line]
         lost += [] if _summary(job) == wanted else ["the result"]
-        again = shim.run(job.argv, work)
+        again = shim.run(job.argv, work, cache=job.cache)
         if again.code != 0 or _summary(job) != wanted:
             lost.append(f"does not continue: {again.output[-1000:]}")
     return lost

@@ -31,6 +31,20 @@ def test_a_call_that_fails_costs_no_record_and_no_number(tmp_path: Path, shim: S
     assert outcome.faults >= 3
 
 
+def test_a_call_that_fails_damages_no_index(tmp_path: Path, shim: Shim) -> None:
+    make, prepare, n = JOBS["index"]
+    outcome = each_call(make, tmp_path, shim, n=n, step=29, prepare=prepare)
+    assert outcome.bad == []
+    assert outcome.faults >= 3
+
+
+def test_a_loss_of_power_after_a_build_costs_no_index_and_no_vector(
+    tmp_path: Path, shim: Shim
+) -> None:
+    make, prepare, n = JOBS["index"]
+    assert lost_with_power(make, tmp_path, shim, n=n, prepare=prepare) == []
+
+
 def test_a_loss_of_power_after_a_run_costs_nothing(tmp_path: Path, shim: Shim) -> None:
     make, prepare, n = JOBS["eval"]
     assert lost_with_power(make, tmp_path, shim, n=n, prepare=prepare) == []

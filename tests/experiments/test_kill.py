@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk.builds import kill_builds
+from tests.disk.index_jobs import graph_job, index_job, tree_job
 from tests.kills import Make, compile_job, eval_job, judge_job, kill_often, sweep_job
+
+
+@pytest.mark.parametrize(("make", "n"), [(index_job, 20), (graph_job, 40), (tree_job, 24)])
+def test_a_killed_build_leaves_no_damaged_index_and_loses_no_reply(
+    make: Make, n: int, tmp_path: Path
+) -> None:
+    outcome = kill_builds(make, tmp_path, kills=1, n=n)
+    assert (outcome.lost, outcome.paid_again, outcome.other) == ([], 0, [])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from itertools import permutations
 from pathlib import Path
@@ -114,6 +115,18 @@ def test_a_torn_journal_is_mended(world: World) -> None:
     path = done.folder / "study.log"
     path.write_bytes(path.read_bytes() + b'{"op_code": 4, "wor')
     assert search(world, trials=6).trials == 6
+
+
+def test_the_journal_needs_no_lock_beside_that_of_the_folder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optuna's own is let go by a rename; where that failed, the search ended by a traceback."""
+
+    def no_room(*names: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.rename", no_room)
+    assert search(world, trials=2).trials == 2
 
 
 def test_more_trials_go_on_from_those_there(world: World) -> None:

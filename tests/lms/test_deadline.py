@@ -40,7 +40,7 @@ def test_the_next_call_is_refused_until_the_next_question() -> None:
     assert len(server.hits) == 2
 
 
-@pytest.mark.parametrize("fault", ["hang", "drip"])
+@pytest.mark.parametrize("fault", ["hang", "drip", "frames"])
 def test_a_call_under_way_is_broken_off(fault: str) -> None:
     with FakeServer(lambda hit: Fault(fault)) as server, open_ledger() as ledger:
         lm = make_lm("openai/fake", api_base=server.url, cache=False)

@@ -30,6 +30,11 @@ def message(**parts: Any) -> dict[str, Any]:
     return {"choices": [choice]}
 
 
+PROBABILITIES = message(content="x")
+PROBABILITIES["choices"][0]["logprobs"] = {
+    "content": [{"token": None, "logprob": 0.5, "top_logprobs": 7}]
+}
+
 NO_COMPLETIONS: dict[str, Fault] = {
     "nothing": Fault("body", json={}),
     "a detail": Fault("body", json={"detail": "not found"}),
@@ -42,6 +47,7 @@ NO_COMPLETIONS: dict[str, Fault] = {
     "a message without content": Fault("changed", json=message()),
     "content that is null": Fault("changed", json=message(content=None)),
     "content that is a number": Fault("changed", json=message(content=7)),
+    "probabilities of another shape": Fault("changed", json=PROBABILITIES),
     "an error for an ending": Fault(
         "changed",
         json={"choices": [{"finish_reason": "error", "message": {"content": "half a sen"}}]},
@@ -107,6 +113,7 @@ def test_a_completion_without_a_text_is_one(reply: dict[str, Any]) -> None:
         {"prompt_tokens": float("nan"), "completion_tokens": 3},
         {"prompt_tokens": "many", "completion_tokens": "few"},
         {"prompt_tokens": 0, "completion_tokens": 3},
+        {"prompt_tokens": 10**20, "completion_tokens": 2**63},
         ["no", "object"],
         7,
     ],
@@ -119,7 +126,14 @@ def test_token_counts_that_cannot_be_true_are_estimated_and_nothing_is_paid_twic
         assert ask(lm_at(server)) == "some answer"
         assert len(server.hits) == 1
     assert ledger.calls[0].prompt_tokens > 50
-    assert ledger.calls[0].completion_tokens > 0
+    assert 0 < ledger.calls[0].completion_tokens < 1000
+
+
+def test_nesting_without_end_is_an_error_of_the_server() -> None:
+    with raw_server("HTTP/1.1 200 OK", b'{"choices":' + b"[" * 200_000) as url:
+        lm = make_lm("openai/fake", api_base=url, cache=False, retries=0)
+        with pytest.raises(dspy.LMServerError, match="unreadable"):
+            lm("Where?")
 
 
 @contextmanager

@@ -148,8 +148,8 @@ def test_another_lm_makes_another_tree(store: IndexStore) -> None:
     assert index_key(other) not in {entry.key for entry in store.entries()}
 
 
-@pytest.mark.parametrize("torn", [False, True])
-def test_an_interrupted_tree_goes_on_where_it_stopped(store: IndexStore, torn: bool) -> None:
+@pytest.mark.parametrize("damage", ["", "torn", "changed"])
+def test_an_interrupted_tree_goes_on_where_it_stopped(store: IndexStore, damage: str) -> None:
     whole, lm = build(topical(45))
     needed = len(lm.asked)
     lock, served = threading.Lock(), 0
@@ -163,12 +163,14 @@ def test_an_interrupted_tree_goes_on_where_it_stopped(store: IndexStore, torn: b
     with pytest.raises(dspy.LMError):
         build(topical(45), store, down_after_two)
     (journal,) = store.root.glob("*.summaries.jsonl")
-    if torn:
-        with journal.open("a") as file:
-            file.write('{"key": "half a li')
+    lines = journal.read_text()
+    if damage == "torn":
+        journal.write_text(lines + '0123456789abcdef {"key": "half a li')
+    elif damage == "changed":
+        journal.write_text(lines.replace('"text": "', '"text": "not ', 1))
     with open_ledger() as ledger:
         made, lm = build(topical(45), store)
-    assert ledger.as_if.calls == len(lm.asked) == needed - 2
+    assert ledger.as_if.calls == len(lm.asked) == needed - 2 + (damage == "changed")
     assert made.summaries == whole.summaries
     assert made.facts()["index_calls"] == needed  # those paid for before count too
 

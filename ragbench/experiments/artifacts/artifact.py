@@ -27,7 +27,8 @@ from pydantic import Field
 import ragbench
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts.held_out import DataCard, Part
-from ragbench.experiments.records import make_folder, read_json, read_object, sync, write_json
+from ragbench.experiments.records import read_json, read_object, write_json
+from ragbench.paths import make_folder, sync
 from ragbench.programs.core import RAGProgram
 from ragbench.tokens import estimate_tokens
 

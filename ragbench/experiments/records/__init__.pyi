@@ -28,10 +28,8 @@ from .failures import (
 )
 from .files import (
     as_json as as_json,
-    make_folder as make_folder,
     read_json as read_json,
     read_object as read_object,
-    sync as sync,
     write_json as write_json,
     write_whole as write_whole,
 )

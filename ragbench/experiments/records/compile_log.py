@@ -19,10 +19,10 @@ from typing import Any
 from ragbench.context import current
 from ragbench.errors import RunError
 from ragbench.experiments.records.call_log import wrong_with_call
-from ragbench.experiments.records.files import make_folder
 from ragbench.experiments.records.jsonl import MARK, read_each, unseal
 from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.ledger import OpenLedger, open_ledger
+from ragbench.paths import make_folder
 from ragbench.record import Call, Totals, billed, parse_call, total
 
 #: Side of a call that the prompt model answers: it is made by no predictor of the program.

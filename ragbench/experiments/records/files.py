@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from ragbench.errors import RunError
+from ragbench.paths import sync
 
 _SUM = "sum"
 
@@ -117,28 +118,3 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def make_folder(folder: Path) -> None:
-    """Make `folder`, and those above it, so that they outlive a loss of power.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in reversed(missing):
-        sync(path.parent)
-
-
-def sync(folder: Path) -> None:
-    """Make the names in `folder` outlive a loss of power.
-
-    Raises:
-        OSError: it cannot be done.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,8 +11,9 @@ from filelock import FileLock, Timeout
 
 from ragbench.errors import RunError
 from ragbench.experiments.config import refreshed
-from ragbench.experiments.records.files import make_folder, read_object
+from ragbench.experiments.records.files import read_object
 from ragbench.logs import LOG, log_to
+from ragbench.paths import make_folder
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ragbench.errors import RunError
-from ragbench.experiments.records.files import sync
 from ragbench.experiments.records.jsonl import RECORDS, encode, unseal
+from ragbench.paths import sync
 from ragbench.record import Record
 
 #: How a file is opened to be appended to: a link in its place is not followed.

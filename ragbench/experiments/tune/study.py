@@ -22,7 +22,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench.errors import (
@@ -189,15 +189,25 @@ def sampler_of(settings: TuneConfig, number: int) -> optuna.samplers.BaseSampler
     return optuna.samplers.RandomSampler(seed=seed)
 
 
+class _FolderIsHeld(JournalFileOpenLock):
+    """No lock beside that of the folder, which this process holds."""
+
+    def acquire(self) -> bool:
+        """Nothing to wait for."""
+        return True
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
 def _study(search: Search) -> optuna.Study:
     path = search.folder / STUDY
-    Path(f"{path}.lock").unlink(missing_ok=True)  # of a killed process: the folder is ours
     if path.exists():
-        lines = path.read_bytes()
-        path.write_bytes(lines[: lines.rfind(b"\n") + 1])  # a kill may have cut the last line
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)  # a kill may have cut the last line
     study = optuna.create_study(
         study_name="tune",
-        storage=JournalStorage(JournalFileBackend(str(path))),
+        storage=JournalStorage(JournalFileBackend(str(path), _FolderIsHeld(str(path)))),
         load_if_exists=True,
         directions=[direction(name) for name in search.settings.objectives],
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),

@@ -25,7 +25,7 @@ from dspy.lm15 import (
 from ragbench import stopping
 from ragbench.dspy_internals import LM15Engine
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.completion import attempt
+from ragbench.lms.calls.completion import UNREADABLE, attempt
 from ragbench.lms.calls.scope import Scope
 from ragbench.lms.calls.transport import BoundedTransport, StoredReply, TransportError, get
 from ragbench.lms.local import LocalServer
@@ -111,10 +111,10 @@ class HostedClient:
         try:
             body = json.loads(self._transport.last_body())
             del body["usage"]
-        except (ValueError, KeyError, TypeError):
+            stored = StoredReply(200, json.dumps(body).encode())
+            return LM15Engine(replace(self._config, transport=stored)).complete(request)
+        except UNREADABLE:
             return None
-        stored = StoredReply(200, json.dumps(body).encode())
-        return LM15Engine(replace(self._config, transport=stored)).complete(request)
 
     def _ask_for_models(self) -> None:
         adapter, _ = self._engine._target(Request(self._model, (lm15.Message.user("x"),)))

@@ -18,8 +18,11 @@ _OVERFLOW = re.compile(r"context (size|length|window)|exceed_context_size|maximu
 _MESSAGE = 1000
 #: Endings of a completion that may have no content: all of it was reasoning, or was filtered.
 _BLANK = ("length", "content_filter")
+#: A server that counts more tokens than this counts nothing.
+MOST_TOKENS = 2**40
 _CONTENT = ("content", "tool_calls", "refusal", "reasoning_content", "reasoning")
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+#: What reading a reply raises that is not of the protocol's shape.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
 
 def attempt(
@@ -43,7 +46,7 @@ def attempt(
         return response
     except lm15.LM15Error as error:
         # A server may quote anything, also the key that it was sent.
-        error.message = without_keys(error.message)[:_MESSAGE]
+        error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
         error.args = (error.message,)
         error.usage = _told_usage(body())
         raise
@@ -68,13 +71,13 @@ def _told_usage(body: bytes) -> Usage | None:
             ),
             cache_write_tokens=_count(told.get("cache_creation_input_tokens")),
         )
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return found if found.input_tokens else None
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 2**40 else None
+    return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
 def _complete(
@@ -84,7 +87,7 @@ def _complete(
 ) -> Response:
     try:
         return complete(request)
-    except _UNREADABLE as error:  # JSON, but not of the shape that the protocol says
+    except UNREADABLE as error:  # JSON, but not of the shape that the protocol says
         again = read_again(request)
         if again is None:
             why = f"{type(error).__name__}: {error}"

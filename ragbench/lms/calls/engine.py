@@ -22,7 +22,7 @@ from ragbench.dspy_internals import usage_dict, wrap_error
 from ragbench.errors import RagbenchError
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec
 from ragbench.lms.calls.client import Client
-from ragbench.lms.calls.completion import billed_usage
+from ragbench.lms.calls.completion import MOST_TOKENS, billed_usage
 from ragbench.lms.calls.counting import count, file
 from ragbench.lms.calls.middleware import Holding, Middleware, Reply
 from ragbench.lms.calls.retry import Retries
@@ -244,11 +244,13 @@ def _with_usage(response: Response, request: Request) -> Response:
 
     A prompt of no tokens is none that was counted.
     """
-    usage = response.usage
-    if usage.input_tokens and usage.output_tokens is not None:
+    sent, got = (
+        n if n is not None and n < MOST_TOKENS else None
+        for n in (response.usage.input_tokens, response.usage.output_tokens)
+    )
+    if sent and got is not None:
         return response
-    sent = usage.input_tokens or prompt_tokens(request)
-    got = usage.output_tokens
+    sent = sent or prompt_tokens(request)
     got = estimate_tokens(response.text or "") if got is None else got
     count("tokens_estimated")
     return replace(response, usage=Usage(sent, got, sent + got))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -40,7 +41,8 @@ MAX_REPLY_BYTES = 16 * 2**20
 WHOLE_REPLY = 5.0
 #: As many calls at once as a run may have workers.
 _CONNECTIONS = 1024
-_CHUNK = 64 * 1024
+#: Bytes received at once: what is compressed may be a thousand times as long.
+_CHUNK = 16 * 1024
 
 
 class BoundedTransport(StdlibTransport):
@@ -87,7 +89,7 @@ class BoundedTransport(StdlibTransport):
             _discard(response)
             raise refusal
         self._local.body = body = list[bytes]()
-        response._chunks = self._bounded(response._chunks, end, body)
+        response._chunks = self._bounded(response._chunks, body)
         return response
 
     def _find_route(self, url: str) -> None:
@@ -112,30 +114,20 @@ class BoundedTransport(StdlibTransport):
                 connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
 
     def _read_head(self, conn: Any, *, read_timeout: float) -> ResponseHeadParser:
-        # As the base class, with an end to a head that drips.
-        parser = ResponseHeadParser()
-        while not parser.complete:
-            left = self._local.end - time.monotonic()
-            conn.sock.settimeout(max(0.001, min(read_timeout, left)))
-            try:
-                data = conn.sock.recv(_CHUNK)
-            except TimeoutError as error:
-                raise ReadTimeout(f"no reply in {read_timeout:g} s") from error
-            except OSError as error:
-                raise TransportError(f"read failed: {error}") from error
-            if not data:
-                raise TransportError("the server closed the connection before it replied")
-            parser.feed(data)
-        return parser
+        bounded = SimpleNamespace(sock=_Bounded(conn.sock, self._local.end, self._max_bytes))
+        return super()._read_head(bounded, read_timeout=read_timeout)
 
-    def _bounded(self, chunks: Iterable[bytes], end: float, body: list[bytes]) -> Iterator[bytes]:
+    def _iter_body(self, conn: Any, decoder: Any, **how: Any) -> Iterator[bytes]:
+        bounded = SimpleNamespace(sock=_Bounded(conn.sock, self._local.end, self._max_bytes))
+        chunks: Iterator[bytes] = super()._iter_body(bounded, decoder, **how)
+        return chunks
+
+    def _bounded(self, chunks: Iterable[bytes], body: list[bytes]) -> Iterator[bytes]:
         size = 0
         for chunk in chunks:
             size += len(chunk)
             if size > self._max_bytes:
-                raise TransportError(f"the reply is longer than {self._max_bytes // 2**20} MB")
-            if time.monotonic() > end:
-                raise ReadTimeout("the reply was not complete in time")
+                raise _too_long(self._max_bytes)
             body.append(chunk)
             yield chunk
 
@@ -150,6 +142,42 @@ def _leave_connections() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_connections)
+
+
+class _Bounded:
+    """A socket that receives no more than so many bytes, and nothing after `end`.
+
+    What comes may be nothing of the reply's: headers and the frames of chunks can be endless.
+    """
+
+    def __init__(self, sock: socket.socket, end: float, most: int) -> None:
+        self._sock, self._end, self._left, self._most = sock, end, most, most
+        self._timeout = 0.0
+
+    def settimeout(self, seconds: float) -> None:
+        """The longest wait for a byte."""
+        self._timeout = seconds
+
+    def recv(self, size: int) -> bytes:
+        """What came.
+
+        Raises:
+            TimeoutError: nothing did, or the time is over.
+            TransportError: it was too much.
+        """
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(self._timeout, left))
+        data = self._sock.recv(min(size, _CHUNK))
+        self._left -= len(data)
+        if self._left < 0:
+            raise _too_long(self._most)
+        return data
+
+
+def _too_long(most: int) -> TransportError:
+    return TransportError(f"the reply is longer than {most // 2**20} MB")
 
 
 def _discard(response: Any) -> None:

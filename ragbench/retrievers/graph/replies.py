@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,7 +21,9 @@ import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
 from pydantic_core import to_jsonable_python
 
+from ragbench.kept import KeptRows, checksum
 from ragbench.ledger import calling, file_call, open_ledger
+from ragbench.logs import get
 from ragbench.record import Call, parse_call
 from ragbench.retrievers.base import Progress
 from ragbench.signatures import role_of
@@ -30,6 +31,7 @@ from ragbench.signatures import role_of
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_log = get(__name__)
 _SCHEMA = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT) WITHOUT ROWID"
 #: How often a text that the LM refuses as too long is cut in half.
 _CUTS = 8
@@ -53,33 +55,28 @@ class ReplyCache:
     """One SQLite file, shared by threads and processes; without a path, in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(
-            path or ":memory:", timeout=60, check_same_thread=False, isolation_level=None
-        )
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute(_SCHEMA)
+        self._rows = KeptRows(path, _SCHEMA)
 
     def get(self, key: str) -> IndexReply | None:
-        """The reply kept under `key`."""
-        with self._lock:
-            row = self._db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        kept = json.loads(row[0])
-        return IndexReply(**{**kept, "calls": tuple(map(parse_call, kept["calls"]))})
+        """The reply kept under `key`; None where it was changed."""
+        for (row,) in self._rows.read("SELECT reply FROM replies WHERE key = ?", (key,)):
+            # Rows of an earlier version have no checksum.
+            digest, _, text = ("", "", row) if str(row).startswith("{") else row.partition(" ")
+            if not digest or digest == _digest(key, text):
+                kept = json.loads(text)
+                return IndexReply(**{**kept, "calls": tuple(map(parse_call, kept["calls"]))})
+            _log.warning("a kept reply was changed and is asked for again")
+        return None
 
     def put(self, key: str, reply: IndexReply) -> None:
         """Keep `reply`; on disk when this returns."""
         text = json.dumps(asdict(reply))
-        with self._lock:
-            self._db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, text))
+        query = "INSERT OR REPLACE INTO replies VALUES (?, ?)"
+        self._rows.write(query, [(key, f"{_digest(key, text)} {text}")])
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self._rows.close()
 
 
 class IndexLM:
@@ -156,6 +153,10 @@ def _key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> str:
     model = str(getattr(dspy.settings.lm, "model", ""))
     parts = [model, signature.__name__, signature.instructions, fields, inputs]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(key: str, text: str) -> str:
+    return checksum(key.encode(), text.encode()).hex()
 
 
 def _asked(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:

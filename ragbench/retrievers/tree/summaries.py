@@ -12,7 +12,9 @@ from pathlib import Path
 import dspy
 from dspy import AdapterParseError
 
+from ragbench.kept import checksum
 from ragbench.ledger import calling, open_ledger
+from ragbench.paths import sync
 from ragbench.record import Call, parse_call
 from ragbench.signatures import Summarize
 
@@ -51,15 +53,15 @@ class Journal:
         self.path = path
 
     def read(self) -> dict[str, Written]:
-        """The summaries written before; a line cut short by a kill is left out."""
+        """The summaries written before; a line that was cut short or changed is left out."""
         if self.path is None or not self.path.is_file():
             return {}
         written = {}
-        for line in self.path.read_text("utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
+        for line in self.path.read_text("utf-8", errors="replace").split("\n"):
+            kept_sum, _, text = line.partition(" ")
+            if kept_sum != checksum(text.encode()).hex():
                 continue
+            row = json.loads(text)
             calls = tuple(parse_call(call) for call in row["calls"])
             written[row["key"]] = Written(row["text"], calls, row["readable"])
         return written
@@ -68,11 +70,15 @@ class Journal:
         """Add a summary."""
         if self.path is None:
             return
-        line = json.dumps({"key": key, **asdict(entry)})
+        text = json.dumps({"key": key, **asdict(entry)})
+        new = not self.path.exists()
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")  # a torn line before it must not swallow this one
+            # A torn line before it must not swallow this one.
+            file.write(f"\n{checksum(text.encode()).hex()} {text}\n")
             file.flush()
             os.fsync(file.fileno())
+        if new:
+            sync(self.path.parent)
 
     def drop(self) -> None:
         """Delete the file: the tree is whole."""

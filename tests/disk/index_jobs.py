@@ -1,0 +1,116 @@
+"""Commands that build indexes, with their cache folder where faults and kills reach it.
+
+Their finished work are the replies and vectors that were paid for, in whichever file they are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from ragbench.experiments.records.jsonl import RECORDS, read_lines
+from tests.kills import Job, write_questions
+
+
+def index_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench index build` of BM25 and of vectors from a server."""
+    settings = f"dense=dense(embedder=openai/fake-embedder,api_base={url})"
+    argv = ["index", "build", "--retriever", "hybrid", "--retriever-set", settings]
+    return _job(folder, [*argv, *_data(folder, n)], lambda: "")
+
+
+def tree_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench eval` of one question with a tree of summaries over `n` passages."""
+    return _eval_job(folder, url, n, "tree_rag", "cluster_tokens=50", "top_size=4")
+
+
+def graph_job(folder: Path, url: str, n: int) -> Job:
+    """`ragbench eval` of one question with a graph of entities that the LM reads off `n` passages.
+
+    One of fewer than 100 passages is not stored, but the replies are.
+    """
+    return _eval_job(folder, url, n, "linear_rag")
+
+
+def primed(folder: Path, url: str, n: int) -> Job:
+    """A run before the others, so that the cache of answers is there: to make it takes long."""
+    argv = ["eval", "--program", "direct", *_data(folder, n), "--limit", "1", "--adapter", "chat"]
+    argv += ["--lm", "openai/fake", "--api-base", url, "--out", str(folder / "first")]
+    return _job(folder, argv, lambda: "")
+
+
+def _eval_job(folder: Path, url: str, n: int, program: str, *knobs: str) -> Job:
+    out = folder / "run"
+    argv = ["eval", "--program", program, *_data(folder, n), "--limit", "1", "--no-cache"]
+    argv += ["--lm", "openai/fake", "--api-base", url, "--workers", "2", "--adapter", "json"]
+    argv += ["--out", str(out)]
+    for knob in ("embedder=openai/fake-embedder", f"embedder_base={url}", *knobs):
+        argv += ["--set", knob]
+
+    def answers() -> str:
+        rows, _ = read_lines(out / RECORDS)
+        return json.dumps([[row["qid"], row["answer"], row["searches"][0]["hits"]] for row in rows])
+
+    return _job(folder, argv, answers)
+
+
+def _data(folder: Path, n: int) -> list[str]:
+    data = str(write_questions(folder, n))
+    return ["--dataset", "jsonl", "--data-file", data, "--setting", "pooled"]
+
+
+def _job(folder: Path, argv: list[str], answers: Callable[[], str]) -> Job:
+    cache = folder / "cache"
+    return Job(
+        argv=argv,
+        finished=lambda: dict(_bought(cache)),
+        twice=list,
+        unit_of=lambda hit: None,
+        summary=lambda: json.dumps([_indexes(cache / "indexes"), answers()]),
+        replays=lambda hit: "input" in hit.body or "ntities" in hit.prompt,
+        cache=cache,
+    )
+
+
+def _indexes(folder: Path) -> dict[str, str]:
+    """Every stored index with a digest of what is in it; anything left over beside them, too."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            files = {
+                file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+                for file in sorted(path.iterdir())
+                if file.name not in ("manifest.json", "checked.json", "calls.jsonl")
+            }
+            found[path.name] = json.dumps(files)
+        elif ".lock" not in path.name and ".sqlite" not in path.name and ".summ" not in path.name:
+            found[path.name] = "left over"
+    return found
+
+
+def _bought(cache: Path) -> Iterator[tuple[str, str]]:
+    """What is kept of replies and vectors, by key."""
+    for name, table in (("indexes/replies.sqlite", "replies"), ("embeddings.sqlite", "vectors")):
+        for row in _rows(cache / name, table):
+            yield f"{table} {row[0]!r}", str(row[1:])
+    for file in cache.glob("indexes/**/*summaries.jsonl"):  # of a tree, and of one in the making
+        for line in file.read_text().splitlines():
+            if line.endswith("}"):
+                yield f"summary {json.loads(line[line.index('{') :])['text']}", ""
+
+
+def _rows(path: Path, table: str) -> list[tuple[object, ...]]:
+    with tempfile.TemporaryDirectory() as folder:  # to open the file itself would mend it
+        for file in path.parent.glob(f"{path.name}*"):
+            shutil.copy(file, folder)
+        try:
+            with closing(sqlite3.connect(Path(folder, path.name))) as db:
+                return db.execute(f"SELECT * FROM {table}").fetchall()
+        except sqlite3.Error:
+            return []
