@@ -55,7 +55,14 @@ def _eval_job(folder: Path, url: str, n: int, program: str, *knobs: str) -> Job:
 
     def answers() -> str:
         rows, _ = read_lines(out / RECORDS)
-        return json.dumps([[row["qid"], row["answer"], row["searches"][0]["hits"]] for row in rows])
+        kept = ("qid", "answer", "failure")
+        tokens = ("prompt_tokens", "completion_tokens")
+        return json.dumps([
+            [row[name] for name in kept]
+            + [[search["hits"] for search in row["searches"]]]
+            + [[call[name] for name in tokens] for call in row["ledger"]["calls"]]
+            for row in rows
+        ])  # fmt: skip
 
     return _job(folder, argv, answers)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.disk.corruption import Folders, corrupt
+from tests.disk.kept import corrupt_kept
 
 
 def test_random_damage_is_noticed_or_harmless(
@@ -19,3 +20,9 @@ def test_random_damage_is_noticed_or_harmless(
     assert found.by_doctor_alone == []
     assert found.crashed == []
     assert found.noticed.total() > 5
+
+
+def test_random_damage_to_what_is_kept_costs_calls_and_nothing_else(tmp_path: Path) -> None:
+    found = corrupt_kept(tmp_path, damages=3, n=12)
+    assert found.bad == []
+    assert found.damages == 3

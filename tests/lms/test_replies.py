@@ -144,6 +144,7 @@ def raw_server(head: str, body: bytes = b"", got: list[Any] | None = None) -> It
         def reply(self) -> None:
             if got is not None:
                 got.append(dict(self.headers))
+            self.rfile.read(int(self.headers["Content-Length"] or 0))  # or the close is a reset
             self.wfile.write(head.encode() + b"\r\nConnection: close\r\n\r\n" + body)
             self.close_connection = True
 
