@@ -194,12 +194,18 @@ class OwnMetric:
 
     def __call__(self, example: dspy.Example, prediction: Any) -> float:
         """The score, as the optimizers average it."""
-        return _number(self._function(example, prediction))
+        return _number(self._said(example, prediction))
 
     def is_best(self, example: dspy.Example, prediction: Any, trace: Any) -> bool:
         """Whether the prediction may become a demonstration: what the function says, or 1."""
-        said = self._function(example, prediction, trace)
+        said = self._said(example, prediction, trace)
         return said if isinstance(said, bool) else _number(said) >= 1.0
+
+    def _said(self, *given: Any) -> Any:
+        try:
+            return self._function(*given)
+        except SystemExit as end:  # or the command would end, as if all were done
+            raise RuntimeError(f"--metric {self.spec} left by SystemExit({end})") from end
 
     def check(self, example: dspy.Example) -> None:
         """Do nothing if it scores the gold answer of `example`; asks no LM.

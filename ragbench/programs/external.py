@@ -88,10 +88,11 @@ class ModuleProgram(RAGProgram):
         try:
             kept = _KEPT.get(self.name)
             self.module = kept.deepcopy() if kept else self.make(**arguments)
-        except TypeError as error:
+        except (Exception, SystemExit) as error:  # whatever a stranger's constructor raises
             raise ConfigError(
-                f"{self.name} cannot be made: {error}; give its arguments as --set init='{{...}}'"
-            ) from None
+                f"{self.name} cannot be made: {type(error).__name__}: {error}; its arguments are "
+                "given as --set init='{...}'"
+            ) from error
         for name, predictor in self.module.named_predictors():
             if not hasattr(predictor, "rb_signature"):
                 named(predictor, predictor.signature)
@@ -102,7 +103,10 @@ class ModuleProgram(RAGProgram):
         # Calls are the program's, not those of an optimizer's prompt model.
         context = replace(current().plus(trace), caller=("", ""))
         with use(context, rm=self.traced):
-            prediction = self.module(question=trace.question)
+            try:
+                prediction = self.module(question=trace.question)
+            except SystemExit as end:  # or the command would end, as if all were done
+                raise RuntimeError(f"{self.name} left by SystemExit({end})") from end
         answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
         if not isinstance(answer, str | int | float):
             raise ConfigError(
@@ -220,7 +224,7 @@ def _import(place: str, given: str) -> ModuleType:
         if "" not in sys.path:  # a console script does not look into the working folder by itself
             sys.path.insert(0, "")
         return importlib.import_module(place)
-    except Exception as error:  # whatever a stranger's module raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever a module raises while it is imported
         raise ConfigError(f"{given}: {type(error).__name__}: {error}") from None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import datasets
 import pytest
 
 from ragbench.data import DataSpec, detect_layout, load_dataset
+from ragbench.data.readers.documents import read_documents
 from ragbench.errors import ConfigError, DataError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
@@ -207,6 +210,13 @@ def test_a_folder_of_documents_is_a_corpus(documents, write):
     assert "Install it." in setup.text
     assert "# no heading" in setup.text
     assert data.corpus[titles.index("report, page 2")].text == "It is in Oslo."
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_a_document_may_have_a_name_of_any_bytes(tmp_path):
+    with open(os.fsencode(tmp_path) + b"/town\xff.txt", "w") as file:
+        file.write("Town 1 lies on river 1.")
+    assert list(read_documents(tmp_path)) == [("town\ufffd", "Town 1 lies on river 1.")]
 
 
 def test_pdf_files_need_an_extra(documents, write, monkeypatch):

@@ -37,6 +37,9 @@ def worded(example, prediction, trace=None):
 def wrong(example, prediction, trace=None):
     return prediction.answer != example.answer
 
+def leaving(example, prediction, trace=None):
+    raise SystemExit(0)
+
 number = 3
 """
 GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_inputs("question")
@@ -65,6 +68,7 @@ def test_its_score_and_what_it_calls_best(spec: str) -> None:
         ("broken", "fails on a gold answer: AttributeError"),
         ("two", "fails on a gold answer: TypeError"),
         ("worded", "it gave str, not a number"),
+        ("leaving", "left by SystemExit"),
         ("number", "is no function"),
         ("missing", "has no 'missing'; give --metric"),
     ],

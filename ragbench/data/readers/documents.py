@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +34,8 @@ def read_documents(folder: Path) -> Iterator[Section]:
         raise DataError(f"{folder}: holds no document ({', '.join(sorted(_READERS))})")
     empty = True
     for path in paths:
-        title = path.relative_to(folder).with_suffix("").as_posix()
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        title = os.fsencode(name).decode("utf-8", "replace")  # a name may be of any bytes
         for section, text in _READERS[path.suffix.lower()](path, title):
             if text.strip():
                 empty = False
