@@ -113,6 +113,7 @@ EXTRA_OF = {
     "anthropic": "batch",
     "datasets": "data",
     "faiss": "dense",
+    "graspologic_native": "leiden",
     "huggingface_hub": "data",
     "igraph": "graph",
     "inspect_ai": "inspect",

@@ -32,9 +32,11 @@ from ragbench.programs.core import (
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.graph import (
     KnowledgeGraph,
+    Leiden,
     Shares,
     chosen_reports,
     chosen_units,
+    graspologic,
     tables,
 )
 from ragbench.signatures import (
@@ -74,6 +76,9 @@ class GraphRAGKnobs(IndexKnobs):
     max_community: int = Field(
         10, ge=2, le=1000, description="index: entities of an undivided community"
     )
+    leiden: Leiden = Field(
+        "igraph", description="index: whose Leiden algorithm; graspologic is the authors'"
+    )
     description_words: int = Field(
         375, ge=10, le=5000, description="index: words of a description (500 tokens)"
     )
@@ -99,6 +104,8 @@ class GraphRAG(IndexProgram):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
+        if self.knobs.leiden == "graspologic":
+            graspologic()  # missing, it is to be known before the LM is asked
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def other_calls(self) -> Sequence[Described]:
@@ -110,6 +117,7 @@ class GraphRAG(IndexProgram):
         names = (
             "gleanings",
             "max_community",
+            "leiden",
             "description_words",
             "report_words",
             "report_input_tokens",

@@ -390,6 +390,7 @@ MOST = {
     ("react", "seed"): (8, 7),
     ("react", "page"): (8, 7),
     ("react", "dspy"): (8, 7),
+    ("react", "tree"): (19, 11),
     ("reap", "seed"): (11, 10),
     ("rlm", "decompose"): (22, 15),
     ("self_rag", "beam"): (19, 3),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 
+from ragbench.errors import MissingExtraError
 from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.retrievers.base import Corpus
-from ragbench.retrievers.graph.communities import communities_of, degrees
+from ragbench.retrievers.graph.communities import Leiden, communities_of, degrees
 from ragbench.retrievers.graph.knowledge import KnowledgeGraph
 from ragbench.retrievers.graph.local_search import (
     Link,
@@ -112,23 +114,34 @@ def two_cliques(size: int) -> list[tuple[int, int]]:
     return [*inside, (0, size)]
 
 
-def test_communities_are_the_groups_of_the_largest_part_the_same_each_time() -> None:
+@pytest.fixture(params=["igraph", "graspologic"])
+def leiden(request: pytest.FixtureRequest) -> Leiden:
+    """Each implementation that is installed."""
+    if request.param == "graspologic":
+        pytest.importorskip("graspologic_native")
+    implementation: Leiden = request.param
+    return implementation
+
+
+def test_communities_are_the_groups_of_the_largest_part_the_same_each_time(leiden: Leiden) -> None:
     edges = [*two_cliques(5), (10, 11)]  # 10 and 11 stand apart
-    found = communities_of(12, edges, [1.0] * len(edges))
+    found = communities_of(12, edges, [1.0] * len(edges), leiden=leiden)
     assert {community.members for community in found} == {tuple(range(5)), tuple(range(5, 10))}
     assert {(c.level, c.parent) for c in found} == {(0, -1)}
-    assert found == communities_of(12, edges, [1.0] * len(edges))
-    assert communities_of(3, [], []) == []
+    again = [(b, a) for a, b in reversed(edges)]
+    assert found == communities_of(12, edges, [1.0] * len(edges), leiden=leiden)
+    assert set(found) == set(communities_of(12, again, [1.0] * len(edges), leiden=leiden))
+    assert communities_of(3, [], [], leiden=leiden) == []
 
 
-def test_a_large_community_is_divided_below() -> None:
+def test_a_large_community_is_divided_below(leiden: Leiden) -> None:
     # Four groups of three in two pairs: the pairs or the groups above, never more than six nodes.
     groups = [range(3 * i, 3 * i + 3) for i in range(4)]
     edges = [(a, b) for group in groups for a in group for b in group if a < b]
     weights = [5.0] * len(edges)
     edges += [(0, 3), (1, 4), (2, 5), (6, 9), (7, 10), (8, 11), (0, 6)]
     weights += [4.0] * 6 + [0.1]
-    found = communities_of(12, edges, weights, max_size=3)
+    found = communities_of(12, edges, weights, max_size=3, leiden=leiden)
     below = [community for community in found if community.level]
     for community in below:
         assert set(community.members) < set(found[community.parent].members)
@@ -330,3 +343,16 @@ def test_a_rehearsal_makes_no_index_up(tmp_path: Path) -> None:
     assert rehearsed is not None
     assert rehearsed.calls == (1, 1)
     assert not (tmp_path / "cache").exists()
+
+
+def test_the_library_of_the_authors_makes_the_communities_of_an_index() -> None:
+    pytest.importorskip("graspologic_native")
+    assert GraphRAG(shelf(), leiden="graspologic").index_settings()["leiden"] == "graspologic"
+
+
+def test_a_missing_library_is_told_before_anything_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "graspologic_native", None)
+    with pytest.raises(MissingExtraError, match="graspologic needs graspologic_native"):
+        GraphRAG(shelf(), leiden="graspologic")

@@ -60,11 +60,13 @@ from .texts import (
 )
 from .tool_loop import (
     FINISH as FINISH,
+    Done as Done,
     Seen as Seen,
     Toolbox as Toolbox,
     ToolInfo as ToolInfo,
     ToolLoop as ToolLoop,
     ToolUse as ToolUse,
+    Turn as Turn,
     argument_text as argument_text,
     given as given,
 )

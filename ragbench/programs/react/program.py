@@ -10,6 +10,8 @@ Yao et al. 2023 (arXiv:2210.03629). Variants:
   original did.
 - `dspy`: the loop of `dspy.ReAct` with the tools of `seed`. It always spends one more call on
   extracting the answer.
+- `tree`: TreePS-RAG's loop at inference, untrained: a tree of searches, see
+  `ragbench.programs.react.tree`.
 
 `act_only` and `lookup=False` are the paper's ablations. `backend=native` takes the turns by the
 provider's own tool calls: a turn without a call is the answer, and at the limit the same
@@ -26,6 +28,7 @@ again, and the oldest steps leave the prompt where the trajectory outgrows `cont
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import dspy
 from pydantic import Field
@@ -49,6 +52,7 @@ from ragbench.programs.core import (
 )
 from ragbench.programs.react.dspy_react import TracedReAct
 from ragbench.programs.react.tools import CorpusTools, PageTools, ReActTools
+from ragbench.programs.react.tree import Selection, StepTree
 from ragbench.retrievers import Retriever
 from ragbench.signatures import ActStep, AnswerWithHints, ReActStep
 
@@ -59,9 +63,20 @@ class ReActKnobs(ProgramKnobs):
     max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
     snippet_words: int = Field(120, ge=5, le=10_000, description="words shown of a passage found")
     lookup: bool = Field(True, description="offer the tool lookup")
-    act_only: bool = Field(False, description="no thoughts (seed, page)")
+    act_only: bool = Field(False, description="no thoughts (seed, page, tree)")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
     backend: Backend = Field("auto", description="how tools are called; auto: native if possible")
+    branching: int = Field(2, ge=1, le=10, description="next steps sampled of a path (tree)")
+    width: int = Field(3, ge=1, le=20, description="paths open or finished at the most (tree)")
+    similarity: float = Field(
+        0.8, gt=0, le=1, description="words shared with a sibling that prune a step (tree)"
+    )
+    sample_temperature: float = Field(
+        0.7, gt=0, le=2, description="of all samples but the first (tree)"
+    )
+    select: Selection = Field(
+        "vote", description="the paths' answer: most given, first, or read anew (tree)"
+    )
 
 
 @PROGRAMS.register("react")
@@ -71,10 +86,18 @@ class ReActRAG(RAGProgram):
     name = "react"
     family = "agentic"
     paper = "arXiv:2210.03629"
-    calls = "steps (<= max_steps) + 1 if forced; dspy: steps + 1"
+    calls = (
+        "steps (<= max_steps) + 1 if forced; dspy: steps + 1; "
+        "tree: branching per open path (<= width) and step, + 1 if forced"
+    )
     autonomy = Autonomy("yes", "yes", "yes")
     Knobs = ReActKnobs
-    variants = {"seed": {}, "page": {"backend": "typed"}, "dspy": {}}  # noqa: RUF012
+    variants = {  # noqa: RUF012
+        "seed": {},
+        "page": {"backend": "typed"},
+        "dspy": {},
+        "tree": {"backend": "typed", "lookup": False, "max_steps": 4},
+    }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -103,6 +126,8 @@ class ReActRAG(RAGProgram):
         box = self.tools(trace, k=knobs.k, snippet_words=knobs.snippet_words, lookup=knobs.lookup)
         if knobs.variant == "dspy":
             answer, reason = self.agent.run(trace, box)
+        elif knobs.variant == "tree":
+            answer, reason = self._tree(trace, box)
         else:
             answer, reason = self._loop(trace, box)
         if not answer and knobs.force_answer:
@@ -123,15 +148,38 @@ class ReActRAG(RAGProgram):
             question=trace.question,
         )
 
-    def _loop(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
-        self.check_lms(dspy.settings.lm, current().role_lms)
-        asker = ToolAsker(
+    def _asker(self, box: ReActTools, config: Mapping[str, Any] | None = None) -> ToolAsker:
+        return ToolAsker(
             self.act,
             box,
             backend="typed" if self.knobs.act_only else self.knobs.backend,
             context_tokens=self.knobs.context_tokens,
             style=self.knobs.answer_style,
+            config=config,
         )
+
+    def _tree(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
+        knobs = self.knobs
+        further = (
+            {"temperature": knobs.sample_temperature, "rollout_id": sample}
+            for sample in range(1, knobs.branching)
+        )
+        tree = StepTree(
+            box,
+            [self._asker(box, config) for config in ({}, *further)],
+            max_steps=knobs.max_steps,
+            width=knobs.width,
+            similarity=knobs.similarity,
+        )
+        reason = tree.grow()
+        answer = tree.selected(knobs.select)
+        if answer:
+            trace.step("answer", observation=answer, notes={"answers": list(tree.answers)})
+        return answer, reason
+
+    def _loop(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
+        self.check_lms(dspy.settings.lm, current().role_lms)
+        asker = self._asker(box)
         loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps)
         reason: StopReason
         try:

@@ -5,6 +5,10 @@ from .base import (
     LMIndex as LMIndex,
     LMIndexSettings as LMIndexSettings,
 )
+from .communities import (
+    Leiden as Leiden,
+    graspologic as graspologic,
+)
 from .entities import (
     EntitySource as EntitySource,
     by_pattern as by_pattern,

@@ -21,7 +21,7 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings
-from ragbench.retrievers.graph.communities import Community, communities_of, degrees
+from ragbench.retrievers.graph.communities import Community, Leiden, communities_of, degrees
 from ragbench.retrievers.graph.local_search import Link, Node, Report, fitting
 from ragbench.retrievers.graph.merging import Draft, merged
 from ragbench.retrievers.graph.replies import IndexLM, at_once
@@ -40,6 +40,7 @@ class KnowledgeSettings(LMIndexSettings):
     report_words: int = Field(1500, ge=20, le=10_000, description="words of a report")
     report_input_tokens: int = Field(8000, ge=100, le=100_000, description="tokens reported on")
     max_community: int = Field(10, ge=2, le=1000, description="entities of an undivided community")
+    leiden: Leiden = Field("igraph", description="whose Leiden algorithm; see the program's knob")
     seed: int = Field(0xDEADBEEF, ge=0, description="seeds the communities")
 
 
@@ -144,6 +145,8 @@ class KnowledgeGraph(LMIndex):
             [link.weight for link in links],
             max_size=self.settings.max_community,
             seed=self.settings.seed,
+            leiden=self.settings.leiden,
+            names=[node.name for node in nodes],
         )
         self.node_rows, self.link_rows = list(map(asdict, nodes)), list(map(asdict, links))
         reports = self._reports(found, nodes, links, lm, progress)
