@@ -151,11 +151,11 @@ class GraphRAG(IndexProgram):
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)
         if not entities:
             trace.count("no_seed")
-            shown += index.search(trace.question, k=knobs.k)
+            shown += trace.presented(trace.question, index.search(trace.question, k=knobs.k))
             return list(shown)
         reports = [] if knobs.ablation == "reports" else self._reports(index, entities, shares)
         rows = [] if knobs.ablation == "tables" else self._tables(index, entities, shares)
-        texts = [] if knobs.ablation == "texts" else self._texts(index, entities, shares)
+        texts = [] if knobs.ablation == "texts" else self._texts(trace, index, entities, shares)
         shown += [*reports, *rows, *texts]
         trace.step(
             "search",
@@ -189,7 +189,7 @@ class GraphRAG(IndexProgram):
         return [Passage(name.lower(), name, "\n".join(rows)) for name, rows in parts if rows]
 
     def _texts(
-        self, index: KnowledgeGraph, entities: Sequence[int], shares: Shares
+        self, trace: Trace, index: KnowledgeGraph, entities: Sequence[int], shares: Shares
     ) -> list[Passage]:
         chosen = chosen_units(
             entities,
@@ -198,4 +198,4 @@ class GraphRAG(IndexProgram):
             index.sizes,
             tokens=int(shares.tokens * shares.texts),
         )
-        return [index.corpus[unit] for unit in chosen]
+        return trace.presented(trace.question, [index.corpus[unit] for unit in chosen])

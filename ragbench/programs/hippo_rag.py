@@ -111,7 +111,9 @@ class HippoRAG(IndexProgram):
             index = self.opened(trace)
             seeds = self._seeds(trace, index)
             passages = trace.search_by(
-                lambda: self._ranked(trace, index, seeds), trace.question, k=self.knobs.k
+                lambda: trace.presented(trace.question, self._ranked(trace, index, seeds)),
+                trace.question,
+                k=self.knobs.k,
             )
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)

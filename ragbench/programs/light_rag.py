@@ -165,7 +165,7 @@ class LightRAG(IndexProgram):
             dense = index.search(trace.question, k=knobs.k)
         places = index.corpus.positions
         rows = _in_turn(*units, [places[passage.pid] for passage in dense])[: knobs.k]
-        passages: list[Passage] = [index.corpus[row] for row in rows]
+        passages = trace.presented(trace.question, [index.corpus[row] for row in rows])
         trace.step(
             "search",
             input=trace.question,

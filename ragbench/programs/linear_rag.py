@@ -119,7 +119,9 @@ class LinearRAG(IndexProgram):
             index = self.opened(trace)
             mentions = self._mentions(trace)
             passages = trace.search_by(
-                lambda: self._ranked(trace, index, mentions), trace.question, k=self.knobs.k
+                lambda: trace.presented(trace.question, self._ranked(trace, index, mentions)),
+                trace.question,
+                k=self.knobs.k,
             )
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)

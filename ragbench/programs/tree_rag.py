@@ -164,8 +164,14 @@ class TreeRAG(RAGProgram):
             tree = self.tree_of(trace.retriever)
         cost = {name: fact for name, fact in tree.facts().items() if name != "index_s"}
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
-        passages = trace.search_by(lambda: self._nodes(trace, tree), trace.question, k=self.knobs.k)
-        layers = [tree.layer_of(tree.node(passage.pid)) for passage in passages]
+        found: list[Passage] = []
+
+        def find() -> list[Passage]:
+            found.extend(self._nodes(trace, tree))
+            return trace.presented(trace.question, found)
+
+        passages = trace.search_by(find, trace.question, k=self.knobs.k)
+        layers = [tree.layer_of(tree.node(passage.pid)) for passage in found]
         trace.step(
             "search",
             input=trace.question,

@@ -176,6 +176,13 @@ class Retriever(ABC):
         """The retriever to use for `question`: itself, but in the distractor setting."""
         return self
 
+    def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
+        """What a program shows of `hits`, which it found for `query` through an index of its own.
+
+        By default all, in their order; a wrapper that changes what is found does the same to them.
+        """
+        return list(hits)
+
     def restrict(self, positions: Sequence[int]) -> Retriever:
         """A retriever of the same kind and settings over the passages at `positions`, in order.
 

@@ -35,6 +35,7 @@ import dspy
 from pydantic import Field, model_validator
 
 from ragbench.context import current
+from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.programs.a_rag.tools import MAX_TOP_K, ChunkTools, Settings
 from ragbench.programs.core import (
@@ -53,7 +54,7 @@ from ragbench.programs.core import (
     role_lm,
     tool_predictor,
 )
-from ragbench.retrievers import GranularIndex, PerQuestion, Progress, Retriever
+from ragbench.retrievers import Distracting, GranularIndex, PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerFromContext, ToolStep
 
 #: What the agent is told beside its task, and the tools that must be in use for it.
@@ -157,7 +158,16 @@ class ARAG(RAGProgram):
         check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Embed the pooled corpus, and file the calls; a question's own passages come with it."""
+        """Embed the pooled corpus, and file the calls; a question's own passages come with it.
+
+        Raises:
+            ConfigError: the retriever is `distracting`, which the tools do not search with.
+        """
+        if isinstance(getattr(self.retriever, "whole", self.retriever), Distracting):
+            raise ConfigError(
+                f"{self.name} searches the corpus by tools of its own, which --retriever "
+                "distracting does not reach; use another retriever or another program"
+            )
         if isinstance(self.retriever, PerQuestion) or not self.knobs.semantic_search:
             return
         index = self.index_of(self.retriever)

@@ -188,6 +188,13 @@ class Trace:
             self._log.add_search(Search(query, k, pairs, elapsed), found)
         return found
 
+    def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
+        """`hits` of a program's own index as the retriever of the run would show them.
+
+        Itself but for a wrapper of retrievers, such as `distracting`.
+        """
+        return self.retriever.presented(query, hits)
+
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
     ) -> list[Result]:

@@ -106,7 +106,8 @@ class MemoRAG(IndexProgram):
         passages = list({p.pid: p for hits in found for p in hits}.values())
         if index is not None:
             places = index.corpus.positions
-            passages.sort(key=lambda passage: places[passage.pid])
+            # One that a wrapper made up has no place in the corpus, and comes last.
+            passages.sort(key=lambda passage: places.get(passage.pid, len(places)))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")
 
@@ -128,7 +129,9 @@ class MemoRAG(IndexProgram):
         k = self.knobs.k
         if index is None:
             return trace.search(query, k=k)
-        found = trace.search_by(lambda: index.search(query, k=k), query, k=k)
+        found = trace.search_by(
+            lambda: trace.presented(query, index.search(query, k=k)), query, k=k
+        )
         trace.step("search", input=query, pids=tuple(passage.pid for passage in found))
         return found
 

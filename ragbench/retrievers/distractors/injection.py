@@ -68,6 +68,10 @@ class Distracting(Retriever):
         found = self._inner.search_many(queries, k=k)
         return [self._tampered(q, hits) for q, hits in zip(queries, found, strict=True)]
 
+    def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
+        """`hits` of a program's own index, tampered with as those of a search would be."""
+        return self._tampered(query, list(hits))
+
     def restrict(self, positions: Sequence[int]) -> Distracting:
         """The same over the inner retriever, restricted; names are those of the whole corpus."""
         small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
