@@ -104,3 +104,24 @@ def test_the_pattern_renames_the_system_in_tables(world: World, tmp_path: Path) 
     assert read_card(tmp_path / "run").system == "linear_rag[regex entities]"
     table = run_table([reopen(tmp_path / "run")])
     assert str(next(iter(table.columns[0].cells))).startswith("linear_rag[regex entities]")
+
+
+def test_where_every_question_has_an_index_of_its_own_it_grows_with_them(
+    world: World, tmp_path: Path
+) -> None:
+    runs = {}
+    for program in ("linear_rag", "vanilla", "rag_enta"):
+        config = world.config(
+            program=program, setting="distractor", limit=2, out=tmp_path / program
+        )
+        runs[program] = evaluate(config)
+    indexed = runs.pop("linear_rag")
+    cost = index_cost(indexed.card)
+    assert cost is not None
+    each = (indexed.summary.as_if.tokens + cost.tokens) / 2
+    assert runs["vanilla"].summary.as_if.tokens / 2 < each
+    assert each < runs["rag_enta"].summary.as_if.tokens / 2
+    assert index_lines(indexed, list(runs.items()))[1:] == [
+        "the index pays against vanilla, in tokens: never, for every question has one of its own",
+        "the index pays against rag_enta, in tokens: always, for every question has one of its own",
+    ]

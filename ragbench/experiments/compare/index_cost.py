@@ -49,7 +49,8 @@ def pays_from(index: float, each: float, other: float) -> int | None:
 def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]) -> list[str]:
     """The index of a run in words, and against each of the `others`, by name, that has none.
 
-    In dollars where all prices are known and something is spent, else in tokens.
+    In dollars where all prices are known and something is spent, else in tokens. In the distractor
+    setting every question has an index of its own, whose cost is part of the question's.
     """
     index = index_cost(evaluation.card)
     if index is None or not evaluation.summary.n:
@@ -70,8 +71,12 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
         if not (mine and theirs and spent):
             unit, spent = "tokens", index.tokens
             mine, theirs = _tokens(evaluation), _tokens(other)
-        from_n = pays_from(spent, mine, theirs)
-        when = "never" if from_n is None else f"from {from_n:,} questions on"
+        if evaluation.card.data.setting == "distractor":
+            cheaper = mine + spent / n < theirs
+            when = f"{'always' if cheaper else 'never'}, for every question has one of its own"
+        else:
+            from_n = pays_from(spent, mine, theirs)
+            when = "never" if from_n is None else f"from {from_n:,} questions on"
         lines.append(f"the index pays against {name}, in {unit}: {when}")
     return lines
 

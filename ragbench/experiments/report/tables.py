@@ -200,7 +200,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     if lost.attempts:
         lines.append(
             f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
-            "a kill kept from leaving a record"
+            "a kill kept from leaving a record, or an index that it kept from being finished"
         )
     if evaluation.replaced:
         lines.append(f"including {evaluation.replaced} failed attempts that were repeated")

@@ -110,7 +110,7 @@ class StepTree:
         kept: list[_Proposal] = []
         for proposal in proposals:
             if not proposal.turn.uses:
-                self._finish(proposal)
+                self._finish(proposal)  # one that only copies a tool's message is no answer
             elif self._is_new(proposal, kept):
                 kept.append(proposal)
             else:
@@ -129,6 +129,9 @@ class StepTree:
         )
 
     def _finish(self, proposal: _Proposal) -> None:
+        if proposal.turn.answer in {step.observation for step in proposal.path.done}:
+            self.trace.count("copied_observation")
+            return
         self.answers.append(proposal.turn.answer)
         self.trace.step(
             "finish",
