@@ -1,22 +1,28 @@
 """How long an LM-made index takes against an LM of fixed latency.
 
     python benchmarks/graph_index.py --passages 300 --latency 0.5 --workers 16
+    python benchmarks/graph_index.py --passages 100 --latency 0.2 --kill-after 3
 
-Prints, per system, the calls, the wall time, and its ratio to calls x latency / workers, which is
-the least that so many workers can take. The LM is scripted: each passage names two towns of its
-own, and one that every tenth passage names, so that descriptions are merged and graphs hang
-together.
+Prints, per system, the calls, the wall time, its ratio to calls x latency / workers, which is the
+least that so many workers can take, and the CPU time of a call. With --kill-after, the making is
+killed after so many seconds and begun again: printed are the calls that were answered before the
+kill, and how many of them were asked again (at most those that were being written down).
+
+The LM is scripted: each passage names two towns of its own, and one that every tenth passage names,
+so that descriptions are merged and graphs hang together.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import multiprocessing
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from pathlib import Path
 
 import dspy
 
@@ -30,7 +36,7 @@ from ragbench.retrievers.graph import (
     LMIndex,
     base as graph,
 )
-from tests.fakes import Asked, Reply, ScriptedLM
+from tests.fakes import Asked, Reply, Script, ScriptedLM
 from tests.retrievers.conftest import WordEmbedder
 
 SYSTEMS: dict[str, type[LMIndex]] = {
@@ -71,11 +77,55 @@ def script(asked: Asked) -> Reply:
     return {"title": "Places", "summary": "Some places.", "rating": 3.0, "findings": []}
 
 
-def timed(make: Callable[[], object]) -> float:
-    """Seconds that `make` takes."""
-    start = time.perf_counter()
-    make()
-    return time.perf_counter() - start
+def killed(name: str, corpus: Corpus, given: argparse.Namespace) -> tuple[int, int, int]:
+    """Calls answered before the kill, those of them asked again, and all that were asked after."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RAGBENCH_CACHE"] = folder
+        log = Path(folder) / "answered.txt"
+
+        def noted(asked: Asked) -> Reply:
+            key = hashlib.sha256(asked.prompt.encode()).hexdigest()
+            with log.open("a") as file:  # one short line: written whole or not at all
+                file.write(key + "\n")
+            return script(asked)
+
+        child = multiprocessing.get_context("fork").Process(
+            target=made, args=(name, corpus, given, noted)
+        )
+        child.start()
+        child.join(given.kill_after)
+        child.kill()
+        child.join()
+        before = log.read_text().split()
+        log.write_text("")
+        made(name, corpus, given, noted)
+        after = log.read_text().split()
+    return len(before), len({*before} & {*after}), len(after)
+
+
+def made(name: str, corpus: Corpus, given: argparse.Namespace, answers: Script) -> ScriptedLM:
+    """The LM that was asked for the index of `name`."""
+    lm = ScriptedLM(answers, latency_s=given.latency, name=name)
+    with (
+        dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=given.workers),
+        open_ledger(),
+    ):
+        SYSTEMS[name](corpus, lm=name).build()
+    return lm
+
+
+def timed(name: str, corpus: Corpus, given: argparse.Namespace) -> str:
+    """A row of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RAGBENCH_CACHE"] = folder
+        start, cpu = time.perf_counter(), time.process_time()
+        calls = len(made(name, corpus, given, script).asked)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    least = calls * given.latency / given.workers
+    each = 1000 * cpu / calls
+    return (
+        f"| {name} | {calls} | {seconds:.1f} | {least:.1f} | {seconds / least:.2f} | {each:.1f} |"
+    )
 
 
 def main() -> None:
@@ -85,24 +135,22 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.5, help="seconds per call")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--system", choices=SYSTEMS, action="append")
+    parser.add_argument("--kill-after", type=float, help="seconds until the making is killed")
     given = parser.parse_args()
     corpus = Corpus([passage(i) for i in range(given.passages)])
     graph.make_embedder = lambda spec, api_base="": WordEmbedder()  # type: ignore[attr-defined]
-    print("| system | calls | seconds | calls x latency / workers | ratio |")
-    print("|---|---|---|---|---|")
+    if given.kill_after:
+        for name in given.system or SYSTEMS:
+            before, again, after = killed(name, corpus, given)
+            print(
+                f"{name}: {before} answered before the kill, {again} of them asked again; ", end=""
+            )
+            print(f"{after} asked after it")
+        return
+    print("| system | calls | seconds | calls x latency / workers | ratio | CPU ms a call |")
+    print("|---|---|---|---|---|---|")
     for name in given.system or SYSTEMS:
-        lm = ScriptedLM(script, latency_s=given.latency, name=name)
-        index = SYSTEMS[name](corpus, lm=name)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=given.workers),
-            open_ledger(),
-        ):
-            os.environ["RAGBENCH_CACHE"] = folder
-            seconds = timed(index.build)
-        least = len(lm.asked) * given.latency / given.workers
-        calls = len(lm.asked)
-        print(f"| {name} | {calls} | {seconds:.1f} | {least:.1f} | {seconds / least:.2f} |")
+        print(timed(name, corpus, given))
 
 
 if __name__ == "__main__":
