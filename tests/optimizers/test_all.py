@@ -54,6 +54,19 @@ def test_every_predictor_that_was_asked_shows_demonstrations(shape: str, tmp_pat
     assert all(one.prompt.count("mayor of Town") > 1 for one in lm.asked[before:])
 
 
+@pytest.mark.parametrize("name", ["bootstrap", "random_search", "copro"])
+def test_a_tree_of_steps_compiles(name: str, tmp_path: Path) -> None:
+    start = program("react", variant="tree", max_steps=2)
+    lm = scripted()
+    found = OPTIMIZERS.get(name)(**SMALL[name]).compile(start, task(tmp_path, lm))
+    assert {"ReActStep", "AnswerWithHints"} <= {*lm.signatures}
+    assert found.program.knobs == start.knobs
+    with dspy.context(lm=lm), open_ledger():
+        assert found.program(question=VAL[0].question).answer
+    if name == "bootstrap":
+        assert all(predictor.demos for predictor in found.program.predictors())
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS.names())
 def test_prints_nothing(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     OPTIMIZERS.get(name)(**SMALL[name]).compile(program(), task(tmp_path))
