@@ -49,9 +49,11 @@ def report_command(
     The page opens from disk and asks the network for nothing. It is one file, unless --traces keeps
     the steps of the questions in a folder beside it.
     """
+    from ragbench.experiments.records import check_output
     from ragbench.experiments.report.page import make_board, page_of, write_parts, write_traces
     from ragbench.experiments.runs import reopen
 
+    check_output(output)
     board = make_board([reopen(run) for run in runs], metric)
     beside = None if traces is None else write_traces(board, traces, output)
     page = page_of(board, title=title, beside=beside)

@@ -16,6 +16,7 @@ import numpy as np
 from ragbench import stopping
 from ragbench.data import Dataset
 from ragbench.errors import DataError
+from ragbench.experiments.records import check_output
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
 from ragbench.retrievers import IndexStore, Progress, Retriever, make_retriever
 from ragbench.retrievers.embedders import make_embedder
@@ -145,6 +146,7 @@ def save(
         }
         for row in measured
     ]
+    check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps({**about, "gold": gold, "retrievers": rows}, indent=1) + "\n")

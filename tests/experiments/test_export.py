@@ -186,6 +186,13 @@ def test_mistakes_are_one_line(
         export_runs([run], target, tmp_path / output if output else None)
 
 
+def test_nothing_is_written_over_the_files_of_a_run(run: Path) -> None:
+    before = (run / "records.jsonl").read_bytes()
+    with pytest.raises(RunError, match=r"records\.jsonl is a file of"):
+        export_runs([run], "csv", run / "records.jsonl")
+    assert (run / "records.jsonl").read_bytes() == before
+
+
 def test_what_cannot_be_exported_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
         export_runs([tmp_path], "csv", tmp_path / "x.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from ragbench.errors import KnobError, RunError
 from ragbench.experiments.config import make_config
-from ragbench.experiments.records import RECORDS, read_card
+from ragbench.experiments.records import CONFIG, RECORDS, read_card
 from ragbench.experiments.runs import Evaluation, evaluate, merge, reopen
 from tests.fake_server import FakeServer
 
@@ -41,6 +42,11 @@ def test_shards_together_are_the_run(ask: Ask, server: FakeServer, tmp_path: Pat
         n: getattr(whole.summary, n) for n in SAME
     }
     assert merged.progress.complete
+    card = tmp_path / "merged" / "config.json"
+    card.write_text(card.read_text().replace('"questions": 20', '"questions": 21'))
+    with pytest.raises(RunError, match="was changed after it was written"):
+        reopen(tmp_path / "merged")
+    card.write_text(card.read_text().replace('"questions": 21', '"questions": 20'))
     assert merged.progress.questions == 20
     lines = {
         line for part in parts for line in (part / RECORDS).read_bytes().splitlines(keepends=True)
@@ -82,6 +88,16 @@ def test_a_missing_or_doubled_or_foreign_shard_is_refused(ask: Ask, tmp_path: Pa
     with pytest.raises(RunError, match="is a whole run, no shard"):
         merge([ask("whole", limit=1).folder], out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("shard", ["x", "1/0", "1/3/5", "1/99999999"])
+def test_a_shard_by_an_edited_name_is_refused(ask: Ask, tmp_path: Path, shard: str) -> None:
+    part = ask("part", shard="1/2").folder
+    card = json.loads((part / CONFIG).read_text())
+    del card["sum"]
+    (part / CONFIG).write_text(json.dumps({**card, "shard": shard}))
+    with pytest.raises(RunError, match="shard is missing or wrong"):
+        merge([part], tmp_path / "merged")
 
 
 def test_a_question_in_two_shards_is_refused_and_nothing_is_left(ask: Ask, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import dspy
 
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.artifacts.held_out import DataCard, Questions, shared_questions
-from ragbench.experiments.records import read_json, write_json
+from ragbench.experiments.records import check_output, read_json, write_json
 from ragbench.programs.routing import Policy
 
 
@@ -19,6 +19,7 @@ def write_policy(policy: Policy, path: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
+    check_output(path)
     write_json(path, policy.model_dump(mode="json"), sealed=True)
 
 

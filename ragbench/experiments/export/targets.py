@@ -10,6 +10,7 @@ from ragbench.experiments.export.inspect_logs import to_inspect
 from ragbench.experiments.export.mlflow_runs import to_mlflow
 from ragbench.experiments.export.source import ExportedRun, open_runs
 from ragbench.experiments.export.tables import to_csv, to_parquet
+from ragbench.experiments.records import check_output
 
 #: Format -> what writes a file or folder of it.
 _FILES: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
@@ -42,6 +43,7 @@ def export_runs(
             raise ConfigError(f"--to {target} writes to a path; name it with -o PATH")
         if target != "inspect" and output.is_dir():
             raise ConfigError(f"{output} is a folder; name a file, such as {output}/runs.{target}")
+        check_output(output)
         output.parent.mkdir(parents=True, exist_ok=True)
         return _FILES[target](runs, output)
     except OSError as error:

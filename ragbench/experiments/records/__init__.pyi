@@ -28,6 +28,7 @@ from .failures import (
 )
 from .files import (
     as_json as as_json,
+    check_output as check_output,
     read_json as read_json,
     read_object as read_object,
     write_json as write_json,

@@ -49,7 +49,7 @@ class RunCard(_Part):
     label: str = ""
     limit: int | None = None
     #: Which part of a run this is, such as "2/8"; empty for a whole one.
-    shard: str = ""
+    shard: str = Field("", pattern=r"^([1-9]\d{0,5}/[1-9]\d{0,5})?$")
     #: Questions asked; None in a run of an early version.
     questions: int | None = None
     workers: int | None = None

@@ -24,6 +24,17 @@ T = TypeVar("T")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
+def check_output(path: Path) -> None:
+    """Do nothing unless `path` is a file of a run or of a compiled program: no place for output.
+
+    Raises:
+        RunError: it is one.
+    """
+    cards = (path.with_name(name) for name in ("config.json", "sidecar.json"))
+    if path.suffix in (".json", ".jsonl") and path.exists() and any(map(Path.is_file, cards)):
+        raise RunError(f"{path} is a file of {path.parent}; write to another")
+
+
 def read_json(path: Path, kind: type[T]) -> T:
     """What the JSON file `path` holds, as a `kind`: a model or a dataclass.
 

@@ -50,7 +50,7 @@ def merge(shards: Sequence[Path], out: Path) -> None:
             write_whole(out / SENT, sent)
         if any((folder / PROMPTS).exists() for folder in shards):
             write_whole(out / PROMPTS, _prompts(shards))
-        write_json(out / CONFIG, _card(cards).model_dump(mode="json"))
+        write_json(out / CONFIG, _card(cards).model_dump(mode="json"), sealed=True)
         write_summary(out)
 
 
