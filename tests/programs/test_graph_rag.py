@@ -178,6 +178,13 @@ def test_relations_inside_come_first_then_the_most_shared() -> None:
     assert relations([0, 1, 2], NODES, LINKS, Shares(relations=0)) == [0, 1, 2]
 
 
+def test_a_relation_both_ways_shares_its_far_end_once() -> None:
+    nodes = [Node(name, "place", "", (), 9 if name == "C" else 2) for name in "ABCD"]
+    ends = [(0, 2), (2, 0), (0, 3), (1, 3)]  # C is led to by A alone, D by A and B
+    links = [Link(*pair, "", 1.0, ()) for pair in ends]
+    assert relations([0, 1], nodes, links, Shares(relations=1)) == [2, 3]
+
+
 def test_entities_are_added_until_the_tables_are_full() -> None:
     lines, around = tables([0, 1, 2], NODES, LINKS, Shares(tokens=10_000))
     assert lines == ["A (T): what it is", "B (T): what it is", "C (T): what it is"]

@@ -6,7 +6,7 @@ Tokens are estimated.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -114,20 +114,21 @@ def relations(
     """
     selected = set(entities)
     inside, out = [], []
-    far: Counter[int] = Counter()
+    far: defaultdict[int, set[int]] = defaultdict(set)  # end outside: those of `entities` at it
     for i, link in enumerate(links):
         ends = {link.source, link.target}
         if ends <= selected:
             inside.append(i)
         elif ends & selected:
             out.append(i)
-            far.update(ends - selected)
+            [other] = ends - selected
+            far[other] |= ends & selected
 
     def rank(i: int) -> int:
         return nodes[links[i].source].degree + nodes[links[i].target].degree
 
     def shared(i: int) -> int:
-        return max(far[end] for end in (links[i].source, links[i].target))
+        return max(len(far[end]) for end in (links[i].source, links[i].target) if end in far)
 
     inside.sort(key=lambda i: (-rank(i), i))
     out.sort(key=lambda i: (-shared(i), -rank(i), i))
