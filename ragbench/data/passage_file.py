@@ -45,11 +45,11 @@ class PassageFile(PassageSource):
         """Pid -> position."""
         return _Hashed(self, "pids")
 
-    def by_title(self, title: str) -> list[Passage]:
-        """The passages with this title in whatever case, in order."""
+    def titled(self, title: str) -> list[int]:
+        """The positions of the passages with this title in whatever case, ascending."""
         folded = title.casefold()
         places = _Hashed(self, "titles").places(folded)
-        return [p for p in map(self.__getitem__, places) if p.title.casefold() == folded]
+        return [place for place in places if self[place].title.casefold() == folded]
 
     def __len__(self) -> int:
         return len(self._ends)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ragbench.data.passage_file import FORMAT, PassageFile, write_passages
-from ragbench.data.readers import is_streamed
+from ragbench.data.readers import count_rows, is_streamed
 from ragbench.retrievers import IndexStore, Passage
 
 log = logging.getLogger(__name__)
 
 #: From this size on a corpus file is copied; below it, it is read into memory in seconds.
 LARGE_BYTES = 64 << 20
+
+#: Seconds between two lines on the progress of a copy.
+_TOLD_EVERY_S = 15.0
 
 
 def is_large(path: Path) -> bool:
@@ -39,6 +43,17 @@ def stored_passages(
 
     def write(folder: Path) -> tuple[int, str]:
         log.warning("copying the passages of %s into the index store, once", path)
-        return write_passages(folder, passages())
+        return write_passages(folder, _told(passages(), count_rows(path)))
 
     return PassageFile(IndexStore().corpus_folder(key, write))
+
+
+def _told(passages: Iterable[Passage], total: int | None) -> Iterator[Passage]:
+    """The same passages; logs how many have been read, and the time left where `total` is known."""
+    start = told = time.monotonic()
+    for done, passage in enumerate(passages):
+        yield passage
+        if done and done % 1000 == 0 and (now := time.monotonic()) - told >= _TOLD_EVERY_S:
+            told, seconds_each = now, (now - start) / done
+            left = f" of {total:,}, {seconds_each * (total - done):,.0f} s left" if total else ""
+            log.warning("copied %s%s", f"{done:,}", left)

@@ -68,6 +68,10 @@ class PassageSource(Sequence[Passage]):
     def positions(self) -> Mapping[str, int]:
         """As `Corpus.positions`."""
 
+    @abstractmethod
+    def titled(self, title: str) -> Sequence[int]:
+        """The positions of the passages with this title in whatever case, ascending."""
+
 
 @dataclass(frozen=True, eq=False)
 class Corpus(Sequence[Passage]):
@@ -110,16 +114,26 @@ class Corpus(Sequence[Passage]):
             return self.passages.positions
         return {passage.pid: i for i, passage in enumerate(self.passages)}
 
+    def titled(self, title: str) -> int | None:
+        """The position of the first passage with this title: as it stands, else in any case."""
+        folded = title.casefold()
+        if isinstance(self.passages, PassageSource):
+            places = self.passages.titled(title)
+        else:
+            places = self._titles.get(folded, [])
+        for wanted in (title, folded):
+            for place in places:
+                if self.passages[place].title == wanted:
+                    return place
+        return places[0] if places else None
+
     @cached_property
-    def titles(self) -> Mapping[str, int]:
-        """Title, as it stands and in lower case -> position of the first passage that has it."""
-        exact: dict[str, int] = {}
-        for i, passage in enumerate(self.passages):
-            exact.setdefault(passage.title, i)
-        lower: dict[str, int] = {}
-        for title, i in exact.items():
-            lower.setdefault(title.casefold(), i)
-        return {**lower, **exact}
+    def _titles(self) -> Mapping[str, Sequence[int]]:
+        """Title without regard to case -> positions."""
+        found: dict[str, list[int]] = {}
+        for place, passage in enumerate(self.passages):
+            found.setdefault(passage.title.casefold(), []).append(place)
+        return found
 
     def subset(self, positions: Sequence[int]) -> Corpus:
         """A corpus of the passages at `positions`, in that order."""

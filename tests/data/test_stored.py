@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, load_dataset, stored
+from ragbench.data import DataSpec, corpora, load_dataset, stored
 from ragbench.data.passage_file import PassageFile
+from ragbench.data.stored import stored_passages
 from ragbench.errors import DataError
 from ragbench.retrievers import Corpus, IndexStore, Passage, make_retriever
 
@@ -103,6 +106,42 @@ def test_gold_is_found_by_title_where_only_one_has_it(tmp_path: Path) -> None:
     assert [data.corpus[data.corpus.positions[e.gold_pids[0]]].title for e in data.questions] == [
         f"Thing {i}" for i in range(20)
     ]
+
+
+def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
+    titles = ["Paris", "PARIS", "paris", "Lyon", "LYON", "", "Straße", "STRASSE"]
+    rows = [{"id": f"p{i}", "title": title, "text": f"x{i}"} for i, title in enumerate(titles)]
+    path = tmp_path / "titles.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    on_disk = Corpus(stored_passages(path, True, partial(corpora._stream, path, True)))
+    in_memory = Corpus(tuple(on_disk))
+    assert isinstance(on_disk.passages, PassageFile)
+    for title in [*titles, "pARIS", "lyon", "Lyo", "strasse", "nowhere"]:
+        assert on_disk.titled(title) == in_memory.titled(title), title
+    found = [in_memory.titled(t) for t in ("PARIS", "pARIS", "lyon", "nowhere")]
+    assert found == [1, 2, 3, None]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
+def test_the_progress_of_a_copy_is_told(
+    ending: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(stored, "_TOLD_EVERY_S", 0.0)
+    rows = [{"title": f"T{i}", "text": f"text {i}"} for i in range(3001)]
+    path = tmp_path / f"corpus.{ending}"
+    if ending == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        table = pytest.importorskip("pandas").DataFrame(rows)
+        table.to_parquet(path) if ending == "parquet" else table.to_csv(path, index=False)
+    with caplog.at_level(logging.WARNING):
+        assert len(stored_passages(path, True, partial(corpora._stream, path, True))) == 3001
+    of = "" if ending == "csv" else " of 3,001, "
+    told = [line for line in caplog.messages if line.startswith("copied ")]
+    assert [line.startswith(f"copied {n},000{of}") for n, line in enumerate(told, 1)] == [True] * 3
 
 
 def test_characters_that_are_hard_to_store(tmp_path: Path) -> None:

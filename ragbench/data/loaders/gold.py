@@ -72,7 +72,7 @@ class StoredTitles:
 
     def get(self, title: str) -> Passage | None:
         """As `Titles.get`."""
-        candidates = self._passages.by_title(title)
+        candidates = [self._passages[place] for place in self._passages.titled(title)]
         return next((p for p in candidates if p.title == title), None) or _only(candidates)
 
     def match(

@@ -25,6 +25,7 @@ from ragbench.data.readers.records import (
     validate,
 )
 from ragbench.data.readers.rows import (
+    count_rows,
     is_streamed,
     read_json,
     read_rows,
@@ -39,6 +40,7 @@ __all__ = [
     "Row",
     "Text",
     "as_answers",
+    "count_rows",
     "describe_layout",
     "detect_layout",
     "fail",

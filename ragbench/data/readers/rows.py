@@ -44,6 +44,24 @@ def is_streamed(path: Path) -> bool:
     return suffix in LINE_SUFFIXES or suffix in TABLE_SUFFIXES or suffix == ".parquet"
 
 
+def count_rows(path: Path) -> int | None:
+    """About how many records a file has, by its lines or by its own count; None where unknown.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    suffix = path.suffix.lower()
+    with _reading(path):
+        if suffix == ".parquet":
+            with needs_extra(str(path)):
+                import pyarrow.parquet
+            return int(pyarrow.parquet.read_metadata(path).num_rows)
+        if suffix in LINE_SUFFIXES:
+            with path.open("rb") as file:
+                return sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
+    return None
+
+
 def read_json(path: Path) -> Any:
     """The value in a JSON file.
 

@@ -153,7 +153,7 @@ class PageTools(ReActTools):
     def _titled(self, query: str) -> Passage | None:
         """The page whose title is `query`, noted as found by a search."""
         corpus = self.trace.retriever.corpus
-        place = corpus.titles.get(query, corpus.titles.get(query.casefold()))
+        place = corpus.titled(query)
         return (
             None if place is None else self.trace.search_by(lambda: [corpus[place]], query, k=1)[0]
         )
