@@ -117,6 +117,7 @@ EXTRA_OF = {
     "huggingface_hub": "data",
     "igraph": "graph",
     "inspect_ai": "inspect",
+    "lancedb": "lance",
     "mlflow": "mlflow",
     "numba": "fast",
     "onnxruntime": "dense",

@@ -8,6 +8,7 @@ from ragbench.retrievers import (
     bm25,
     dense,
     hybrid,
+    lance,
     rank_bm25,
     rerank,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "dense",
     "digest_line",
     "hybrid",
+    "lance",
     "make_retriever",
     "make_spec",
     "parse_spec",

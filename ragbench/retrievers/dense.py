@@ -22,14 +22,19 @@ from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.embedders.rows import Rows
 
 
-class DenseSettings(Knobs):
-    """Knobs of dense retrieval."""
+class EmbeddingSettings(Knobs):
+    """Knobs of what is embedded, and by what."""
 
     embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
     api_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
     title: bool = Field(True, description="whether the title is put before the embedded text")
     query_prefix: str = Field("", description="put before each query, as some models ask")
     passage_prefix: str = Field("", description="put before each passage, as some models ask")
+
+
+class DenseSettings(EmbeddingSettings):
+    """Knobs of dense retrieval."""
+
     index: Literal["auto", "exact", "fp16", "sq8", "ivf", "ivf_sq8", "hnsw"] = Field(
         "auto",
         description="auto: exact to 100,000 vectors, fp16 to 200,000, ivf to 2 million, ivf_sq8",
@@ -69,13 +74,20 @@ class Dense(Retriever):
         asked = [query for query in queries if query.strip()]
         if k < 1 or not asked:
             return [[] for _ in queries]
-        prefix = self.settings.query_prefix
-        embedded = self.embedder.embed_queries([prefix + query for query in asked])
-        nearest = dict(zip(asked, self._nearest(embedded, k), strict=True))
+        nearest = dict(zip(asked, self._nearest(self.embed_queries(asked), k), strict=True))
         return [
             [self.corpus.passages[i].scored(score) for i, score in nearest.get(query, [])]
             for query in queries
         ]
+
+    def embed_queries(self, queries: Sequence[str]) -> Vectors:
+        """The vectors of `queries`, shape `(len(queries), d)`."""
+        prefix = self.settings.query_prefix
+        return self.embedder.embed_queries([prefix + query for query in queries])
+
+    def passage_vectors(self, folder: Path | None, progress: Progress | None) -> Vectors:
+        """The vectors of all passages, shape `(n, d)`; many are put into `folder` when made."""
+        return self._rows.all(folder, progress)
 
     def restrict(self, positions: Sequence[int]) -> Dense:
         """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
@@ -121,7 +133,7 @@ class Dense(Retriever):
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):
-            rows = self._rows.all(self._unfinished, progress)
+            rows = self.passage_vectors(self._unfinished, progress)
             self._adopt(vectors.make_index(rows, self.settings.index))
             self._rows.forget()
 

@@ -82,9 +82,12 @@ def _sum(manifest: Manifest) -> str:
 
 
 def hash_files(folder: Path) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file in `folder`, by name."""
-    paths = sorted(path for path in folder.iterdir() if path.name not in (MANIFEST, _CHECKED))
-    return {path.name: (path.stat().st_size, _sha256(path)) for path in paths}
+    """Size and SHA-256 of every file in `folder` and below, by its path from there."""
+    own = {folder / MANIFEST, folder / _CHECKED}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path not in own)
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_size, _sha256(path)) for path in paths
+    }
 
 
 def is_checked(folder: Path, manifest: Manifest) -> bool:
@@ -102,7 +105,7 @@ def find_damage(folder: Path, manifest: Manifest | None) -> str:
         return "no readable manifest"
     for name, (size, digest) in manifest.files.items():
         path = folder / name
-        if Path(name).name != name or not path.is_file():
+        if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != size:
             return f"{name} has {path.stat().st_size} bytes, not {size}"

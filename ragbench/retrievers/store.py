@@ -36,7 +36,7 @@ from ragbench.retrievers.manifest import (
 )
 
 #: Packages whose new version may read an index differently.
-_ENGINES = {"dense": "faiss-cpu"}
+_ENGINES = {"dense": "faiss-cpu", "lancedb": "lancedb"}
 #: What loading raises where the bytes are whole but do not fit together.
 _UNUSABLE = (ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
 

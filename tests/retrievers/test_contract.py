@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,8 @@ from tests.retrievers.conftest import make_corpus, random_texts
 #: corpus. Both have tests of their own.
 PLAIN = {"rerank": "rerank(reranker=none)", "distracting": "distracting(rate=0)"}
 SPECS = [PLAIN.get(name, name) for name in RETRIEVERS.names()]
+if importlib.util.find_spec("lancedb") is None:
+    SPECS.remove("lancedb")
 
 HOSTILE: dict[str, list[str]] = {
     "empty": [],
