@@ -99,7 +99,7 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     extras = project["optional-dependencies"]
     assert {*EXTRA_OF.values()} <= {*extras}
     [everything] = extras["all"]
-    for extra in {*EXTRA_OF.values()} - {"inspect", "leiden", "mlflow"}:
+    for extra in {*EXTRA_OF.values()} - {"inspect", "lance", "leiden", "mlflow"}:
         assert extra in everything
     brought = " ".join(extra for listed in extras.values() for extra in listed)
     for package, extra in EXTRA_OF.items():
