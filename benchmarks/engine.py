@@ -2,11 +2,13 @@
 
     python benchmarks/engine.py                       # 2,000 questions, 100 ms a call, 64 threads
     python benchmarks/engine.py --latency 1 --workers 256 --questions 2560
+    python benchmarks/engine.py --processes 2 --inspect ENVIRONMENT/bin/python
 
 An LM server in a process of its own answers after a fixed latency. Each side is a process that asks
 it the same questions, one call each (`direct`; `dspy.Predict` with exact match); they take turns,
-and each is shown by its median and range. CPU is that of the whole process, start included; *ideal*
-is calls x latency / workers.
+and each is shown by its median and range. CPU is that of the whole process, start included, and of
+its workers; *ideal* is calls x latency / workers. `--processes` adds `ragbench eval --processes`,
+and `--inspect` an evaluation by inspect_ai, by the Python of an environment that has it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import click
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER_ARGUMENT, PLAIN_ARGUMENT = "--as-server", "--as-plain-dspy"
+INSPECT_ARGUMENT = "--as-inspect"
 
 
 def serve(latency_s: float) -> None:
@@ -97,6 +100,23 @@ def plain_dspy(url: str, questions: str, workers: str) -> None:
     evaluate(dspy.Predict("question -> answer"))
 
 
+def by_inspect(url: str, questions: str, workers: str) -> None:
+    """Another harness: `generate` and `match` of inspect_ai over the same questions."""
+    from inspect_ai import Task, eval as run
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import GenerateConfig, get_model
+    from inspect_ai.scorer import match
+    from inspect_ai.solver import generate
+
+    rows = map(json.loads, Path(questions).read_text().splitlines())
+    samples = [Sample(id=r["id"], input=r["question"], target=r["answer"]) for r in rows]
+    task = Task(dataset=samples, solver=generate(), scorer=match(location="any"))
+    config = GenerateConfig(max_connections=int(workers))
+    model = get_model("openai-api/fake/fake", base_url=url, api_key="none", config=config)
+    (log,) = run(task, model=model, display="none", max_samples=int(workers))
+    assert log.status == "success", log.error
+
+
 @dataclass(frozen=True)
 class Used:
     """What one process took: seconds of wall and of CPU, and its largest memory in MB."""
@@ -122,18 +142,26 @@ def timed(command: list[str], folder: str) -> Used:
     return Used(time.monotonic() - start, cpu, used.ru_maxrss / 1024)
 
 
-def commands(url: str, questions: str, workers: int, out: str) -> dict[str, list[str]]:
-    """The two sides; `out` is a new folder."""
+def commands(
+    url: str, questions: str, workers: int, out: str, *, processes: int = 1, inspect: str = ""
+) -> dict[str, list[str]]:
+    """The sides; `out` is a new folder."""
     corpus = str(Path(questions).with_name("corpus.json"))
-    ours = ["-m", "ragbench", "eval", "--program", "direct", "--data-file", questions]
+    ours = ["--program", "direct", "--data-file", questions]
     ours += ["--setting", "pooled", "--corpus-file", corpus]
     ours += ["--lm", "openai/fake", "--api-base", url, "--adapter", "chat", "--no-cache"]
-    ours += ["--workers", str(workers), "--out", out]
-    plain = [__file__, PLAIN_ARGUMENT, url, questions, str(workers)]
-    return {
-        "plain dspy.Evaluate": [sys.executable, *plain],
-        "ragbench eval": [sys.executable, *ours],
+    ours += ["--workers", str(workers)]
+    asked = [url, questions, str(workers)]
+    sides = {
+        "plain dspy.Evaluate": [sys.executable, __file__, PLAIN_ARGUMENT, *asked],
+        "ragbench eval": [sys.executable, "-m", "ragbench", "eval", *ours, "--out", out],
     }
+    if processes > 1:
+        more = ["--processes", str(processes), "--out", f"{out}-spread"]
+        sides["its processes"] = [sys.executable, "-m", "ragbench", "eval", *ours, *more]
+    if inspect:
+        sides["inspect_ai"] = [inspect, __file__, INSPECT_ARGUMENT, *asked]
+    return sides
 
 
 def shown(values: list[float], form: str) -> str:
@@ -149,7 +177,7 @@ def report(used: dict[str, list[Used]], questions: int, ideal_s: float) -> None:
         wall = shown([run.wall_s for run in runs], ".1f")
         memory = shown([run.memory_mb for run in runs], ".0f")
         print(f"{name:20} CPU ms a question {cpu}, wall s {wall}, memory MB {memory}")
-    plain, ours = used.values()
+    plain, ours, *_ = used.values()
     cpu_ratio = statistics.median(b.cpu_s / a.cpu_s for a, b in zip(plain, ours, strict=True))
     floors = [max(run.wall_s, ideal_s) for run in plain]
     wall_ratio = statistics.median(b.wall_s / a for a, b in zip(floors, ours, strict=True))
@@ -164,8 +192,12 @@ def report(used: dict[str, list[Used]], questions: int, ideal_s: float) -> None:
 @click.option("--latency", type=float, default=0.1, show_default=True, help="Seconds a call.")
 @click.option("--workers", type=int, default=64, show_default=True)
 @click.option("--repeats", type=int, default=3, show_default=True)
-def main(questions: int, latency: float, workers: int, repeats: int) -> None:
-    """Print CPU a question, wall and memory of both sides, and their ratios."""
+@click.option("--processes", type=int, default=1, show_default=True)
+@click.option("--inspect", default="", metavar="PYTHON")
+def main(
+    questions: int, latency: float, workers: int, repeats: int, processes: int, inspect: str
+) -> None:
+    """Print CPU a question, wall and memory of all sides, and the ratios of the first two."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "questions.jsonl"
         rows = ({"id": str(i), "question": f"What is {i}?", "answer": "Paris"}
@@ -184,7 +216,8 @@ def main(questions: int, latency: float, workers: int, repeats: int) -> None:
         used: dict[str, list[Used]] = {}
         try:
             for turn in range(repeats):
-                sides = commands(url, str(path), workers, str(Path(folder) / f"run{turn}"))
+                out = str(Path(folder) / f"run{turn}")
+                sides = commands(url, str(path), workers, out, processes=processes, inspect=inspect)
                 for name, command in sides.items():
                     used.setdefault(name, []).append(timed(command, folder))
         finally:
@@ -198,5 +231,7 @@ if __name__ == "__main__":
             serve(float(latency))
         case [first, *rest] if first == PLAIN_ARGUMENT:
             plain_dspy(*rest)
+        case [first, *rest] if first == INSPECT_ARGUMENT:
+            by_inspect(*rest)
         case _:
             main()

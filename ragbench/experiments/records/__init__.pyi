@@ -66,6 +66,7 @@ from .record_writer import (
 from .stored import (
     Loaded as Loaded,
     StoredRecords as StoredRecords,
+    read_finished as read_finished,
     read_records as read_records,
     tell_corrupt as tell_corrupt,
 )

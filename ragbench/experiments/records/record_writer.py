@@ -24,7 +24,7 @@ class RecordWriter:
     """Appends records to a run folder, each fsynced before `write` returns. Thread-safe.
 
     Threads that write while another one syncs share the next sync. Without `durable`, what was
-    written outlives the process, but not the machine.
+    written outlives the process, but not the machine, nor the removal of the file.
     """
 
     def __init__(self, folder: Path, name: str = RECORDS, *, durable: bool = True) -> None:
@@ -88,9 +88,10 @@ class RecordWriter:
                 raise RunError(f"{self._path} is closed: the run was stopped")
             if self._failure is not None:
                 raise self._failure
-            start = self._file.seek(0, os.SEEK_END)
+            start = self._size
             try:
-                self._check_place(self._file)
+                if self._durable:
+                    self._check_place(self._file)
                 _write_all(self._file, line)
             except OSError:
                 self._undo(start)

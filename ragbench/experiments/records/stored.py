@@ -24,10 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
+from pydantic import TypeAdapter
+
 from ragbench.errors import RunError
-from ragbench.experiments.records.jsonl import RECORDS, Line, parse_line, read_each
+from ragbench.experiments.records.jsonl import RECORDS, Line, parse_line, read_each, unseal
 from ragbench.logs import get
-from ragbench.record import Record
+from ragbench.record import CUT_OFF, Failure, Record
 
 T = TypeVar("T")
 
@@ -237,6 +239,40 @@ def read_records(folder: Path, learn: Iterable[Callable[[Record], Any]] = ()) ->
     return index.loaded(shelf)
 
 
+def read_finished(folder: Path) -> tuple[frozenset[str], list[int]]:
+    """Ids of the questions in `folder` that were answered, and numbers of corrupt lines, from 1.
+
+    Every checksum is compared, but of a record that is whole only its id and failure are read: this
+    takes a third of the time of `read_records`.
+
+    Raises:
+        RunError: the records cannot be read.
+    """
+    index = _Index()
+    for place, line in enumerate(read_each(folder / RECORDS, _parse_outcome)):
+        index.add(place, line)
+    return frozenset(index.finished), index.corrupt
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of a question."""
+
+    qid: str
+    failure: Failure | None
+
+    @property
+    def cut_off(self) -> bool:
+        return self.failure is not None and self.failure.error == CUT_OFF
+
+
+_OUTCOME: TypeAdapter[_Outcome] = TypeAdapter(_Outcome)
+
+
+def _parse_outcome(line: bytes) -> _Outcome:
+    return _OUTCOME.validate_json(unseal(line), strict=True)
+
+
 def tell_corrupt(folder: Path, loaded: Loaded) -> None:
     """Warn of lines that could not be read, if there are any."""
     if loaded.corrupt:
@@ -259,7 +295,7 @@ class _Index:
         self.corrupt: list[int] = []
         self.read = 0
 
-    def add(self, place: int, line: Line[Record]) -> None:
+    def add(self, place: int, line: Line[Record] | Line[_Outcome]) -> None:
         record = line.row
         if record is None:
             self.corrupt += [] if line.torn else [line.number]

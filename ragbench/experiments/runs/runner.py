@@ -25,6 +25,7 @@ from ragbench.experiments.records import (
     SentCalls,
     locked,
     read_card,
+    read_finished,
     read_records,
     settle,
     write_json,
@@ -77,8 +78,8 @@ def run(
     folder = run_context.config.folder()
     with locked(folder):
         card = claim(folder, run_context)
-        before = read_records(folder)
-        todo = [e for e in run_context.examples if e.qid not in before.finished]
+        finished, corrupt = read_finished(folder)
+        todo = [e for e in run_context.examples if e.qid not in finished]
         if todo:
             run_context.check_lms()
         done = len(run_context.examples) - len(todo)
@@ -97,7 +98,8 @@ def run(
             if todo and not stopped:
                 stopped = _evaluate(run_context, todo, journals, on_record)
         settle(folder)
-        loaded = replace(read_records(folder, shown()), corrupt=before.corrupt)
+        loaded = read_records(folder, shown())
+        loaded = replace(loaded, corrupt=sorted({*corrupt, *loaded.corrupt}))
         card = read_card(folder)  # the preparation has been added
         whole = Evaluation.of(folder, card, loaded, stopped)
         write_json(folder / SUMMARY, whole.summary.to_dict())
