@@ -110,6 +110,7 @@ def crossing(boundary: str) -> Iterator[None]:
 
 #: Package, as it is imported -> the extra that brings it.
 EXTRA_OF = {
+    "Stemmer": "stem",
     "anthropic": "batch",
     "datasets": "data",
     "faiss": "dense",
@@ -117,6 +118,7 @@ EXTRA_OF = {
     "huggingface_hub": "data",
     "igraph": "graph",
     "inspect_ai": "inspect",
+    "jinja2": "report",
     "lancedb": "lance",
     "mlflow": "mlflow",
     "numba": "fast",
@@ -124,25 +126,32 @@ EXTRA_OF = {
     "optuna": "tune",
     "pandas": "data",
     "pyarrow": "data",
+    "pypdf": "pdf",
+    "sentence_transformers": "st",
     "sklearn": "graph",
+    "spacy": "spacy",
     "tokenizers": "dense",
+    "vl_convert": "report",
     "xllamacpp": "local",
 }
 
 
-def missing_extra(error: ImportError, what: str = "this") -> MissingExtraError | None:
+def missing_extra(
+    error: ImportError, what: str = "this", otherwise: str = ""
+) -> MissingExtraError | None:
     """What to say of a package that is not installed; None where no extra brings it."""
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None
+    cure = f"run pip install 'ragbench[{EXTRA_OF[package]}]'"
     return MissingExtraError(
-        f"{what} needs {package}; run pip install 'ragbench[{EXTRA_OF[package]}]'"
+        f"{what} needs {package}; {cure}" + (f", or {otherwise}" if otherwise else "")
     )
 
 
 @contextmanager
-def needs_extra(what: str) -> Iterator[None]:
-    """For imports in the block, of packages that an extra brings.
+def needs_extra(what: str, otherwise: str = "") -> Iterator[None]:
+    """For imports in the block, of packages that an extra brings; `otherwise` does without them.
 
     Raises:
         MissingExtraError: one is not installed; says that `what` needs it, and the cure.
@@ -150,4 +159,4 @@ def needs_extra(what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise missing_extra(error, what) or error from None
+        raise missing_extra(error, what, otherwise) or error from None

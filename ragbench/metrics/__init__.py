@@ -37,6 +37,7 @@ from ragbench.metrics.base import (
     get_metric,
     metric_names,
 )
+from ragbench.metrics.efficiency import under_curve, within_budget
 from ragbench.metrics.errors import (
     UNDECIDED,
     Cause,
@@ -177,6 +178,8 @@ __all__ = [
     "support_kind",
     "token_f1",
     "tokens",
+    "under_curve",
     "union",
     "usable_clusters",
+    "within_budget",
 ]

@@ -60,6 +60,7 @@ class Score:
     n_failed: int = 0
     failures_excluded: float | None = None
     interval: Interval | None = None
+    excluded_interval: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; the three treatments stand there only where something failed."""
@@ -73,6 +74,8 @@ class Score:
                 "excluded": self.failures_excluded,
                 "not_available": None,
             }
+            if found := self.excluded_interval:
+                shown["failures"]["excluded_interval"] = [found.low, found.high]
         return shown
 
 
@@ -170,18 +173,23 @@ def _mean(
     """The mean of `column`, the scores of `records`."""
     found = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
     scored = [value for _, value in found]
-    answered = [value for record, value in found if not record.failed]
+    kept = [(record, value) for record, value in found if not record.failed]
+    answered = [value for _, value in kept]
     if not scored or (not answered and not all(record.failed for record in records)):
         return None
     return Score(
-        interval=mean_interval(
-            scored, metric.score_range, usable_clusters([cluster_of(r) for r, _ in found])
-        ),
+        interval=_interval(metric, found),
+        excluded_interval=_interval(metric, kept) if len(kept) < len(found) else None,
         mean=sum(scored) / len(scored),
         n=len(scored),
         n_failed=len(scored) - len(answered),
         failures_excluded=sum(answered) / len(answered) if answered else None,
     )
+
+
+def _interval(metric: Metric, found: Sequence[tuple[Record, float]]) -> Interval | None:
+    clusters = usable_clusters([cluster_of(record) for record, _ in found])
+    return mean_interval([value for _, value in found], metric.score_range, clusters)
 
 
 def _breakdown(

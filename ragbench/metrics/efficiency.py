@@ -115,6 +115,30 @@ def budget_curve(
     return BudgetCurve(resource, metric, end, tuple(points), saved / len(records))
 
 
+def within_budget(
+    records: Sequence[Record], resource: str, budget: float, *, metric: str = "em"
+) -> list[float]:
+    """The score of each record, 0 where it cost more than `budget`; their mean is the curve's.
+
+    The cost of every record must be known.
+    """
+    amounts = [getattr(spend(record), resource) for record in records]
+    scores = _scores(records, metric)
+    return [s if amount <= budget else 0.0 for s, amount in zip(scores, amounts, strict=True)]
+
+
+def under_curve(
+    records: Sequence[Record], resource: str, limit: float, *, metric: str = "em"
+) -> list[float]:
+    """Each record's share of the area under the curve from 0 to `limit`, which is their mean.
+
+    The cost of every record must be known.
+    """
+    amounts = [getattr(spend(record), resource) for record in records]
+    scores = _scores(records, metric)
+    return [s * max(0.0, 1 - amount / limit) for s, amount in zip(scores, amounts, strict=True)]
+
+
 def quantiles(values: Sequence[float]) -> dict[str, float]:
     """Mean, median and 95th percentile; empty without values."""
     if not values:

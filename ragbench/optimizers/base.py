@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from pydantic import Field
 
 from ragbench.context import current, use
 from ragbench.data import for_optimizer
-from ragbench.errors import ConfigError, RunError, UnknownNameError
+from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.optimizers.demos import finish, guarded, make_student
 from ragbench.optimizers.dspy_patches import logged_to
@@ -74,11 +75,15 @@ class Optimizer(ABC):
         """Give a loaded `program` what the optimizer kept beside its state; by default nothing."""
 
     def check(self, size: Size) -> None:
-        """Do nothing if the optimizer can work with data of this size.
+        """Do nothing if the optimizer can work here, with data of this size.
 
         Raises:
             ConfigError: there are too few questions.
+            MissingExtraError: the package that it needs is not installed.
         """
+        if self.needs.package:
+            with needs_extra(f"the optimizer {self.name}"):
+                import_module(self.needs.package)
         if self.needs.trainset and size.n_train < 1:
             raise ConfigError(f"optimizer {self.name} needs training questions; there are none")
         if size.n_val < 1:

@@ -9,7 +9,6 @@ from typing import Any
 import dspy
 from pydantic import Field
 
-from ragbench.errors import needs_extra
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import DemoKnobs, bootstrap_runs
 from ragbench.optimizers.dspy_patches import lenient_proposals
@@ -56,7 +55,7 @@ class MIPRO(Optimizer):
         "P x instructions x (1 to 3) + a summary of the data as prompt calls; "
         "trials = max(4 P log2(candidates), 1.5 candidates)"
     )
-    needs = Needs(prompt_lm=True, teacher=True)
+    needs = Needs(prompt_lm=True, teacher=True, package="optuna")
     Knobs = MIPROKnobs
     presets = {  # noqa: RUF012
         "medium": {"candidates": 12, "instructions": 6},
@@ -91,8 +90,6 @@ class MIPRO(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> Found:
         """The best program by full validation."""
-        with needs_extra("the optimizer mipro"):
-            import optuna  # noqa: F401
         knobs, valset = self.knobs, task.valset
         search = _MIPRO(
             metric=task.metric,

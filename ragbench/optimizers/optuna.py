@@ -7,7 +7,6 @@ from typing import Any, cast
 import dspy
 from pydantic import Field
 
-from ragbench.errors import needs_extra
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
 from ragbench.optimizers.demos import is_whole
@@ -31,7 +30,7 @@ class Optuna(Optimizer):
     name = "optuna"
     description = "one demonstration per predictor, chosen by TPE from a bootstrap on validation"
     formula = "trials x V program runs, and one bootstrap of at most T x rounds runs"
-    needs = Needs(teacher=True)
+    needs = Needs(teacher=True, package="optuna")
     Knobs = OptunaKnobs
     presets = {"medium": {"trials": 12}, "heavy": {"trials": 24}}  # noqa: RUF012
 
@@ -89,8 +88,8 @@ class _Seeded(dspy.BootstrapFewShotWithOptuna):
             max_errors=NEVER,
         )
         self.bank = few_shot.compile(self.student, trainset=trainset)
-        with needs_extra("the optimizer optuna"):
-            import optuna
+        import optuna
+
         sampler = optuna.samplers.TPESampler(seed=self.seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.optimize(self.objective, n_trials=self.num_candidate_sets)

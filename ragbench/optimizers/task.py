@@ -51,11 +51,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Needs:
-    """What an optimizer uses; a valset is always used to score what comes out."""
+    """What an optimizer uses; a valset is always used to score what comes out.
+
+    `package` is imported by it, and comes with an extra.
+    """
 
     trainset: bool = True
     prompt_lm: bool = False
     teacher: bool = False
+    package: str = ""
 
     def __str__(self) -> str:
         words = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]

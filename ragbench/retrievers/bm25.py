@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from ragbench.errors import ConfigError
+from ragbench.errors import needs_extra
 from ragbench.retrievers import topk
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.sparse.postings import Postings, Weighting, make_postings
@@ -103,8 +103,9 @@ class BM25(Retriever):
         return self._postings.indices[slice(*self._postings.indptr[place : place + 2])]
 
     def _choose_engine(self) -> bool:
-        if self.settings.engine == "numba" and not topk.has_numba():
-            raise ConfigError("engine=numba needs numba; run pip install numba or set engine=auto")
+        if self.settings.engine == "numba":
+            with needs_extra("engine=numba", "set engine=auto"):
+                import numba  # noqa: F401
         wanted = self.settings.engine == "numba" or len(self.corpus) >= _NUMBA_FROM
         return bool(self.settings.engine != "numpy" and wanted and topk.has_numba())
 

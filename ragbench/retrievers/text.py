@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ragbench.errors import ConfigError
+from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Passage
 
@@ -62,12 +62,8 @@ class Words:
 def _stemmer(name: str) -> Callable[[list[str]], list[str]] | None:
     if name == "none":
         return None
-    try:
+    with needs_extra(f"stemmer={name}", "set stemmer=none"):
         import Stemmer  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        raise ConfigError(
-            f"stemmer={name} needs PyStemmer; run pip install PyStemmer or set stemmer=none"
-        ) from None
     stemmer: Any = Stemmer.Stemmer(name)
 
     def stem(words: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
 from ragbench.experiments.config import load_config, make_config
+from ragbench.experiments.records.files import as_json
 from ragbench.experiments.report import FORMATS, flush
 from ragbench.experiments.report.grid import Grid, print_grid, set_format
 from tests.cli.test_mistakes import run as command
@@ -117,6 +118,15 @@ def test_the_least_important_columns_are_left_out_on_a_narrow_terminal(
 def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
     rows = json.loads(invoke("runs", "--format", "json").stdout)[0]["rows"]
     assert [(r["run"], r["program"], r["done"]) for r in rows] == [("runs/one", "vanilla", 4)]
+    table = json.loads(invoke("summarize", run, "--format", "json").stdout)[0]["rows"]
+    assert [(row["EM"], row["EM ±"], row["F1 ±"]) for row in rows] == [
+        (row["EM"], row["EM ±"], row["F1 ±"]) for row in table
+    ]
+    summary = json.loads((run / "summary.json").read_text())
+    del summary["intervals"]  # as older ones are
+    (run / "summary.json").write_bytes(as_json(summary))
+    assert "EM ±" not in json.loads(invoke("runs", "--format", "json").stdout)[0]["rows"][0]
+    assert "nothing is wrong" in invoke("doctor", run).output
     questions = invoke("show", "run", run).output
     lines = [line for line in questions.splitlines() if line.startswith("| q")]
     assert len(lines) == 1 + 4

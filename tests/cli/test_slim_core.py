@@ -7,16 +7,25 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
-from ragbench.errors import EXTRA_OF
+import numpy as np
+import pytest
+
+from ragbench.errors import EXTRA_OF, MissingExtraError
+from ragbench.retrievers.graph.communities import communities_of
+from ragbench.retrievers.graph.walks import WalkGraph
+from ragbench.retrievers.tree.clusters import Clustering, group
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 
 ROOT = Path(__file__).parents[2]
+#: All but what packages of the core need themselves.
+REFUSED = sorted({*EXTRA_OF} - {"huggingface_hub", "tokenizers", "jinja2"})
 
-#: Runs each command of a list in one process in which no package of an extra can be imported.
-COMMANDS = """
+#: A process in which no package of an extra can be imported.
+CORE = """
 import contextlib, importlib.metadata, importlib.util, io, json, sys
 
 missing = set(json.loads(sys.argv[1]))
@@ -37,7 +46,10 @@ def refusing(name):
         raise importlib.metadata.PackageNotFoundError(name)
     return version(name)
 importlib.metadata.version = refusing
+"""
 
+#: Runs each command of a list in that process.
+COMMANDS = """
 from ragbench.cli.main import main
 from ragbench.experiments.report import flush
 found = []
@@ -57,6 +69,8 @@ print(json.dumps(found))
 
 def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
     data = str(write_questions(tmp_path, 12))
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.4")
     (tmp_path / "q.csv").write_text("question,answer\nWhich town?,Town 1\n")
     with FakeServer() as server:
         model = ["--model", "openai/fake", "--model-base-url", server.url, "--adapter", "chat"]
@@ -75,10 +89,22 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             "data": ["eval", "--dataset", "jsonl", "--data-file", "q.csv", *model],
             "tune": ["tune", "--program", "vanilla", *given],
             "dense": ["eval", "--retriever", "dense", *given],
+            "stem": ["eval", "--retriever-set", "stemmer=english", *given],
+            "report": ["report", "runs/a"],
+            "pdf": ["ask", "Which?", "--docs", "papers", *model[:4]],
+            "spacy": [
+                "eval",
+                "--program",
+                "linear_rag",
+                "--set",
+                "entities=spacy",
+                "--set",
+                "spacy_pipeline=none",
+                *given,
+            ],
         }
-        refused = sorted({*EXTRA_OF} - {"huggingface_hub", "tokenizers"})  # of the core's packages
         done = subprocess.run(
-            [sys.executable, "-c", COMMANDS, json.dumps(refused),
+            [sys.executable, "-c", CORE + COMMANDS, json.dumps(REFUSED),
              json.dumps([*good, *bad.values()])],
             capture_output=True, text=True, cwd=tmp_path, check=False,
             env={**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(tmp_path / "c")},
@@ -90,8 +116,71 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
     assert "| ircot" in results[1][1]
     for extra, (code, _, err) in zip(bad, results[len(good) :], strict=True):
         assert code == 2, (extra, err)
-        assert err.strip().endswith(f"run pip install 'ragbench[{extra}]'"), err
-        assert len(err.strip().splitlines()) == 1
+        assert f"; run pip install 'ragbench[{extra}]'" in err, err
+        assert len([line for line in err.splitlines() if "questions to ask" not in line]) == 1
+
+
+#: Each is done from Python in that process; what it raises is printed.
+CALLS = """
+import pathlib
+import ragbench as rb
+
+server = {"lm": "openai/fake", "api_base": sys.argv[2], "limit": 2}
+run = rb.evaluate("vanilla", **server)
+passages = [rb.Passage("p1", "A", "here"), rb.Passage("p2", "B", "there")]
+calls = {
+    "local": lambda: rb.evaluate("vanilla", lm="local", limit=1),
+    "data": lambda: rb.load_dataset("jsonl", data_file=pathlib.Path("q.csv")),
+    "data ": lambda: rb.load_dataset("hotpotqa", hub=True),
+    "data  ": run.to_pandas,
+    "dense": lambda: rb.make_retriever("dense", rb.load_dataset(setting="pooled")).search("x", k=1),
+    "dense ": lambda: rb.evaluate("vanilla", retriever="dense", **server),
+    "dense  ": lambda: rb.evaluate("tree_rag", **server),
+    "tune": lambda: rb.compile("vanilla", optimizer="optuna", **server),
+}
+for extra, call in calls.items():
+    try:
+        call()
+        print("->", extra.strip(), "nothing", "was raised")
+    except Exception as error:
+        print("->", extra.strip(), type(error).__name__, error)
+"""
+
+
+def test_in_python_too_a_missing_extra_is_named(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,answer\nWhich town?,Town 1\n")
+    with FakeServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", CORE + CALLS, json.dumps(REFUSED), server.url],
+            capture_output=True, text=True, cwd=tmp_path, check=False,
+            env={**os.environ, "OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(tmp_path / "c")},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("-> ")]
+    assert len(lines) == 8
+    assert "zero-shot" not in done.stdout  # nothing was asked for what cannot be compiled
+    for line in lines:
+        _, extra, kind, said = line.split(" ", 3)
+        assert kind == "MissingExtraError", line
+        assert said.endswith(f"run pip install 'ragbench[{extra}]'"), line
+
+
+@pytest.mark.parametrize(
+    ("package", "work"),
+    [
+        ("igraph", lambda: WalkGraph(2, np.array([[0, 1]], np.int32), np.ones(1, np.float32))
+         .pagerank(np.ones(2), damping=0.5)),
+        ("igraph", lambda: communities_of(2, [(0, 1)], [1.0])),
+        ("sklearn.decomposition",
+         lambda: group(np.eye(20, dtype=np.float32), [1] * 20, Clustering())),
+    ],
+)  # fmt: skip
+def test_what_graphs_and_trees_need_is_named(
+    package: str, work: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"run pip install 'ragbench\[graph\]'"):
+        work()
 
 
 def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> None:
@@ -99,9 +188,12 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     extras = project["optional-dependencies"]
     assert {*EXTRA_OF.values()} <= {*extras}
     [everything] = extras["all"]
-    for extra in {*EXTRA_OF.values()} - {"inspect", "lance", "leiden", "mlflow"}:
+    apart = {"inspect", "lance", "leiden", "mlflow", "st", "stem", "spacy"}
+    for extra in {*EXTRA_OF.values()} - apart:
         assert extra in everything
     brought = " ".join(extra for listed in extras.values() for extra in listed)
     for package, extra in EXTRA_OF.items():
-        name = {"faiss": "faiss-cpu", "sklearn": "scikit-learn"}.get(package, package)
+        name = {"faiss": "faiss-cpu", "sklearn": "scikit-learn", "Stemmer": "PyStemmer"}.get(
+            package, package
+        )
         assert name.replace("_", "-") in " ".join(extras[extra]), (package, brought)

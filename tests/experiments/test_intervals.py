@@ -11,10 +11,9 @@ import pytest
 
 from ragbench.experiments.report.compiled import by_choosing
 from ragbench.experiments.report.grid import Grid, apart
-from ragbench.experiments.report.means import headline_intervals
 from ragbench.experiments.report.scores import breakdown_table, metric_table
 from ragbench.experiments.report.tables import notes
-from ragbench.experiments.runs import reopen
+from ragbench.experiments.runs import headline_intervals, reopen
 from ragbench.experiments.score import ScoreRequest, score_run
 from ragbench.metrics import corrected_best, expected_lead, mean_interval
 from tests.experiments.scored_runs import answered, make_run

@@ -18,7 +18,7 @@ from ragbench.experiments.score.annotate import Asking
 from ragbench.experiments.score.annotate.attribution import sentences_of
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.metrics import get_metric
+from ragbench.metrics import get_metric, mean_interval
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers.factory import make_retriever
 from tests.cli.test_mistakes import run as command
@@ -35,6 +35,7 @@ def test_scores_are_written_beside_records_that_stay_as_they_are(tmp_path: Path)
     assert scored.summary["scores"]["em"]["mean"] == 0.25
     assert scored.summary["scores"]["em"]["failures"] == {
         "n": 1, "as_worst": 0.25, "excluded": pytest.approx(1 / 3), "not_available": None,
+        "excluded_interval": [0.0, 1.0],
     }  # fmt: skip
     rows, corrupt = read_lines(folder / "scores.jsonl")
     assert [row["qid"] for row in rows] == ["q1", "q2", "q3", "q4"]
@@ -196,5 +197,21 @@ def test_budgets_of_several_runs_end_at_the_dearest_question_of_all(tmp_path: Pa
     b = score_run(make_run(tmp_path / "b", [dear]), ScoreRequest())
     cells = [[str(cell) for cell in column.cells] for column in budget_table([a, b]).columns]
     rows = list(zip(*cells, strict=True))
+    # Of one question there is no interval.
     assert rows[0] == ("a", "calls", "1.000", "1.000", "1.000", "1.000", "4", "0.750")
     assert rows[1] == ("b", "calls", "0.000", "0.000", "0.000", "1.000", "4", "0.000")
+
+
+def test_scores_within_a_budget_are_means_with_their_intervals(tmp_path: Path) -> None:
+    records = [answered(f"q{n}", "Norway" if n < 6 else "Sweden") for n in range(8)]
+    for n, record in enumerate(records):
+        record.ledger.calls *= 1 + n
+    scored = score_run(make_run(tmp_path / "run", records), ScoreRequest())
+    columns = budget_table([scored]).columns
+    row = {str(c.header): str(next(iter(c.cells))) for c in columns}
+    half = mean_interval([1.0, 1.0, 0, 0, 0, 0, 0, 0], (0.0, 1.0))
+    assert half is not None
+    assert row["25%"] == f"0.250 ±{(half.high - half.low) / 2:.3f}"
+    assert row["100%"].startswith("0.750 ±")
+    curve = scored.summary["budgets"]["calls"]
+    assert row["area"].startswith(f"{curve['area']:.3f} ±")

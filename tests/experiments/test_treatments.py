@@ -81,7 +81,7 @@ def test_tables_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     print_runs([run(tmp_path / "run", five())])
     out = capsys.readouterr().out
     assert "2 questions failed at first, 1 fail now" in out
-    assert "| scored 0              | 4 |      2 | 0.250 |" in out
+    assert "| scored 0              | 4 |      2 | 0.250 ±" in out
     assert "| provider  | LMTimeoutError | 1 | q4: no reply |" in out
 
 

@@ -23,6 +23,8 @@ RECORDS = [
 
 def test_failures_count_as_the_worst_and_are_shown_in_three_ways() -> None:
     found = summarize(RECORDS)
+    interval = mean_interval([1.0, 0.0, 1.0], (0.0, 1.0))
+    assert interval is not None
     assert (found.n, found.n_failed, found.failures) == (4, 1, {"lm/LMTimeoutError": 1})
     assert found.scores["em"].mean == 0.5
     assert found.scores["em"].to_dict() == {
@@ -34,10 +36,9 @@ def test_failures_count_as_the_worst_and_are_shown_in_three_ways() -> None:
             "as_worst": 0.5,
             "excluded": pytest.approx(2 / 3),
             "not_available": None,
+            "excluded_interval": [interval.low, interval.high],
         },
     }
-    interval = mean_interval([1.0, 0.0, 1.0], (0.0, 1.0))
-    assert interval is not None
     assert summarize(RECORDS[:3]).scores["em"].to_dict() == {
         "mean": pytest.approx(2 / 3), "n": 3, "interval": [interval.low, interval.high],
     }  # fmt: skip

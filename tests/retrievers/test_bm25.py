@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import sys
 
 import bm25s
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from bm25s.stopwords import STOPWORDS_EN
 from rank_bm25 import BM25Okapi
 
-from ragbench.errors import ConfigError, KnobError
+from ragbench.errors import KnobError, MissingExtraError
 from ragbench.retrievers import make_retriever, text as text_module, topk
 from ragbench.retrievers.sparse import kernel, postings
 from tests.retrievers.conftest import make_corpus, random_texts
@@ -181,15 +182,16 @@ def test_engine_is_chosen_by_size_and_told(monkeypatch: pytest.MonkeyPatch) -> N
     small = make_retriever("bm25", make_corpus(["a b"])).build()
     assert small.facts() == {"engine": "numpy", "words": 2}
     monkeypatch.setattr(topk, "has_numba", lambda: False)
-    with pytest.raises(ConfigError, match="needs numba"):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(MissingExtraError, match="needs numba"):
         make_retriever("bm25", make_corpus(["a b"]), engine="numba")
     large = make_retriever("bm25", make_corpus(["a b"] * 3000))
     assert large.facts()["engine"] == "numpy"
 
 
 def test_a_missing_stemmer_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "Stemmer", None)
-    with pytest.raises(ConfigError, match="pip install PyStemmer"):
+    monkeypatch.setitem(sys.modules, "Stemmer", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragbench\[stem\]', or set"):
         make_retriever("bm25", make_corpus(["runs"]), stemmer="english")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from ragbench.errors import ConfigError, DataError
+from ragbench.errors import DataError, needs_extra
 
 #: The title and the text of a part of a document.
 Section = tuple[str, str]
@@ -21,7 +21,7 @@ def read_documents(folder: Path) -> Iterator[Section]:
 
     Raises:
         DataError: there is no document, or one cannot be read.
-        ConfigError: a PDF file, and pypdf is not installed.
+        MissingExtraError: a PDF file, and pypdf is not installed.
     """
     paths = [
         path
@@ -63,10 +63,8 @@ def _markdown(path: Path, title: str) -> Iterator[Section]:
 
 
 def _pdf(path: Path, title: str) -> Iterator[Section]:
-    try:
+    with needs_extra(str(path)):
         import pypdf
-    except ImportError:
-        raise ConfigError(f"{path} needs pypdf; run pip install 'ragbench[pdf]'") from None
     try:
         with pypdf.PdfReader(path) as reader:
             for number, page in enumerate(reader.pages, start=1):

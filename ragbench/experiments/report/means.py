@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragbench.experiments.records import StoredRecords
-from ragbench.experiments.runs import HEADLINE
-from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
+from ragbench.experiments.runs import headline_intervals
+from ragbench.metrics import Interval
 
 
 def mean_with_half(mean: float, interval: Interval | None) -> str:
@@ -27,16 +27,3 @@ def half(interval: Interval | Sequence[float] | None) -> str:
         return ""
     low, high = (interval.low, interval.high) if isinstance(interval, Interval) else interval
     return f" ±{(high - low) / 2:.3f}"
-
-
-def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
-    """The 95 % interval of each headline mean, by clusters where the records name them."""
-    clusters = usable_clusters(list(records.column(cluster_of).values()))
-    found = {}
-    for name in HEADLINE:
-        metric = get_metric(name)
-        scores = [score or 0.0 for score in records.column(metric.score).values()]
-        interval = mean_interval(scores, metric.score_range, clusters)
-        if interval:
-            found[name] = interval
-    return found

@@ -30,7 +30,7 @@ def print_run_list(folder: Path) -> None:
             broken.append(path)
     if rows:
         columns = list(rows[0])
-        drop = ("retriever", "p50 s", "cost $", "LM", "program", "data")
+        drop = ("retriever", "p50 s", "cost $", "LM", "program", "data", "done", "EM")
         cells = [list(row.values()) for row in rows]
         print_grid(Grid(columns, cells, frozenset(_WORDS), drop), "runs")
     elif not for_machines():
@@ -59,14 +59,20 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
         "retriever": str(identity.get("retriever", "")),
         "LM": str(card["model"]),
         "done": str(done) if asked in (None, done) else f"{done}/{asked}",
-        "EM": _number(scores.get("em")),
-        "F1": _number(scores.get("f1")),
+        "EM": _number(scores.get("em")) + _half(summary, "em"),
+        "F1": _number(scores.get("f1")) + _half(summary, "f1"),
         "cost $": "unknown" if cost is None and summary else _number(cost, 4),
         "p50 s": _number(latency, 1),
     }  # fmt: skip
     return {
         name: "".join(c if c.isprintable() else " " for c in cell) for name, cell in row.items()
     }
+
+
+def _half(summary: Mapping[str, Any], metric: str) -> str:
+    """Half the width of a mean's interval; blank where the summary has none."""
+    found = (summary.get("intervals") or {}).get(metric)
+    return f" ±{(found[1] - found[0]) / 2:.3f}" if found else ""
 
 
 def _number(value: float | None, digits: int = 3) -> str:

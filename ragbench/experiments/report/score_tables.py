@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
 
+from ragbench.experiments.report.means import mean_with_half
 from ragbench.experiments.report.tables import plain
+from ragbench.metrics import (
+    cluster_of,
+    mean_interval,
+    under_curve,
+    usable_clusters,
+    within_budget,
+)
 
 if TYPE_CHECKING:
     from ragbench.experiments.score import Scored
@@ -44,6 +52,7 @@ def efficiency_table(runs: Sequence[Scored]) -> Table:
 def budget_table(runs: Sequence[Scored]) -> Table:
     """Exact match over all questions when only answers within a budget count, and its area.
 
+    Each with half the width of its 95 % interval, of which the budgets' own uncertainty is no part.
     The budgets are shares of the dearest question of all `runs`, so that the columns compare.
     """
     table = Table(box=box.MARKDOWN)
@@ -55,9 +64,10 @@ def budget_table(runs: Sequence[Scored]) -> Table:
         limit = max((curve["limit"] for curve in curves if curve), default=0.0)
         for run, curve in zip(runs, curves, strict=True):
             if curve:
-                cells = [f"{_at(curve, share * limit):.3f}" for share in SHARES]
-                area = _area(curve, limit)
-                row = (run.folder.name, words, *cells, f"{limit:.4g}", f"{area:.3f}")
+                within = (within_budget(run.records, name, share * limit) for share in SHARES)
+                cells = [_mean(run, scores) for scores in within]
+                area = _mean(run, under_curve(run.records, name, limit))
+                row = (run.folder.name, words, *cells, f"{limit:.4g}", area)
                 table.add_row(*map(plain, row))
     return table
 
@@ -90,12 +100,8 @@ def gold_table(runs: Sequence[Scored]) -> Table | None:
     return table
 
 
-def _at(curve: Mapping[str, Any], budget: float) -> float:
-    return max((height for amount, height in curve["points"] if amount <= budget), default=0.0)
-
-
-def _area(curve: Mapping[str, Any], limit: float) -> float:
-    """The mean height of `curve` from 0 to `limit`; beyond its own end it stays as high."""
-    height = _at(curve, curve["limit"])
-    within: float = curve["area"] * curve["limit"]
-    return (within + height * (limit - curve["limit"])) / limit if limit else 0.0
+def _mean(run: Scored, scores: Sequence[float]) -> str:
+    """The mean of scores in [0, 1], one of each record of `run`, with half its interval."""
+    clusters = usable_clusters([cluster_of(record) for record in run.records])
+    mean = sum(scores) / len(scores)
+    return mean_with_half(mean, mean_interval(scores, (0.0, 1.0), clusters))

@@ -37,7 +37,7 @@ def print_scores(runs: Sequence[Scored]) -> None:
     out.print(plain("cost, as if nothing had been cached"))
     print_table(efficiency_table(runs), "costs")
     out.print(plain("exact match within a share of the highest cost of a question, and area"))
-    print_table(budget_table(runs), "budgets")
+    print_table(budget_table(runs), "budgets", drop=("75%", "25%", "of", "50%"))
     gold = gold_table(runs)
     if gold:
         out.print(plain("which search first found each gold passage"))
@@ -76,7 +76,8 @@ def failure_table(runs: Sequence[Scored]) -> Table:
             found = score.get("failures")
             if found is None or found["excluded"] == found["as_worst"]:
                 continue
-            cells = (name, found["n"], _number(found["as_worst"]), _number(found["excluded"]), "-")
+            without = _number(found["excluded"]) + half(found.get("excluded_interval"))
+            cells = (name, found["n"], _mean(score), without, "-")
             table.add_row(plain(run.folder.name), *(plain(cell) for cell in cells))
     return table
 

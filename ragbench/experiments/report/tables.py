@@ -14,9 +14,16 @@ from rich.text import Text
 from ragbench.experiments.compare import index_cost, index_lines, whole_cost
 from ragbench.experiments.records import RunCard, StoredRecords, read_json
 from ragbench.experiments.report.grid import Grid, for_machines, print_grid
-from ragbench.experiments.report.means import headline_intervals, with_intervals
+from ragbench.experiments.report.means import half, with_intervals
 from ragbench.experiments.report.run_names import told_apart
-from ragbench.experiments.runs import error_of, members, stop_lines, summarize
+from ragbench.experiments.runs import (
+    error_of,
+    headline_intervals,
+    members,
+    stop_lines,
+    summarize,
+    treatments,
+)
 
 if TYPE_CHECKING:
     from ragbench.experiments.runs import Evaluation, PolicyScores, Spent, Summary
@@ -247,7 +254,7 @@ def print_failures(out: Console, evaluation: Evaluation) -> None:
     found = evaluation.summary.treatments
     if found:
         out.print(plain(_treatment_line(found)), soft_wrap=True)
-        print_table(treatment_table(found), "failure policies")
+        print_table(treatment_table(found, treatments(evaluation)), "failure policies")
 
 
 def failure_table(records: StoredRecords) -> Table:
@@ -268,16 +275,19 @@ def failure_table(records: StoredRecords) -> Table:
     return table
 
 
-def treatment_table(treatments: Mapping[str, PolicyScores]) -> Table:
-    """The headline scores, a row per treatment of failed questions."""
-    names = list(dict.fromkeys(n for found in treatments.values() for n in found.scores))
+def treatment_table(
+    scores: Mapping[str, PolicyScores], records: Mapping[str, StoredRecords]
+) -> Table:
+    """The headline scores and their intervals, a row per treatment of failed questions."""
+    names = list(dict.fromkeys(n for found in scores.values() for n in found.scores))
     table = Table(box=box.MARKDOWN)
     table.add_column("questions that failed", no_wrap=True)
     for name in ("n", "failed", *(name.upper() for name in names)):
         table.add_column(plain(name), justify="right", no_wrap=True)
-    for treatment, found in treatments.items():
-        scores = [_score(found.scores.get(name)) for name in names]
-        table.add_row(*map(plain, (treatment, found.n, found.failed, *scores)))
+    for treatment, found in scores.items():
+        halves = headline_intervals(records[treatment])
+        cells = [_score(found.scores.get(name)) + half(halves.get(name)) for name in names]
+        table.add_row(*map(plain, (treatment, found.n, found.failed, *cells)))
     return table
 
 

@@ -25,6 +25,7 @@ from .evaluation import (
 from .failure_policies import (
     failed as failed,
     paired_treatments as paired_treatments,
+    treatments as treatments,
 )
 from .merging import (
     merge as merge,
@@ -51,6 +52,7 @@ from .summary import (
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,
     error_of as error_of,
+    headline_intervals as headline_intervals,
     summarize as summarize,
 )
 from .summary_model import (

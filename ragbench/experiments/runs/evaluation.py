@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragbench.experiments.records import (
     Loaded,
@@ -15,7 +16,13 @@ from ragbench.experiments.records import (
     write_json,
 )
 from ragbench.experiments.runs.progress import Progress
-from ragbench.experiments.runs.summary import SUMMARY, shown, stop_reason, summarize
+from ragbench.experiments.runs.summary import (
+    SUMMARY,
+    headline_intervals,
+    shown,
+    stop_reason,
+    summarize,
+)
 from ragbench.experiments.runs.summary_model import Summary
 from ragbench.record import Totals, billed
 
@@ -52,6 +59,14 @@ class Evaluation:
             lost=billed(lost_calls(folder)),
         )
 
+    def stored(self) -> dict[str, Any]:
+        """What `summary.json` holds: the summary, and the 95 % interval of each headline mean."""
+        found = headline_intervals(self.records)
+        intervals = {
+            name: [round(each.low, 6), round(each.high, 6)] for name, each in found.items()
+        }
+        return {**self.summary.to_dict(), "intervals": intervals}
+
     @property
     def unreadable(self) -> int:
         """Questions that ended without one reply of the model that could be read."""
@@ -73,4 +88,4 @@ def write_summary(folder: Path) -> None:
     Raises:
         RunError: it is not a run folder, or cannot be written.
     """
-    write_json(folder / SUMMARY, reopen(folder).summary.to_dict())
+    write_json(folder / SUMMARY, reopen(folder).stored())

@@ -10,6 +10,7 @@ from typing import Any
 import dspy
 
 from ragbench.context import current, use
+from ragbench.errors import MissingExtraError
 from ragbench.experiments.records import classify
 from ragbench.experiments.runs.summary import score_record
 from ragbench.ledger import open_ledger
@@ -38,6 +39,9 @@ def ask(
     """The scored record of `program` on `example`; an error becomes its failure.
 
     `also` gets every call as it ends; `keep` stores a text and gives its id.
+
+    Raises:
+        MissingExtraError: the program, or what it searches, needs a package that is not installed.
     """
     prediction, failure = None, None
     with open_ledger(also, keep) as ledger, use(replace(current(), qid=example.qid), trace=None):
@@ -46,6 +50,8 @@ def ask(
         try:
             with question_time():
                 prediction = program(question=example.question)
+        except MissingExtraError:  # of the installation, not of the question
+            raise
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
             prediction = done_so_far(error)

@@ -102,7 +102,7 @@ def run(
         loaded = replace(loaded, corrupt=sorted({*corrupt, *loaded.corrupt}))
         card = read_card(folder)  # the preparation has been added
         whole = Evaluation.of(folder, card, loaded, stopped)
-        write_json(folder / SUMMARY, whole.summary.to_dict())
+        write_json(folder / SUMMARY, whole.stored())
         asked = {str(example.qid) for example in run_context.examples}
         if asked.issuperset(loaded.records):
             return whole

@@ -13,7 +13,13 @@ from ragbench.experiments.records import Loaded, StoredRecords
 from ragbench.experiments.runs.failure_policies import failed, treatments
 from ragbench.experiments.runs.progress import Progress
 from ragbench.experiments.runs.summary_model import PolicyScores, SignatureUse, Spent, Summary
-from ragbench.metrics import cluster_of, get_metric
+from ragbench.metrics import (
+    Interval,
+    cluster_of,
+    get_metric,
+    mean_interval,
+    usable_clusters,
+)
 from ragbench.record import Record, Sum
 
 SUMMARY = "summary.json"
@@ -80,6 +86,19 @@ def summarize(
         latency_s=_quantiles(sums.latencies),
         progress=Progress.of(loaded, questions) if loaded else None,
     )
+
+
+def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
+    """The 95 % interval of each headline mean, by clusters where the records name them."""
+    clusters = usable_clusters(list(records.column(cluster_of).values()))
+    found = {}
+    for name in HEADLINE:
+        metric = get_metric(name)
+        scores = [score or 0.0 for score in records.column(metric.score).values()]
+        interval = mean_interval(scores, metric.score_range, clusters)
+        if interval:
+            found[name] = interval
+    return found
 
 
 class _Sums:

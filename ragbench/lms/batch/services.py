@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ragbench.errors import LMSetupError
+from ragbench.errors import LMSetupError, needs_extra
 from ragbench.lms.batch.batch_lm import BatchReply, Item
 from ragbench.lms.specs import HostedSpec
 
@@ -157,8 +157,8 @@ class AnthropicBatches:
     """Anthropic's message batches."""
 
     def __init__(self, spec: HostedSpec) -> None:
-        import anthropic
-
+        with needs_extra("a batch of Anthropic's"):
+            import anthropic
         self._package = anthropic
         self._client = anthropic.Anthropic(
             api_key=spec.key() or "none",

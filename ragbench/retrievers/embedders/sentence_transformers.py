@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragbench.errors import ConfigError, ModelError
+from ragbench.errors import ModelError, needs_extra
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, LocalCalls, normalized
 
@@ -16,15 +16,10 @@ class STEmbedder(Embedder):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"st:{name}")
-        try:
+        with needs_extra(f"embedder st:{name}", "take embedder=local"):
             from sentence_transformers import (  # type: ignore[import-not-found, unused-ignore]
                 SentenceTransformer,
             )
-        except ImportError:
-            raise ConfigError(
-                f"embedder st:{name} needs sentence-transformers; run "
-                "pip install sentence-transformers, or take embedder=local"
-            ) from None
         try:
             self._model = SentenceTransformer(name)
         except (OSError, ValueError) as error:

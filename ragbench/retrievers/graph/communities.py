@@ -48,12 +48,12 @@ def communities_of(
     graspologic takes the edges in the order of their nodes' `names`, by default of their numbers.
 
     Raises:
-        MissingExtraError: graspologic is asked for and not installed.
+        MissingExtraError: igraph, or the implementation asked for, is not installed.
     """
     if not edges:
         return []
-    import igraph
-
+    with needs_extra("a graph's communities"):
+        import igraph
     graph = igraph.Graph(n=n, edges=list(edges), directed=False)
     graph.es["weight"] = list(weights)
     graph.vs["node"] = list(range(n))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Literal
 
-from ragbench.errors import ConfigError
+from ragbench.errors import ConfigError, needs_extra
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.graph.replies import IndexLM, at_once
 from ragbench.signatures import ExtractEntities
@@ -98,19 +98,16 @@ def load_pipeline(name: str) -> Any:
     """The installed spaCy pipeline `name`, or the one in that folder.
 
     Raises:
-        ConfigError: spaCy or the pipeline is not installed.
+        MissingExtraError: spaCy is not installed.
+        ConfigError: the pipeline is not.
     """
     if not name:
         raise ConfigError(
             "entities=spacy needs a pipeline; give --set spacy_pipeline=NAME, such as "
             "en_core_web_trf, of one that is installed"
         )
-    try:
+    with needs_extra("entities=spacy", "take --set entities=lm"):
         import spacy
-    except ImportError:
-        raise ConfigError(
-            "entities=spacy needs spaCy, which is not installed: pip install 'ragbench[spacy]'"
-        ) from None
     try:
         return spacy.load(name)
     except OSError:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ragbench.errors import needs_extra
+
 Floats = npt.NDArray[np.float64]
 #: Pairs of nodes, shape `(m, 2)`, which may repeat: parallel edges add up.
 Edges = npt.NDArray[np.int32]
@@ -25,8 +27,8 @@ class WalkGraph:
 
     @cached_property
     def _graph(self) -> Any:
-        import igraph
-
+        with needs_extra("a walk on a graph"):
+            import igraph
         graph = igraph.Graph(n=self.n, edges=np.asarray(self.edges), directed=False)
         graph.es["weight"] = np.asarray(self.weights, dtype=np.float64).tolist()
         return graph

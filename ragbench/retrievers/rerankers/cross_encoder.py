@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragbench.errors import ConfigError, ModelError
+from ragbench.errors import ModelError, needs_extra
 from ragbench.ledger import file_call
 from ragbench.retrievers.base import Passage
 from ragbench.retrievers.embedders import LocalCalls, clean, open_session, open_tokenizer
@@ -21,15 +21,10 @@ class CrossEncoder(Reranker):
 
     def __init__(self, name: str) -> None:
         self._name = f"cross-encoder:{name}"
-        try:
+        with needs_extra(self._name, "take reranker=maxsim"):
             from sentence_transformers import (  # type: ignore[import-not-found, unused-ignore]
                 CrossEncoder as Model,
             )
-        except ImportError:
-            raise ConfigError(
-                f"{self._name} needs sentence-transformers; run pip install "
-                "sentence-transformers, or take reranker=maxsim"
-            ) from None
         try:
             self._model = Model(name)
         except (OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ragbench.errors import needs_extra
 from ragbench.retrievers.embedders import Vectors
 
 #: The mixture is not asked to be better than this; the covariance is kept away from singular.
@@ -75,9 +76,9 @@ def _soft(vectors: Vectors, settings: Clustering) -> list[list[int]]:
     n = len(vectors)
     if n <= settings.dimensions + 1:
         return [list(range(n))]
-    from sklearn.decomposition import PCA
-    from sklearn.exceptions import ConvergenceWarning
-
+    with needs_extra("a tree of summaries"):
+        from sklearn.decomposition import PCA
+        from sklearn.exceptions import ConvergenceWarning
     size = min(settings.dimensions, n - 2, vectors.shape[1])
     with warnings.catch_warnings():
         # Fewer distinct vectors than components, or no variance: the fit is valid all the same.

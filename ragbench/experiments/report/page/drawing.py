@@ -10,12 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ragbench.errors import ConfigError
+from ragbench.errors import needs_extra
 
 Spec = dict[str, Any]
-
-#: What a person is told where a package that draws is not installed.
-MISSING = "a report needs packages that are not installed: pip install 'ragbench[report]'"
 
 #: Colours on white paper by the name of the page's variable; series by Okabe and Ito (2008).
 PAPER: Mapping[str, str] = {
@@ -31,7 +28,7 @@ def to_svg(spec: Spec, colours: Mapping[str, str] | None = None) -> str:
     """The chart as SVG: in the page's variables, or in `colours` by the variables' names.
 
     Raises:
-        ConfigError: the package that draws is not installed.
+        MissingExtraError: the package that draws is not installed.
     """
     svg: str = _converter().vegalite_to_svg({**_cleaned(spec), **_STYLE})
     return _coloured(svg, colours) if colours else svg
@@ -41,7 +38,7 @@ def to_png(spec: Spec, colours: Mapping[str, str] = PAPER, *, scale: float = 2.0
     """The chart as PNG, `scale` times 96 dots an inch, on a white ground.
 
     Raises:
-        ConfigError: the package that draws is not installed.
+        MissingExtraError: the package that draws is not installed.
     """
     found: bytes = _converter().svg_to_png(to_svg(spec, {**colours, "paper": "#ffffff"}), scale)
     return found
@@ -60,10 +57,8 @@ def _cleaned(part: Any) -> Any:
 
 
 def _converter() -> Any:
-    try:
+    with needs_extra("a page with charts"):
         import vl_convert
-    except ImportError:
-        raise ConfigError(MISSING) from None
     return vl_convert
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ragbench.errors import ConfigError, RunError
+from ragbench.errors import RunError, needs_extra
 from ragbench.experiments.report.grid import as_latex
 from ragbench.experiments.report.page.board import SPENDING, Board, make_board
 from ragbench.experiments.report.page.charts import WIDE, charts
-from ragbench.experiments.report.page.drawing import MISSING, PAPER, to_png, to_svg
+from ragbench.experiments.report.page.drawing import PAPER, to_png, to_svg
 from ragbench.experiments.report.page.traces import PIECE, card_rows, pieces, rows
 from ragbench.experiments.report.questions import MEASURES
 from ragbench.experiments.runs import Evaluation
@@ -46,7 +46,7 @@ def render_page(
 
     Raises:
         UnknownNameError: there is no such metric.
-        ConfigError: the packages that draw are not installed.
+        MissingExtraError: the packages that draw are not installed.
     """
     return page_of(make_board(evaluations, metric), title=title, live=live)
 
@@ -101,10 +101,8 @@ def _heading(name: str, board: Board) -> str:
 
 
 def _template() -> Any:
-    try:
+    with needs_extra("a page with charts"):
         from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise ConfigError(MISSING) from None
 
     found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return found.from_string(_asset("page.html"))
@@ -165,7 +163,7 @@ def write_parts(board: Board, folder: Path) -> tuple[int, int]:
 
     Raises:
         RunError: the folder cannot be written.
-        ConfigError: the packages that draw are not installed.
+        MissingExtraError: the packages that draw are not installed.
     """
     drawn = charts(board)
     tables = [board.leaderboard, *(table for part in board.sections for table in part.tables)]
