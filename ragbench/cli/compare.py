@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragbench.cli.command import FiniteRange, command, option, output_options
-from ragbench.cli.options import group_options
+from ragbench.cli.grouping import group_options
 
 
 @command(

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from ragbench.cli.command import command, output_options
+from ragbench.cli.grouping import group_options
 from ragbench.cli.options import (
     control_options,
     data_options,
     dry_run_option,
-    group_options,
     limit_options,
     lm_options,
     program_options,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,18 +72,6 @@ dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )
 
-
-closed_book_option = option(
-    "--closed-book", type=click.Path(path_type=Path), metavar="RUN", group="Output",
-    help="Break results down by whether this run, made without retrieval, has the answer.",
-)  # fmt: skip
-group_options = stack(
-    [
-        option("--by-group", is_flag=True, group="Output",
-               help="Add tables by question type, hops and kind of answer."),
-        closed_book_option,
-    ]
-)  # fmt: skip
 
 limit_options = stack(
     [

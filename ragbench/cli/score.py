@@ -10,7 +10,8 @@ import click
 
 from ragbench.cli.asking import asking_options, make_asking
 from ragbench.cli.command import command, option, output_options
-from ragbench.cli.options import closed_book_option, log_option, take_limits
+from ragbench.cli.grouping import closed_book_option
+from ragbench.cli.options import log_option, take_limits
 from ragbench.cli.so_far import so_far, until_stopped
 
 RULES = ("ragbench", "arag", "linearrag", "grounding")

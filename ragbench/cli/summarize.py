@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ragbench.cli.command import command, output_options
-from ragbench.cli.options import group_options
+from ragbench.cli.grouping import group_options
 
 
 @command(

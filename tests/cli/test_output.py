@@ -171,6 +171,18 @@ def test_list_show_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -
     assert outputs[1].stderr.decode().strip() == "light"
 
 
+def test_summarize_loads_neither_dspy_nor_scipys_functions(run: Path) -> None:
+    code = (
+        f"import sys; sys.argv = ['ragbench', 'summarize', {str(run)!r}]\n"
+        "from ragbench.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print({'dspy', 'scipy.special', 'ragbench.cli.options'} & set(sys.modules) or 'light')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "light"
+
+
 def test_show_config_can_be_pasted_back(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(invoke("show", "config", "ircot_full").output)
     mine = make_config({}, base=load_config(tmp_path / "mine.yaml"))

@@ -61,11 +61,13 @@ class LiteLLMClient:
         """Nothing: LiteLLM's connections are those of the process."""
 
     def _engine(self) -> LiteLLMEngine:
-        spec, options = self.spec, {}
+        spec, options = self.spec, dict[str, str]()
         if spec.api_base:
-            options = {"api_base": spec.api_base, "api_key": spec.key() or "none"}
-        elif key := spec.key():
-            options = {"api_key": key}
+            options["api_base"] = spec.api_base
+        # A server of one's own may want no key. AWS and Google have credentials instead, in whose
+        # place a key would be sent.
+        if key := spec.key() or ("none" if spec.api_base and spec.key_variables else None):
+            options["api_key"] = key
         seconds = self._timeout
         deadline = current().deadline
         if deadline is not None:

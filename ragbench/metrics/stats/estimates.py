@@ -22,6 +22,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ragbench.metrics.stats.power import ALPHA, POWER, least_shift, t_power
+from ragbench.metrics.stats.student import t_quantile
 
 Floats = NDArray[np.float64]
 #: The least and the greatest that a value can be; None where there are no bounds.
@@ -62,7 +63,7 @@ class MeanEstimate:
 
     def interval(self, level: float = 0.95) -> Interval:
         """The two-sided t interval, cut off at the bounds."""
-        half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.standard_error
+        half = t_quantile((1 + level) / 2, self.df) * self.standard_error
         low, high = self.centre - half, self.centre + half
         if self.bounds:
             low, high = max(low, self.bounds[0]), min(high, self.bounds[1])

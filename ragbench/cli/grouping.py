@@ -1,0 +1,21 @@
+"""Options of commands that break results down; reading runs needs no other option of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragbench.cli.command import option, stack
+
+closed_book_option = option(
+    "--closed-book", type=click.Path(path_type=Path), metavar="RUN", group="Output",
+    help="Break results down by whether this run, made without retrieval, has the answer.",
+)  # fmt: skip
+group_options = stack(
+    [
+        option("--by-group", is_flag=True, group="Output",
+               help="Add tables by question type, hops and kind of answer."),
+        closed_book_option,
+    ]
+)  # fmt: skip
