@@ -13,8 +13,8 @@ import dspy
 import pytest
 
 import ragbench as rb
-from ragbench.errors import ConfigError, StoppedError
-from tests.fake_server import FakeServer, Hit, plausible
+from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
+from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
 
 MODULE = '''
@@ -259,3 +259,15 @@ def test_a_verdict_keeps_its_limits_over_attempts(shared: dict[str, Any]) -> Non
         rb.verdict(**{**asked, "seeds": 0})
     with pytest.raises(ConfigError, match="leave --exact out"):
         rb.verdict(**asked, exact=True, max_questions=5)
+
+
+def test_an_lm_that_is_down_is_an_error_and_not_a_run_of_few_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    with FakeServer(lambda hit: Fault("503")) as server, pytest.raises(LMUnavailableError):
+        rb.evaluate(
+            "vanilla", "jsonl", data_file=write_questions(tmp_path, 6), lm="openai/fake",
+            api_base=server.url, patience=0.1, cache=False, workers=4, out=tmp_path / "run",
+        )  # fmt: skip

@@ -19,7 +19,7 @@ from ragbench.data import (
     load_dataset as _load,
 )
 from ragbench.experiments.config import CompileConfig, ask_whole, make_config
-from ragbench.experiments.runs import HEADLINE, evaluate as _evaluate, reopen
+from ragbench.experiments.runs import HEADLINE, evaluate as _evaluate, limited, reopen
 from ragbench.lms import RagbenchLM, make_lm as _make_lm
 from ragbench.lms.calls import Limits
 from ragbench.metrics import get_metric
@@ -136,10 +136,12 @@ def evaluate(
     config by their flat names, such as `limit`, `k`, `workers`, `out`, `compiled`.
 
     Raises:
-        RagbenchError: something the caller can mend.
+        LMUnavailableError: the LM went away; what is finished is kept, and asking again continues.
+        RagbenchError: something else the caller can mend.
     """
-    config = config_of(program, data, lm, retriever, corpus, options)
-    return Run(_evaluate(ask_whole(config, options)))
+    config = ask_whole(config_of(program, data, lm, retriever, corpus, options), options)
+    with limited(Limits(), config.folder()):
+        return Run(_evaluate(config))
 
 
 def compile(
@@ -226,7 +228,6 @@ def verdict(
         RagbenchError: something the caller can mend.
     """
     from ragbench.experiments.compare import VerdictRequest, run_verdict, verdict_folder
-    from ragbench.experiments.runs import limited
     from ragbench.knobs import resolve
 
     config = config_of(program, data, lm, retriever, corpus, options)

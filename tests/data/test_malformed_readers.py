@@ -84,12 +84,32 @@ def beir(kind: str, folder: Path) -> tuple[Path, DataSpec]:
     return folder / kind, DataSpec("beir", data_file=folder)
 
 
+def flashrag(kind: str, folder: Path) -> tuple[Path, DataSpec]:
+    asked = [{"id": r["id"], "question": r["question"], "golden_answers": ["x"]} for r in ROWS]
+    data = write_rows(folder, "jsonl", asked, "questions")
+    rows = [{"id": str(i), "contents": f'"T"\n{row["text"]}'} for i, row in enumerate(CORPUS)]
+    passages = write_rows(folder, "jsonl", rows, "passages")
+    spec = DataSpec("jsonl", data_file=data, corpus_file=passages)
+    return (data if kind == "questions" else passages), spec
+
+
+def mapped(kind: str, folder: Path) -> tuple[Path, DataSpec]:
+    """Columns of other names, as of a data set of the hub."""
+    rows = [{"key": row["id"], "asked": row["question"], "said": "x"} for row in ROWS]
+    path = write_rows(folder, kind, rows, "mapped")
+    fields = (("id", "key"), ("question", "asked"), ("answer", "said"))
+    corpus = write_rows(folder, "json", CORPUS, "passages")
+    return path, DataSpec("jsonl", data_file=path, corpus_file=corpus, fields=fields)
+
+
 READERS: list[tuple[Callable[[str, Path], tuple[Path, DataSpec]], str]] = [
     *((questions, kind) for kind in ("json", "jsonl", "csv", "tsv", "parquet")),
     *((corpus, kind) for kind in ("json", "jsonl", "csv", "tsv", "parquet")),
     *((official, kind) for kind in ("hotpotqa", "2wikimultihopqa", "musique")),
     *((chunks, kind) for kind in ("json", "parquet")),
     *((document, kind) for kind in ("md", "pdf")),
+    *((flashrag, kind) for kind in ("questions", "passages")),
+    *((mapped, kind) for kind in ("jsonl", "parquet")),
     *((beir, kind) for kind in ("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")),
 ]
 #: Documents may say anything that is text.
