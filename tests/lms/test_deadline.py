@@ -40,10 +40,12 @@ def test_the_next_call_is_refused_until_the_next_question() -> None:
     assert len(server.hits) == 2
 
 
-@pytest.mark.parametrize("fault", ["hang", "drip", "frames"])
-def test_a_call_under_way_is_broken_off(fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "retries"), [("hang", 4), ("drip", 4), ("frames", 4), ("hang", 0)]
+)
+def test_a_call_under_way_is_broken_off(fault: str, retries: int) -> None:
     with FakeServer(lambda hit: Fault(fault)) as server, open_ledger() as ledger:
-        lm = make_lm("openai/fake", api_base=server.url, cache=False)
+        lm = make_lm("openai/fake", api_base=server.url, cache=False, retries=retries)
         start = time.monotonic()
         with question(0.3), pytest.raises(QuestionTimeoutError):
             lm("first")

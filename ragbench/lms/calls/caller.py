@@ -132,6 +132,7 @@ class Caller:
                     continue
                 wait = self.retries.wait_s(attempt.error, number - held)
                 if wait is None:
+                    scope.check_time()  # what broke off the last attempt is no fault of the server
                     raise attempt.error
                 _log.info("waiting to try again", extra=told(attempt, seconds=round(wait, 3)))
                 scope.sleep(wait)

@@ -47,6 +47,14 @@ class Scope:
         for one in self.spent:
             if one.stopped_by:
                 refuse(one.refusal())
+        self.check_time()
+
+    def check_time(self) -> None:
+        """Do nothing while the question has time.
+
+        Raises:
+            QuestionTimeoutError: it is over.
+        """
         if self.deadline is not None and monotonic() > self.deadline.at:
             raise QuestionTimeoutError(f"the question took longer than {self.deadline.seconds:g} s")
 
