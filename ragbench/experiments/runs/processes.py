@@ -40,7 +40,7 @@ from ragbench.lms.link import Link, receive, send, serve
 from ragbench.logs import show, show_by
 from ragbench.record import Call, Record
 
-_FIRST_CONTROL, _FIRST_ANSWERS, _STOP = "control", "answers", "stop"
+_FIRST_CONTROL, _FIRST_ANSWERS, _STOP, _LEAVE = "control", "answers", "stop", "leave"
 #: Seconds that workers have to end by themselves when a run is over.
 _LEAVING_S = 1.0
 
@@ -117,8 +117,7 @@ class Processes:
 
     def __exit__(self, *error: object) -> None:
         self._closed = True
-        for control in self._controls:
-            control.close()
+        self._tell(_LEAVE)
         for process in self._processes:
             process.join(_LEAVING_S)
             process.kill()
@@ -129,9 +128,12 @@ class Processes:
 
     def stop(self) -> None:
         """Let the workers begin nothing more, as after Ctrl-C."""
+        self._tell(_STOP)
+
+    def _tell(self, message: str) -> None:
         for control in self._controls:
-            with suppress(OSError):
-                send(control, _STOP)
+            with suppress(OSError):  # it died
+                send(control, message)
 
     def ask(self, example: dspy.Example) -> Record:
         """As `ragbench.experiments.runs.question.ask`, in the next worker that is free.
@@ -207,7 +209,7 @@ class _Worker:
     prompts: PromptLog | None
 
     def run(self, threads: int) -> None:
-        """Answer questions in so many threads until the parent closes the connection, or dies."""
+        """Answer questions in so many threads until the parent says so, or dies."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches all; the parent tells of it
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         examples = {example.qid: example for example in self.todo}
