@@ -52,7 +52,7 @@ def estimate_compile(plan: Plan, *, seconds_per_call: float | None = None) -> Es
                      "instructions")  # fmt: skip
     return Estimate(
         title=f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
-        f"validation questions, {size.n_predictors} predictors",
+        f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}",
         calls=calls,
         tokens=budget.runs.times(int(MARGIN[0] * run.tokens[0]), high),
         cost=_cost(plan.run_context.lm.pricing, run, budget.runs, demos, retry),
@@ -75,15 +75,20 @@ def rest_of_budget(
     high = rest.teacher_runs.high * alone + (rest.student_runs.high + n) * seconds / n
     low = runs.low * seconds / n
     each = zero_shot.cost_usd
-    cost = (
-        "unknown" if each is None else f"{usd(runs.low * each / n)} to {usd(runs.high * each / n)}"
-    )
+    cost = "unknown"
+    if each is not None:
+        cost = _between(usd(runs.low * each / n), usd(runs.high * each / n))
+    asked = _between(f"{runs.low * calls:,.0f}", f"{runs.high * calls:,.0f}")
     return [
         f"  measured: {calls:.1f} calls, {tokens:,.0f} tokens and {seconds / n:.2f} s a question",
-        f"  still to come: {runs} runs, about {runs.low * calls:,.0f} to {runs.high * calls:,.0f} "
-        f"calls, {duration(low)} to {duration(high)}, cost {cost}; prompt model and demonstrations "
+        f"  still to come: {runs} runs, about {asked} calls, "
+        f"{_between(duration(low), duration(high))}, cost {cost}; prompt model and demonstrations "
         "extra",
     ]
+
+
+def _between(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _whole_budget(optimizer: Optimizer, size: Size) -> Budget:
