@@ -67,7 +67,7 @@ def print_coverage(runs: int) -> None:
 
 def print_judge(out: Path, asking: Asking, run: Path | None, n: int) -> None:
     """How often the judge, and the overlap of words, is right, by kind of claim."""
-    made = labelled_claims(scored_records(run) if run else [], n)
+    made = labelled_claims(list(scored_records(run).values()) if run else [], n)
     labels, _ = label_claims(out, [one.group for one in made], asking)
     right: dict[str, Counter[str]] = {"judge": Counter(), "words": Counter()}
     every: Counter[str] = Counter()

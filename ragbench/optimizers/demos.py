@@ -126,17 +126,16 @@ def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
 def trim(
     demo: Mapping[str, Any], signature: type[dspy.Signature], *, max_tokens: int
 ) -> dict[str, Any]:
-    """`demo` with its inputs, the question apart, cut to `max_tokens` in all.
+    """`demo` with its inputs, the question apart, cut to `max_tokens` in all; short inputs stay whole.
 
-    Of a list, the items that hold the demonstrated answer are kept first, since a demonstration
-    whose proof is cut away teaches to guess; order and numbering stay.
+    Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
+    since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
     """
     shown = {k: _plain(demo[k]) for k in signature.fields if demo.get(k) is not None}
     outputs = [shown[name] for name in signature.output_fields if isinstance(shown.get(name), str)]
     left = max_tokens
-    for name in signature.input_fields:
-        if name == "question" or name not in shown:
-            continue
+    inputs = [name for name in signature.input_fields if name != "question" and name in shown]
+    for name in sorted(inputs, key=lambda name: _size(shown[name])):
         shown[name], used = _cut(shown[name], left, [text for text in outputs if len(text) > 1])
         left -= used
     if "augmented" in demo:
@@ -146,6 +145,9 @@ def trim(
 
 def _cut(value: Any, left: int, proofs: Sequence[str]) -> tuple[Any, int]:
     if isinstance(value, str):
+        if "\n" in value and estimate_tokens(value) > left:
+            lines, used = _cut(value.split("\n"), left, proofs)
+            return "\n".join(lines), used
         text = _cut_text(value, left)
         return text, estimate_tokens(text)
     if isinstance(value, dict):
