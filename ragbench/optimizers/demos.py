@@ -126,7 +126,7 @@ def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
 def trim(
     demo: Mapping[str, Any], signature: type[dspy.Signature], *, max_tokens: int
 ) -> dict[str, Any]:
-    """`demo` with its inputs, the question apart, cut to `max_tokens` in all; short inputs stay whole.
+    """`demo` with its inputs, the question apart, cut to `max_tokens` in all, the longest last.
 
     Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
     since a demonstration whose proof is cut away teaches to guess; order and numbering stay.

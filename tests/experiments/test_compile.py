@@ -74,6 +74,17 @@ def test_leaves_an_artefact_that_loads(config: RunConfig, tmp_path: Path) -> Non
         assert found["interval"]["low"] < found["interval"]["high"]
     assert sum("(95 % interval [" in line for line in said) == 2
     assert "corrected" not in sidecar.scores  # one candidate is no choice
+    assert not any("nothing was learned" in line for line in said)
+
+
+def test_a_compile_that_learns_nothing_says_so(
+    server: FakeServer, config: RunConfig, tmp_path: Path
+) -> None:
+    server.script = lambda hit: "no right answer"
+    said: list[str] = []
+    settings = how(tmp_path, opt_set={"labeled": 0})
+    compile_program(config, settings, on_message=said.append)
+    assert any(line.startswith("note: nothing was learned") for line in said)
 
 
 def test_candidates_are_told_with_the_best_so_far_and_the_time_left(

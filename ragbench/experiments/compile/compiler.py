@@ -37,6 +37,7 @@ from ragbench.experiments.runs import OnPrepare, RunContext, asks_servers, stop_
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
 from ragbench.optimizers import Candidate, Found, Scores, StandIn, Task, make_scorer, measure
+from ragbench.programs.core import RAGProgram
 from ragbench.record import Totals
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
@@ -91,6 +92,12 @@ def compile_program(
             raise RunError(redact(str(error))) from None
         stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(plan, outcome, journal)
+    if _is_as_before(plan.run_context.program, outcome.found):
+        on_message(
+            "note: nothing was learned: no demonstration was found and no instruction changed, so "
+            "the compiled program is the plain one; give more training questions (--train-limit) "
+            "or another --metric"
+        )
     on_message(f"compiled program: {plan.folder}")
     return plan.folder
 
@@ -142,6 +149,14 @@ def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
         after = measure(found.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(found, before, after, time.perf_counter() - start)
+
+
+def _is_as_before(program: RAGProgram, found: Found) -> bool:
+    states = [
+        [predictor.dump_state() for _, predictor in one.named_predictors()]
+        for one in (program, found.program)
+    ]
+    return not found.files and states[0] == states[1]
 
 
 def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
