@@ -71,6 +71,7 @@ def print_judge(out: Path, asking: Asking, run: Path | None, n: int) -> None:
     labels, _ = label_claims(out, [one.group for one in made], asking)
     right: dict[str, Counter[str]] = {"judge": Counter(), "words": Counter()}
     every: Counter[str] = Counter()
+    kind: str
     for one, said in zip(made, labels, strict=True):
         rule = grounded(one.group.claims, one.group.passages)
         for kind, judged, words in zip(one.kinds, said, rule, strict=True):

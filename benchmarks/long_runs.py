@@ -5,7 +5,7 @@ are those of `score_speed.py` (of the size of an IRCoT run on HotpotQA). The run
 checked by `doctor`, and compared with itself. Each command is a process of its own; what its peak
 memory holds besides records is that of the first length.
 
-    python benchmarks/long_runs.py [--records 5000 20000 50000]
+    python -m benchmarks.long_runs [--records 5000 20000 50000]
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from score_speed import made_record
-
+from benchmarks.score_speed import made_record
 from ragbench.experiments.records import RECORDS, encode
 from tests.fake_server import FakeServer
 

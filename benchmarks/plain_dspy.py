@@ -9,6 +9,7 @@ string signature and DSPy's default adapter over the same three passages.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
@@ -42,14 +43,14 @@ def ours(bench: RunContext) -> Scores:
         for example in bench.examples:
             record = ask(bench.program, example)
             for name in scores:
-                scores[name][example.qid] = record.scores[name]
+                scores[name][example.qid] = record.scores[name] or 0.0
     return scores
 
 
 @click.command()
 @data_options
 @lm_options
-def main(**options: object) -> None:
+def main(**options: Any) -> None:
     """Print the two side by side."""
     bench = build(to_config(program="vanilla", k=3, **options))
     a, b = plain(bench), ours(bench)

@@ -1,6 +1,6 @@
 """What a run takes whose every call the cache answers: `ragbench eval --program ircot`, again.
 
-    python benchmarks/replay.py [--questions 1000] [--workers 64]
+    python -m benchmarks.replay [--questions 1000] [--workers 64]
 
 The first run fills the cache from a server on loopback that answers at once; the second, into
 another folder, sends nothing. Its wall time is compared with what its calls would take at 100 ms
@@ -19,8 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from long_runs import write_questions
-
+from benchmarks.long_runs import write_questions
 from tests.fake_server import FakeServer
 
 CALL_S = 0.1

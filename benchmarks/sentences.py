@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
-from ragbench.data import DataSpec, load_dataset, split_sentences
+from ragbench.data import DataSpec, load_dataset
+from ragbench.retrievers.sentences import split_sentences
 
 Splitter = Callable[[str], Iterable[str]]
 

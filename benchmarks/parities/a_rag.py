@@ -38,7 +38,7 @@ def parts(checkout: Path, world: Mapping[str, Any]) -> dict[str, Any]:
     need("requests", "requests")
     reachable(checkout / "src", "sentence_transformers", "torch")
     reachable(checkout / "scripts")
-    tiktoken.encoding_for_model = lambda name: WordTokens()  # type: ignore[assignment]
+    tiktoken.encoding_for_model = lambda name: WordTokens()  # type: ignore[assignment,return-value]
     keyword: Any = importlib.import_module("arag.tools.keyword_search")
     semantic: Any = importlib.import_module("arag.tools.semantic_search")
     read: Any = importlib.import_module("arag.tools.read_chunk")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import MagicMock
 
 import dspy
@@ -35,14 +35,14 @@ from tests.fakes import Asked, Reply, ScriptedLM
 DEPTH = 20
 KEPT = 3
 Rankings = list[list[int]]
-_EMPTY = ("torch", "transformers", "boto3", "gritlm", "cohere", "outlines", "vllm")
+_EMPTY: tuple[str, ...] = ("torch", "transformers", "boto3", "gritlm", "cohere", "outlines", "vllm")
 _EMPTY += ("sentence_transformers",)
 
 
 class Words(Vectors):
     """The embedder, under the names that the checkouts call it by."""
 
-    def encode(self, texts: str | Sequence[str], **_: Any) -> np.ndarray:
+    def encode(self, texts: str | Sequence[str], **_: Any) -> Any:
         """As sentence-transformers."""
         if isinstance(texts, str):
             return self.embed([texts])[0]
@@ -75,7 +75,7 @@ def script(asked: Asked) -> Reply:
 
 def ours(kind: Any, texts: Sequence[str], questions: Sequence[str], knobs: Any) -> Rankings:
     """Positions of the passages that our program ranks, per question."""
-    view = "chunk" if kind is LinearRAG else "paragraph"
+    view: Literal["chunk", "paragraph"] = "chunk" if kind is LinearRAG else "paragraph"
     corpus = Corpus([Passage(str(i), "", text) for i, text in enumerate(texts)], view=view)
     program = kind(make_retriever("bm25", corpus), k=DEPTH, **knobs)
     lm = ScriptedLM(script)
@@ -111,7 +111,8 @@ class _Pipeline:
     """The pattern in the place of the checkout's pipeline of entities."""
 
     def batch_ner(self, passages: dict[str, str], _: int) -> tuple[Any, Any]:
-        entities, held = {}, {}
+        entities: dict[str, Any] = {}
+        held: dict[str, Any] = {}
         for key, text in passages.items():
             names = list(dict.fromkeys(filter(None, (in_text(n, text) for n in by_pattern(text)))))
             entities[key] = names
@@ -181,7 +182,7 @@ def rankings(
     """Ours and theirs."""
     kind, theirs, knobs = SYSTEMS[system]
     texts = [f"{i}:{text}" for i, text in enumerate(texts)]
-    graph.make_embedder = lambda spec, api_base="": Words()  # type: ignore[attr-defined]
+    graph.make_embedder = lambda spec, api_base="": Words()  # type: ignore[assignment,attr-defined]
     if ascii_only:
         facts._NOT_WORD = re.compile("[^a-z0-9 ]")
     reachable(checkout, *_EMPTY)

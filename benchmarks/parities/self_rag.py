@@ -56,7 +56,7 @@ def _generated(candidate: Mapping[str, Any]) -> Any:
         dict(zip(_USE, candidate["use"], strict=True)),
     ]
     tops = [{_IDS[n]: math.log(p) for n, p in group.items() if p} for group in groups]
-    ids = [max(top, key=lambda at: top[at]) for top in tops]  # type: ignore[misc]
+    ids = [max(top, key=lambda at: top[at]) for top in tops]
     output = SimpleNamespace(
         token_ids=ids, text=candidate["answer"], logprobs=tops, cumulative_logprob=-1.0
     )
