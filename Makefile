@@ -6,8 +6,10 @@ STAMP := $(VENV)/.installed
 
 .PHONY: eval test check unit docs clean
 
-eval: $(STAMP)  ## answer 20 embedded questions with IRCoT on the local model and print the table
-	$(BIN)/ragbench eval --program ircot
+eval: $(STAMP)  ## 20 embedded questions with IRCoT on the local model, plain and with demonstrations
+	$(BIN)/ragbench eval --program ircot --out runs/ircot
+	$(BIN)/ragbench eval --program ircot --compiled shipped --out runs/ircot-shipped
+	$(BIN)/ragbench compare runs/ircot runs/ircot-shipped
 
 test: check unit  ## every check and every test
 
