@@ -73,7 +73,7 @@ def test_show_program_names_the_variants_to_choose_from(
     assert [part.strip() for part in line.split("  ") if part.strip()][:3] == [
         "variant",
         "seed",
-        "seed | page | dspy",
+        "seed | page | dspy | tree",
     ]
 
 

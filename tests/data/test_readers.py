@@ -13,7 +13,7 @@ import pytest
 
 from ragbench.data import DataSpec, detect_layout, load_dataset
 from ragbench.data.readers.documents import read_documents
-from ragbench.errors import ConfigError, DataError
+from ragbench.errors import ConfigError, DataError, MissingExtraError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
 ROWS = [
@@ -222,7 +222,7 @@ def test_a_document_may_have_a_name_of_any_bytes(tmp_path):
 def test_pdf_files_need_an_extra(documents, write, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
     spec = DataSpec("jsonl", data_file=write(ROWS), corpus_file=documents)
-    with pytest.raises(ConfigError, match=r"pip install 'ragbench\[pdf\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragbench\[pdf\]'"):
         load_dataset(spec)
 
 

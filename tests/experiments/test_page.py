@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import ConfigError
+from ragbench.errors import MissingExtraError
 from ragbench.experiments.records.prompts import PromptLog
 from ragbench.experiments.report.page.board import make_board
 from ragbench.experiments.report.page.charts import charts
@@ -340,7 +340,7 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(
     package: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=r"pip install 'ragbench\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragbench\[report\]'"):
         render_page([reopen(run) for run in runs], metric="em")
 
 

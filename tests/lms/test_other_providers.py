@@ -16,6 +16,7 @@ from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.calls import CallRefusedError, Limits, spending
+from ragbench.lms.calls.refusal import QuestionTimeoutError
 from ragbench.lms.specs import OTHER_PROVIDERS, load_dotenv, parse_spec
 from tests.fake_server import FakeServer, Fault, Hit
 
@@ -94,7 +95,7 @@ def test_a_question_without_time_left_waits_for_no_reply() -> None:
     with FakeServer(lambda hit: Fault("hang", seconds=60)) as server:
         lm = make_lm(SPECS[0], api_base=server.url, cache=False, retries=0)
         deadline = Deadline(0.5, at=time.monotonic() + 0.5)
-        with use(replace(current(), deadline=deadline)), pytest.raises(dspy.LMTimeoutError):
+        with use(replace(current(), deadline=deadline)), pytest.raises(QuestionTimeoutError):
             lm("one")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.errors import ConfigError, LMSetupError, ModelError
+from ragbench.errors import ConfigError, LMSetupError, MissingExtraError, ModelError
 from ragbench.ledger import open_ledger
 from ragbench.lms.local.store import is_installed
 from ragbench.retrievers import make_retriever
@@ -114,7 +114,7 @@ def test_the_lm_orders_what_it_names_first(reply: Reply, expected: list[str]) ->
     ("spec", "error", "message"),
     [
         ("maxism", ConfigError, "give none, maxsim"),
-        ("cross-encoder:some/model", ConfigError, "pip install"),
+        ("cross-encoder:some/model", MissingExtraError, "pip install"),
         ("cross-encoder:/nowhere", ModelError, "must hold model.onnx"),
     ],
 )
