@@ -13,6 +13,7 @@ from ragbench.dspy_internals import is_openai_reasoning_model
 from ragbench.errors import LMSetupError, needs_extra
 from ragbench.lms.calls import (
     PATIENCE_S,
+    UNBOUNDED_REPLY,
     Breaker,
     Capabilities,
     Client,
@@ -204,7 +205,7 @@ def _sampling(
 ) -> dict[str, Any]:
     if is_openai_reasoning_model(engine.identity):
         # These take no temperature, and their budget must hold the reasoning too.
-        return {"max_tokens": max_tokens if max_tokens and max_tokens >= 16_000 else None}
+        return {"max_tokens": max(max_tokens or 0, UNBOUNDED_REPLY)}
     settings: dict[str, Any] = {
         "temperature": temperature,
         "max_tokens": max_tokens or HOSTED_MAX_TOKENS,

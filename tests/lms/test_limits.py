@@ -12,6 +12,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
 from ragbench.ledger import fan_out, open_ledger
+from ragbench.lms import make_lm
 from ragbench.lms.calls.engine import prompt_tokens
 from ragbench.lms.calls.refusal import LimitReachedError
 from ragbench.lms.calls.scope import reserved
@@ -24,6 +25,7 @@ from ragbench.lms.calls.spend_limits import (
     stopped_by,
 )
 from ragbench.record import Call
+from tests.fake_server import FakeServer, Hit
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
 
 
@@ -198,3 +200,22 @@ def test_a_server_that_counts_more_tokens_than_estimated_is_learned() -> None:
             for number in range(100):
                 lm(f"{number} " + "word " * 400)  # 500 tokens by the estimate, 1,500 by the server
         assert 8_000 < spent.total.tokens <= 10_000
+
+
+@pytest.mark.parametrize("limits", [Limits(tokens=40_000), Limits(cost=0.08)])
+def test_a_request_without_a_limit_on_its_reply_does_not_pass_those_of_the_command(
+    limits: Limits,
+) -> None:
+    def long_reply(hit: Hit) -> str:
+        return "word" * int(hit.body.get("max_tokens", 50_000))
+
+    with FakeServer(long_reply) as server:
+        lm = make_lm("openai/fake", api_base=server.url, price="in=2,out=2", cache=False)
+        with spending(limits) as spent, suppress(LimitReachedError):
+            for number in range(9):
+                lm(f"question {number}", max_tokens=None)
+        lm("not limited", max_tokens=None)
+        took = [hit.prompt_tokens + hit.completion_tokens for hit in server.hits]
+    assert len(took) == 3
+    assert spent.total.tokens == sum(took[:2]) <= 40_000
+    assert took[2] > 50_000  # of a command without such limits nothing is cut

@@ -95,11 +95,15 @@ def test_capabilities_are_declared_where_they_are_known() -> None:
     assert enforces("openai/anything", api_base="http://a:1/v1", schema=True)
 
 
-def test_reasoning_models_are_sent_no_temperature() -> None:
+def test_reasoning_models_are_sent_no_temperature_and_room_for_reasoning() -> None:
     for spec in ("openai/gpt-5-mini", "openrouter/openai/gpt-5-mini"):
         lm = make_lm(spec)
         assert lm.kwargs.get("temperature") is None
         assert "seed" not in lm.kwargs
+        limits = [
+            make_lm(spec, max_tokens=n).kwargs["max_completion_tokens"] for n in (None, 512, 20_000)
+        ]
+        assert limits == [16_000, 16_000, 20_000]
 
 
 def _answer(sent: int, got: int) -> Response:

@@ -26,6 +26,7 @@ from ragbench.lms.calls.completion import MOST_TOKENS, billed_usage
 from ragbench.lms.calls.counting import count, file
 from ragbench.lms.calls.middleware import Holding, Middleware, Reply
 from ragbench.lms.calls.retry import Retries
+from ragbench.lms.calls.spend_limits import replies_are_limited
 from ragbench.lms.prices import Pricing, UnknownPrice, list_price, priced, reply_of
 from ragbench.record import FailedAttempts
 from ragbench.redact import without_keys
@@ -37,7 +38,7 @@ EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 
 #: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
 _LONG_PROMPT, _DENSEST = 100, 4.0
-#: Tokens reserved for a reply that has no limit, as those of reasoning models.
+#: Most tokens of a reply for which the request states no limit; of reasoning models the least.
 UNBOUNDED_REPLY = 16_000
 
 
@@ -113,6 +114,7 @@ class MeteredEngine:
         except RagbenchError as error:
             # Of DSPy's tree, or DSPy would hide it in an error of its own.
             raise LMConfigurationError(str(error), model=self.identity) from error
+        request = _bounded(request)
         prompt = math.ceil(prompt_tokens(request) * self._density)
         reply = request.config.max_tokens or UNBOUNDED_REPLY
         cost = priced(self.pricing, request, prompt, reply)
@@ -231,6 +233,13 @@ def _without_keys(message: Message) -> Message:
         for part in message.parts
     )
     return message if parts == message.parts else replace(message, parts=parts)
+
+
+def _bounded(request: Request) -> Request:
+    """`request` with a limit on its reply where one is needed, so that what is reserved holds."""
+    if request.config.max_tokens or not replies_are_limited():
+        return request
+    return replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
 
 
 def prompt_tokens(request: Request) -> int:

@@ -294,6 +294,12 @@ def settle(spent: Sequence[Spent], made: Reservation) -> None:
             _turn.notify_all()
 
 
+def replies_are_limited() -> bool:
+    """Whether a limit is to be kept now that a long reply could pass."""
+    limits = [spent.limits for spent in active()]
+    return any(one.cost is not None or one.tokens is not None for one in limits)
+
+
 def cost_is_limited() -> bool:
     """Whether a limit on cost is to be kept now."""
     return bool(_cost_limits())
