@@ -9,6 +9,10 @@ from .base import (
 from .clusters import (
     find_clusters as find_clusters,
 )
+from .defaults import (
+    default_view as default_view,
+    without_defaults as without_defaults,
+)
 from .load import (
     load_dataset as load_dataset,
 )

@@ -12,6 +12,7 @@ from ragbench.data.base import Dataset, DataSpec, Setting, Split, question_key
 from ragbench.data.chunks import Chunked, align_chunks, cut_chunks
 from ragbench.data.clusters import find_clusters, links
 from ragbench.data.corpora import read_chunks
+from ragbench.data.defaults import default_setting
 from ragbench.data.passages import Pool
 from ragbench.data.readers import Row, fail
 from ragbench.data.splits import split_examples
@@ -59,14 +60,12 @@ def assemble(
     *,
     corpus: Sequence[Passage] | None = None,
     pool: Iterable[Passage] = (),
-    setting: Setting = "distractor",
     card: dict[str, Any] | None = None,
 ) -> Dataset:
     """The data set of `items`, whose gold pids name paragraphs.
 
     `corpus` is given where the passages come from a file of their own; else they are those of
-    `pool` and of the items, each content once. `setting` is the data set's own, used where the spec
-    names none.
+    `pool` and of the items, each content once.
 
     Raises:
         ConfigError: a setting and a view that do not go together.
@@ -77,7 +76,7 @@ def assemble(
         gathered.add(item)
     if not gathered.examples:
         raise DataError(f"{spec.dataset}: there are no questions")
-    chosen = choose_setting(spec, "pooled" if corpus is not None else setting)
+    chosen = choose_setting(spec, has_corpus=corpus is not None)
     if chosen == "distractor":
         _need_contexts(spec, gathered, corpus)
     passages = _fixed(gathered.pool.passages if corpus is None else corpus)
@@ -122,20 +121,18 @@ def _name_clusters(examples: Sequence[dspy.Example]) -> None:
         example.cluster = examples[at].qid
 
 
-def choose_setting(spec: DataSpec, default: Setting) -> Setting:
-    """The spec's setting, or `default`; pooled for chunks.
+def choose_setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
+    """The spec's setting, or the data set's default.
 
     Raises:
         ConfigError: chunks are wanted in the distractor setting.
     """
-    if spec.view != "chunk":
-        return spec.setting or default
-    if spec.setting == "distractor":
+    if spec.view == "chunk" and spec.setting == "distractor":
         raise ConfigError(
             "--view chunk cuts chunks across questions, so it cannot go with --setting distractor; "
             "use --setting pooled or --view paragraph"
         )
-    return "pooled"
+    return spec.setting or default_setting(spec.dataset, spec.view, has_corpus=has_corpus)
 
 
 def _need_contexts(spec: DataSpec, gathered: _Questions, corpus: Sequence[Passage] | None) -> None:

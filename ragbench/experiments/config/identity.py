@@ -26,13 +26,13 @@ _HASHED = "sha256:"
 def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The flat `fields` of a run with every name, knob, setting and file resolved.
 
-    Files stand by a hash of their bytes, a compiled program by the hash of its state. What is
-    resolved already resolves to itself.
+    Files stand by a hash of their bytes, a compiled program by the hash of its state. Defaults that
+    depend on the data set are left out. What is resolved already resolves to itself.
 
     Raises:
         RagbenchError: an unknown program, retriever, knob or setting.
     """
-    identity = dict(fields)
+    identity = _data(fields)
     identity["set"] = _knobs(identity["program"], identity["set"])
     if ":" in identity["program"]:
         identity["program_source"] = _source(identity["program"])
@@ -107,6 +107,12 @@ def _knobs(program: str, given: Mapping[str, Any]) -> dict[str, Any]:
     from ragbench.programs import PROGRAMS
 
     return dict(PROGRAMS.get(program).resolve_knobs(given).model_dump(mode="json"))
+
+
+def _data(given: Mapping[str, Any]) -> dict[str, Any]:
+    from ragbench.data import without_defaults
+
+    return without_defaults(given)
 
 
 def _source(spec: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ragbench.data import default_view
 from ragbench.experiments.records import RunCard
 from ragbench.metrics import (
     Metric,
@@ -173,8 +174,7 @@ def _mean(metric: Metric, records: Sequence[Record], values: Sequence[float]) ->
 
 def view_of(card: RunCard) -> str:
     """The corpus view of a run, from its card."""
-    chunked = card.data.name in ("arag", "graphrag_bench")
-    return str(card.identity.get("view") or ("chunk" if chunked else "paragraph"))
+    return str(card.identity.get("view") or default_view(card.data.name))
 
 
 _Check = Callable[

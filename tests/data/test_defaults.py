@@ -1,0 +1,167 @@
+"""Options whose default is the data set's: what they are, and that one run has one identity."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.data import DATASETS, default_view, load_dataset
+from ragbench.data.base import DataSpec
+from ragbench.data.defaults import default_setting
+from ragbench.experiments.config import make_config
+from ragbench.experiments.config.model import settled
+from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
+
+PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"Text number {i}."} for i in range(4)]
+QUESTIONS = [{"id": f"q{i}", "question": f"Question {i}?", "answer": "A"} for i in range(8)]
+
+
+def json_lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def data_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """The options that a data set needs, `NAME + corpus` for one with a corpus file."""
+    qrels = "query-id\tcorpus-id\tscore\nq0\tp0\t1\nq1\tp1\t1\n"
+    files = {
+        "hotpot.json": json.dumps(HOTPOT),
+        "musique.json": json.dumps(MUSIQUE),
+        "own.json": json.dumps(CUSTOM),
+        "questions.json": json.dumps(QUESTIONS),
+        "corpus.json": json.dumps(PASSAGES),
+        "documents.json": json.dumps([{"corpus_name": "c", "context": "Some words. " * 50}]),
+        "chunks.json": json.dumps(["0:Some words.", "1:Other words."]),
+        "beir/queries.jsonl": json_lines(
+            [{"_id": q["id"], "text": q["question"]} for q in QUESTIONS]
+        ),
+        "beir/corpus.jsonl": json_lines([{**p, "_id": p["id"]} for p in PASSAGES]),
+        "beir/qrels/test.tsv": qrels,
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    needed = {
+        "synthetic": {"size": "100"},
+        "hotpotqa": {"data_file": "hotpot.json"},
+        "2wikimultihopqa": {"data_file": "hotpot.json"},
+        "musique": {"data_file": "musique.json"},
+        "jsonl": {"data_file": "own.json"},
+        "hotpotqa + corpus": {"data_file": "hotpot.json", "corpus_file": "corpus.json"},
+        "musique + corpus": {"data_file": "musique.json", "corpus_file": "corpus.json"},
+        "jsonl + corpus": {"data_file": "questions.json", "corpus_file": "corpus.json"},
+        "beir": {"data_file": "beir"},
+        "documents": {"corpus_file": "corpus.json"},
+        "arag": {"data_file": "questions.json", "corpus_file": "chunks.json"},
+        "graphrag_bench": {"data_file": "questions.json", "corpus_file": "documents.json"},
+    }
+
+    def options(name: str) -> dict[str, Any]:
+        given = {k: v if k == "size" else tmp_path / v for k, v in needed[name].items()}
+        return {"dataset": name.partition(" ")[0], **given}
+
+    return options
+
+
+NAMES = [
+    "synthetic",
+    "hotpotqa",
+    "2wikimultihopqa",
+    "musique",
+    "jsonl",
+    "hotpotqa + corpus",
+    "musique + corpus",
+    "jsonl + corpus",
+    "beir",
+    "documents",
+    "arag",
+    "graphrag_bench",
+]
+
+
+def test_every_data_set_is_here() -> None:
+    assert {name.partition(" ")[0] for name in NAMES} == set(DATASETS.names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_defaults_are_what_loading_does(
+    name: str, data_of: Callable[[str], dict[str, Any]]
+) -> None:
+    options = data_of(name)
+    data = load_dataset(make_config(options).data_spec())
+    assert data.corpus.view == default_view(data.name)
+    corpus = "corpus_file" in options
+    assert data.setting == default_setting(data.name, None, has_corpus=corpus)
+    given = {"setting": data.setting, "view": data.corpus.view}
+    assert load_dataset(make_config({**options, **given}).data_spec()).digest == data.digest
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_default_written_down_is_the_run_without_it(
+    name: str, data_of: Callable[[str], dict[str, Any]]
+) -> None:
+    options = data_of(name)
+    left_out = make_config(options)
+    data = load_dataset(left_out.data_spec())
+    defaults = {
+        "setting": data.setting,
+        "view": data.corpus.view,
+        "disjoint": "passages",
+        "fractions": "0.40,.2,0.4",
+        "passage_tokens": 200,
+    }
+    for given in [{k: v} for k, v in defaults.items()] + [defaults]:
+        assert make_config({**options, **given}).folder() == left_out.folder(), given
+    others = {
+        "setting": "pooled" if data.setting == "distractor" else "distractor",
+        "view": "chunk" if data.corpus.view == "paragraph" else "paragraph",
+        "disjoint": "questions",
+        "fractions": "0.5,0.1,0.4",
+        "passage_tokens": 201,
+    }
+    folders = {make_config({**options, k: v}).folder() for k, v in others.items()}
+    assert len(folders | {left_out.folder()}) == 1 + len(others)
+
+
+def test_chunks_are_pooled(data_of: Callable[[str], dict[str, Any]]) -> None:
+    options = {**data_of("hotpotqa"), "view": "chunk"}
+    pooled = make_config({**options, "setting": "pooled"})
+    assert make_config(options).folder() == pooled.folder()
+    assert load_dataset(pooled.data_spec()).setting == "pooled"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "repo", "config", "other"),
+    [
+        ("hotpotqa", "hotpotqa/hotpot_qa", "distractor", "fullwiki"),
+        ("arag", "Zly0523/linear-rag", "musique", "medical"),
+        ("graphrag_bench", "GraphRAG-Bench/GraphRAG-Bench", "medical", "novel"),
+    ],
+)
+def test_the_hubs_own_repository_and_first_configuration(
+    dataset: str, repo: str, config: str, other: str
+) -> None:
+    hub = {"dataset": dataset, "hub": True}
+    folder = make_config(hub).folder()
+    assert make_config({**hub, "hub_config": config}).folder() == folder
+    assert make_config({**hub, "hub_repo": repo}).folder() == folder
+    assert make_config({**hub, "hub_repo": "me/mine"}).folder() != folder
+    assert make_config({**hub, "hub_config": other}).folder() != folder
+
+
+def test_a_stored_identity_with_the_default_is_the_run_without_it(tmp_path: Path) -> None:
+    config = make_config({"dataset": "hotpotqa", "hub": True})
+    stored = {**config.identity(), "setting": "distractor", "view": "paragraph"}
+    assert settled(stored) == config.identity()
+
+
+def test_a_data_set_of_another_package_keeps_what_is_given() -> None:
+    name = "of-another-package"
+    DATASETS.register(name, listed=False)(lambda spec: load_dataset(DataSpec()))
+    config = make_config({"dataset": name})
+    assert make_config({"dataset": name, "setting": "distractor"}).folder() != config.folder()
