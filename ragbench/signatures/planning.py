@@ -126,11 +126,12 @@ class RecursiveDecompose(dspy.Signature):
     )
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty unless direct")
     sub_questions: list[str] = dspy.OutputField(
-        desc="for decompose: questions of one fact each; a later one may use {1}, {2} for the "
-        "answers of earlier ones; else empty"
+        desc="for decompose: questions that together give the answer, of one fact each if "
+        "max_parts allows; a later one may use {1}, {2} for the answers of earlier ones; else empty"
     )
     combine: str = dspy.OutputField(
-        desc='for decompose: how the answers combine, or "last" if the last one is the answer'
+        desc="for decompose: how the answers combine, with the facts of the passages needed for "
+        'that, or "last" if the last one is the answer'
     )
 
 

@@ -22,6 +22,7 @@ Step = Literal["accept_partial", "reword", "restructure"]
         ('"full"', Support, "full"),
         ("3", int, 3),
         (4, Utility, 4),
+        ("4", Utility, 4),
         (0.5, float, 0.5),
         (True, bool, True),
         ("yes", bool, True),

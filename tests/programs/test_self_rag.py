@@ -124,14 +124,35 @@ def test_the_gate_can_be_decided_by_a_knob() -> None:
     assert len(run(always, gate="always")[2].calls) == 3
 
 
-def test_candidates_without_an_answer_leave_the_models_own() -> None:
+def test_without_a_relevant_passage_the_model_answers_from_memory() -> None:
+    reply = critique("", relevance="irrelevant", support="none", utility=1)
     script = by_signature(
-        RetrievalDecision=RETRIEVE, CritiquedAnswer="?", DirectAnswer={"answer": "Harwick"}
+        RetrievalDecision=RETRIEVE, CritiquedAnswer=reply, DirectAnswer={"answer": "Harwick"}
     )
     prediction, _, ledger = run(script)
-    assert prediction.answer == "Harwick"
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "direct")
     assert prediction.counts["no_relevant_passage"] == 1
     assert len(ledger.calls) == 5
+
+
+@pytest.mark.parametrize("knobs", [{}, {"variant": "scored", "joint": True}])
+def test_where_no_passage_alone_answers_the_relevant_ones_are_read_at_once(
+    knobs: dict[str, Any],
+) -> None:
+    def grade(asked: Asked) -> Reply:
+        joined = shown(asked, "Orla Venn", "Salt Road")
+        return critique("", "relevant" if joined else "irrelevant", support="none", utility=1)
+
+    script = by_signature(
+        RetrievalDecision=RETRIEVE, CritiquedAnswer=grade, AnswerFromContext={"answer": "Harwick"}
+    )
+    prediction, lm, _ = run(script, **knobs)
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert prediction.counts["no_passage_answered"] == 1
+    context = lm.asked[-1].inputs["context"]
+    assert "Orla Venn |" in context
+    assert "Salt Road |" in context
+    assert "Eastmere |" not in context
 
 
 # -- one reader for all relevant passages

@@ -57,9 +57,10 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
 
 def _strict(value: Any, annotation: Any) -> Any:
     if isinstance(value, str) and get_origin(annotation) is Literal:
+        written = {str(choice): choice for choice in get_args(annotation)}  # a 4 is written "4"
         label = value.strip().strip("\"'")
-        if label in get_args(annotation):
-            return label
+        if label in written:
+            return written[label]
         raise UnreadableError(f"{value[:80]!r} is none of {get_args(annotation)}")
     if isinstance(value, str) and get_origin(annotation) is list:
         # DSPy would guess at broken JSON here, and read "[1] and [3]" as [3].

@@ -57,11 +57,15 @@ class Grades:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An answer from one passage, or from the passages of one draft; `backed` as far as wanted."""
+    """An answer from one passage, or from the passages of one draft; `backed` as far as wanted.
+
+    `relevant` is the passage where it was graded so by the call that answered from it.
+    """
 
     answer: str
     score: float
     backed: bool = True
+    relevant: Passage | None = None
 
 
 def select(candidates: Sequence[Candidate], how: str) -> str:

@@ -15,8 +15,10 @@ Variants:
   certain.
 - `beam`: the paper's long form, see `ragbench.programs.self_rag.beam`.
 
-Usefulness counts 1 to 5 in the first two and -1 to 1 in the others. With no relevant passage the
-model answers from memory. The reference script forms the gate's ratio from raw log-probabilities,
+Usefulness counts 1 to 5 in the first two and -1 to 1 in the others. Where no passage alone holds
+the answer, as in most questions of several hops, those graded relevant by the calls that answered
+from them are read at once in one more call; with no relevant passage the model answers from memory.
+The reference script forms the gate's ratio from raw log-probabilities,
 which inverts it, and maps usefulness to the wrong tokens; neither is copied. A reader of single
 passages cannot join two paragraphs: expect weak multi-hop results. `reader=joint`, which is no part
 of Self-RAG, reads all passages graded relevant at once.
@@ -25,6 +27,7 @@ of Self-RAG, reads all passages graded relevant at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import dspy
@@ -119,7 +122,8 @@ class SelfRAG(RAGProgram):
     family = "agentic"
     paper = "arXiv:2310.11511"
     calls = (
-        "2 if direct; combined: 1 + candidates; per_passage: 1 + k + 3 per relevant passage; "
+        "2 if direct; combined: 1 + candidates, + 1 if no passage answers; "
+        "per_passage: 1 + k + 3 per relevant passage; "
         "scored: 1 + 4 k, joint 1 + k; reader=joint: 2 + k; "
         "beam: 2 + k + (depth - 1) width (1 + k) at the most"
     )
@@ -143,6 +147,7 @@ class SelfRAG(RAGProgram):
             self.conclude = predict(AnswerWithHints)
         elif not all_at_once and (variant == "combined" or self.knobs.joint):
             self.critique = predict(CritiquedAnswer)
+            self.answer = predict(AnswerFromContext)
         else:
             self.is_relevant = grader(IsRel, "relevance", source)
             self.answer = predict(AnswerFromContext)
@@ -151,7 +156,7 @@ class SelfRAG(RAGProgram):
                 self.is_useful = grader(IsUse, "utility", source)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Gate, critique, select; from memory where there is nothing to select."""
+        """Gate, critique, select; where there is nothing to select, from what is relevant."""
         if not self._retrieve(trace):
             return trace.prediction(self.force(trace), "direct")
         makers: dict[str, Callable[[Trace], list[Candidate]]] = {
@@ -161,11 +166,15 @@ class SelfRAG(RAGProgram):
             "beam": self._beam,
         }
         make = self._joint_reader if self.knobs.reader == "joint" else makers[self.knobs.variant]
-        candidates = [c for c in make(trace) if is_answer(c.answer)]
-        if not candidates:
-            trace.count("no_relevant_passage")
-            return trace.prediction(self.force(trace), "direct")
-        return trace.prediction(select(candidates, self.knobs.select), "answered")
+        made = make(trace)
+        candidates = [c for c in made if is_answer(c.answer)]
+        if candidates:
+            return trace.prediction(select(candidates, self.knobs.select), "answered")
+        if relevant := [c.relevant for c in made if c.relevant]:
+            trace.count("no_passage_answered")
+            return trace.prediction(self._answer(trace, relevant, last=True), "answered")
+        trace.count("no_relevant_passage")
+        return trace.prediction(self.force(trace), "direct")
 
     def force(self, trace: Trace) -> str:
         """The model's own answer."""
@@ -225,7 +234,10 @@ class SelfRAG(RAGProgram):
             question=trace.question,
             passage=shown(passage, self.knobs),
         )
-        return self._candidate(trace, passage, str(reply.answer or "").strip(), Grades.of(reply))
+        answer, grades = str(reply.answer or "").strip(), Grades.of(reply)
+        made = self._candidate(trace, passage, answer, grades)
+        likely = grades.likely["relevance"] == "relevant"
+        return replace(made, relevant=passage if likely else None)
 
     def _relevant(self, trace: Trace) -> list[Passage]:
         """The passages found that are likely enough relevant."""
