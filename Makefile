@@ -19,7 +19,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n auto --reruns 1 --reruns-delay 2
+	$(BIN)/python -m pytest -n auto --dist loadgroup --reruns 1 --reruns-delay 2
 
 docs: $(STAMP)  ## the documentation as a site, in build/site
 	$(BIN)/mkdocs build --quiet

@@ -127,6 +127,7 @@ EXTRA_OF = {
     "pandas": "data",
     "pyarrow": "data",
     "pypdf": "pdf",
+    "ray": "ray",
     "sentence_transformers": "st",
     "sklearn": "graph",
     "spacy": "spacy",

@@ -43,6 +43,10 @@ class KeptRows:
         except (OSError, sqlite3.Error) as error:
             self._set_aside(error)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the file by itself."""
+        return type(self), (self._path, self._schema, self._change)
+
     def reopen(self) -> None:
         """Go on in a process that was forked from the one that opened the file."""
         # SQLite forbids a connection to be used, or closed, by a process forked from its own.

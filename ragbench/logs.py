@@ -55,6 +55,12 @@ def set_level(level: str) -> None:
     logging.getLogger(_ROOT).setLevel(level.upper())
 
 
+def get_level() -> str:
+    """The level that is set, or the one of a command that sets none."""
+    level = logging.getLogger(_ROOT).level
+    return logging.getLevelName(level or logging.INFO).lower()
+
+
 def quiet_libraries() -> None:
     """Keep libraries from writing to the terminal; a log file still gets their warnings."""
     for name in _LIBRARIES:
@@ -84,6 +90,27 @@ def show(event: tuple[str, str], text: str) -> None:
     for handler in logging.getLogger(_ROOT).handlers:
         if isinstance(handler, _Terminal):
             handler.write(event, text)
+
+
+@contextmanager
+def send_by(send: Callable[[bytes], object] | None) -> Iterator[None]:
+    """Inside the block, give each line of the log to `send`; `add_line` takes it elsewhere."""
+    if send is None:
+        yield
+        return
+    handler = _Sent(send)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def add_line(line: bytes) -> None:
+    """Append a line that another process made to the open log files."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _File):
+            handler.write(line)
 
 
 @contextmanager
@@ -151,10 +178,10 @@ class _File(logging.Handler):
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            line = as_json(record)
-        except Exception as error:  # a value that cannot even be shown
-            line = as_json(_stand_in(record, error))
+        self.write(_line(record))
+
+    def write(self, line: bytes) -> None:
+        """Append `line`."""
         if (file := self._file) is None:
             return
         try:
@@ -177,6 +204,24 @@ class _File(logging.Handler):
         self._file = None
         why = error.strerror or type(error).__name__
         get(__name__).warning("cannot write %s (%s); going on without it", self.path, why)
+
+
+class _Sent(logging.Handler):
+    """Gives lines to a function, from any thread."""
+
+    def __init__(self, send: Callable[[bytes], object]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send(_line(record))
+
+
+def _line(record: logging.LogRecord) -> bytes:
+    try:
+        return as_json(record)
+    except Exception as error:  # a value that cannot even be shown
+        return as_json(_stand_in(record, error))
 
 
 def _last_byte(file: Any) -> bytes:

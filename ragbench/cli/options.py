@@ -67,7 +67,8 @@ run_options = stack(
         log_option,
     ]
 )
-shard_options = stack(field_options(RunConfig, "Run", only=["processes", "shard"]))
+spread_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
+shard_options = stack(field_options(RunConfig, "Run", only=["processes", "engine", "shard"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )

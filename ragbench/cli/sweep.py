@@ -13,6 +13,7 @@ from ragbench.cli.options import (
     dry_run_option,
     limit_options,
     log_option,
+    spread_options,
     take_limits,
 )
 from ragbench.cli.so_far import table_so_far
@@ -33,12 +34,14 @@ from ragbench.cli.so_far import table_so_far
 @option("--limit", type=int, group="Data",
         help="Number of questions, from the start of the split; 0 for all. "
              "[default: the file's]")  # fmt: skip
+@spread_options
 @dry_run_option
 @limit_options
 @log_option
 @output_options
 def sweep_command(
     file: str, out: Path | None, workers: int | None, limit: int | None, dry_run: bool,
+    processes: int | None, engine: str | None,
     **options: Any,
 ) -> None:  # fmt: skip
     """Run every cell of a sweep FILE, one after another, and compare them.
@@ -52,7 +55,7 @@ def sweep_command(
     from ragbench.experiments.runs import limited
     from ragbench.experiments.sweep import load_sweep, run_sweep
 
-    given = {"workers": workers, "limit": limit}
+    given = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
     over = {name: value or None for name, value in given.items() if value is not None}
     sweep = load_sweep(file, out=out, over=over)
     if dry_run:

@@ -35,6 +35,10 @@ class PassageFile(PassageSource):
         with (folder / _LINES).open("rb") as file:
             self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the folder by itself."""
+        return type(self), (self.folder,)
+
     @cached_property
     def digest(self) -> str:
         """The digest of the corpus, as it was when the passages were written."""

@@ -16,11 +16,13 @@ A worker that dies in the middle of a request is taken to have used all that was
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Client, Connection
 from types import MappingProxyType
@@ -42,6 +44,10 @@ from ragbench.record import FailedAttempts
 
 Value = TypeVar("Value")
 OVER = "over"
+#: Where a pool of workers listens: a Unix socket of this machine, or host and port.
+Address = str | tuple[str, int]
+#: Seconds until a machine that says nothing more counts as gone: silence, then so many questions.
+_SILENT_S, _ASKED_EVERY_S, _ASKED = 15, 5, 3
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ class Turn(NamedTuple):
 class Link:
     """A worker's end: makes calls and takes turns through the process at `address`."""
 
-    def __init__(self, address: str, key: bytes) -> None:
+    def __init__(self, address: Address, key: bytes) -> None:
         self._address, self._key = address, key
         self._idle: list[Connection] = []
 
@@ -137,7 +143,7 @@ class Link:
         try:
             channel = self._idle.pop()
         except IndexError:
-            channel = Client(self._address, authkey=self._key)
+            channel = connect(self._address, self._key)
         yield channel  # after an error it is in the middle of something, and goes
         self._idle.append(channel)
 
@@ -182,6 +188,33 @@ class Link:
                     send(channel, OVER)
         if isinstance(answer, Ended):
             _refused(answer)
+
+
+def connect(address: Address, key: bytes) -> Connection:
+    """A connection to the pool at `address`, which knows the `key` too.
+
+    Raises:
+        OSError: it is gone.
+        AuthenticationError: it has another key.
+    """
+    channel: Connection = Client(address, authkey=key)
+    notice_silence(channel)
+    return channel
+
+
+def notice_silence(channel: Connection) -> None:
+    """Let the connection to another machine end when that machine is gone without a word."""
+    with socket.socket(fileno=os.dup(channel.fileno())) as own:
+        if own.family == socket.AF_UNIX:
+            return
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        with suppress(AttributeError):  # a system that calls them otherwise keeps its own times
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_S)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASKED_EVERY_S)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _ASKED)
+            longest_ms = 1000 * (_SILENT_S + _ASKED * _ASKED_EVERY_S)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, longest_ms)
 
 
 def send(channel: Connection, message: object) -> None:

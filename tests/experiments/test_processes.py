@@ -21,7 +21,7 @@ from zlib import crc32
 
 import pytest
 
-from ragbench.errors import ConfigError
+from ragbench.errors import ConfigError, MissingExtraError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.records import SENT, read_records
 from ragbench.experiments.records.prompts import PROMPTS
@@ -182,11 +182,47 @@ def test_a_killed_worker_costs_what_it_was_doing(tmp_path: Path) -> None:
             _, err = process.communicate(timeout=120)
             assert process.returncode == 0, err
         records = read_records(tmp_path / "run").records
-        failed = [record for record in records.values() if record.failed]
-        assert 1 <= len(failed) <= 3  # its threads
-        assert {r.failure.error for r in failed if r.failure} == {"WorkerDiedError"}
         assert len(records) == 40
-        assert len(server.hits) <= 40
+        assert not any(record.failed for record in records.values())
+        again = [text for text, n in Counter(hit.prompt for hit in server.hits).items() if n > 1]
+        assert len(again) <= 3  # its threads
+
+
+def test_a_question_that_workers_die_of_is_failed_alone(run: Run, tmp_path: Path) -> None:
+    deadly = tmp_path / "deadly.py"
+    deadly.write_text(
+        "import os\nimport signal\nimport dspy\n"
+        "class Deadly(dspy.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.draft = dspy.Predict('question -> answer')\n"
+        "    def forward(self, question):\n"
+        "        answer = self.draft(question=question).answer\n"
+        "        if 'number 3 ' in question:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return dspy.Prediction(answer=answer)\n"
+    )
+    with FakeServer() as server:
+        found = run(server, "run", processes=3, workers=3, program=f"{deadly}:Deadly", set={})
+        sent = len(server.hits)
+    failed = [record for record in found.records.values() if record.failed]
+    assert [record.qid for record in failed] == ["q3"]
+    assert failed[0].failure
+    assert failed[0].failure.error == "WorkerDiedError"
+    assert len(found.records) == 10
+    assert found.summary.billed.calls + found.lost.calls == sent
+
+
+def test_a_package_that_a_worker_misses_is_one_line(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.py"
+    missing.write_text(
+        "import dspy\nfrom ragbench.errors import MissingExtraError\n"
+        "class Missing(dspy.Module):\n"
+        "    def forward(self, question):\n"
+        "        raise MissingExtraError('this needs x; run pip install y')\n"
+    )
+    with FakeServer() as server, pytest.raises(MissingExtraError, match="pip install y"):
+        run(server, "run", processes=2, program=f"{missing}:Missing", set={})
 
 
 def test_workers_end_with_their_parent(tmp_path: Path) -> None:
@@ -202,7 +238,7 @@ def test_where_all_workers_die_the_run_says_so(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         _, err = process.communicate(timeout=120)
         assert process.returncode == 2, err
-        assert "all 2 worker processes died" in err
+        assert "all worker processes ended" in err
         assert "Traceback" not in err
     assert read_records(tmp_path / "run").corrupt == []
 

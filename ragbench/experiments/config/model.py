@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -70,6 +70,9 @@ class RunConfig(Knobs):
     )
     processes: Annotated[int, Option(group="shard", incidental=True)] = Field(
         1, ge=1, le=64, description="processes that the questions at once are spread over"
+    )
+    engine: Annotated[Literal["local", "ray"], Option(group="shard", incidental=True)] = Field(
+        "local", description="where questions are answered: here, or over a Ray cluster"
     )
     shard: Annotated[str | None, Option(group="shard", metavar="I/N", incidental=True)] = Field(
         None,

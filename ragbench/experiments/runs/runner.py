@@ -34,8 +34,8 @@ from ragbench.experiments.runs.card import claim, note_preparation
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.controls import ready
 from ragbench.experiments.runs.evaluation import Evaluation
-from ragbench.experiments.runs.processes import Processes, check_processes
 from ragbench.experiments.runs.question import ask
+from ragbench.experiments.runs.spread import WorkerPool, check_spread, crew_of
 from ragbench.experiments.runs.summary import SUMMARY, shown
 from ragbench.experiments.runs.workers import for_each
 from ragbench.ledger import open_ledger
@@ -74,7 +74,7 @@ def run(
         RunError: the folder holds a run of another config, is in use, or cannot be written.
         KeyboardInterrupt: the user stopped it; every finished question has its record.
     """
-    check_processes(run_context)
+    check_spread(run_context)
     folder = run_context.config.folder()
     with locked(folder):
         card = claim(folder, run_context)
@@ -176,15 +176,15 @@ def _evaluate(
 ) -> str:
     """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
     threads = min(run_context.config.workers, len(todo))
-    processes = min(run_context.config.processes, threads)
-    sent, prompts = journals.sent, journals.prompts
+    crew = crew_of(run_context.config, threads)
     workers = None
     with ExitStack() as stack:
-        if processes > 1:
-            workers = Processes(
-                processes, run_context, todo, threads=threads, sent=sent, prompts=prompts
+        if crew is not None:
+            workers = stack.enter_context(
+                WorkerPool(
+                    crew, run_context, threads=threads, sent=journals.sent, prompts=journals.prompts
+                )
             )
-            stack.enter_context(workers)
         answer = workers.ask if workers else _here(run_context.program, journals)
         asker = _Asker(answer, len(todo), journals.records, on_record)
         try:

@@ -10,7 +10,8 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from dspy import lm15
 from dspy.lm15 import (
@@ -69,13 +70,17 @@ class HostedClient:
     """A model behind a server that somebody else runs."""
 
     def __init__(self, spec: HostedSpec, *, timeout: float) -> None:
-        self.spec = spec
+        self.spec, self._timeout = spec, timeout
         self._transport = BoundedTransport(_timeouts(timeout))
         self._config = _hosted_config(spec, self._transport)
         prefix = "compatible" if self._config.providers else spec.provider
         self._model = f"{prefix}/{spec.model}"
         self._engine = LM15Engine(self._config)
         self.provider = str(self._engine.resolve(self._model).provider)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process takes the key from its own environment."""
+        return partial(type(self), timeout=self._timeout), (self.spec,)
 
     def prepare(self) -> None:
         """Nothing: the server is not ours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +40,15 @@ class Server:
     api_base: str
     key: str
     key_variable: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process takes the key from its own environment."""
+        return _server, (self.provider, self.model, self.api_base, self.key_variable)
+
+
+def _server(provider: str, model: str, api_base: str, key_variable: str) -> Server:
+    key = os.environ.get(key_variable, "none")
+    return Server(provider, model, api_base, key, key_variable)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
@@ -56,12 +57,16 @@ class BoundedTransport(StdlibTransport):
             pool_timeout=timeouts.pool,
             max_connections=_CONNECTIONS,
         )
-        self._max_bytes = max_bytes
+        self._timeouts, self._max_bytes = timeouts, max_bytes
         self._whole_s = WHOLE_REPLY * timeouts.read
         self._route_is_known = False
         self._local = threading.local()
         stopping.ends(self.abort)
         _all.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens connections of its own."""
+        return partial(type(self), max_bytes=self._max_bytes), (self._timeouts,)
 
     def stream(self, request: Any) -> Any:
         """The open reply to `request`.
