@@ -85,8 +85,8 @@ class Call:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_call` reads it back."""
-        found: dict[str, Any] = _CALL.dump_python(self, warnings=False)
-        return found
+        dumped: dict[str, Any] = _CALL.dump_python(self, warnings=False)
+        return dumped
 
 
 _CALL: TypeAdapter[Call] = TypeAdapter(Call)
@@ -222,7 +222,7 @@ def billed(calls: Iterable[Call]) -> Totals:
     return _added(Sum(billed=True), calls)
 
 
-def _added(found: Sum, calls: Iterable[Call]) -> Totals:
+def _added(sums: Sum, calls: Iterable[Call]) -> Totals:
     for call in calls:
-        found.add(call)
-    return found.totals()
+        sums.add(call)
+    return sums.totals()

@@ -79,8 +79,8 @@ def current() -> Context:
     """The context of the calling thread; an empty one where none was set."""
     settings = getattr(sys.modules.get("dspy"), "settings", None)
     # Without DSPy, or while it is being imported, nothing can have been set.
-    found = None if settings is None else settings.get(KEY)
-    return found if isinstance(found, Context) else _EMPTY
+    context = None if settings is None else settings.get(KEY)
+    return context if isinstance(context, Context) else _EMPTY
 
 
 def use(context: Context, **settings: Any) -> AbstractContextManager[None]:

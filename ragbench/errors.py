@@ -138,7 +138,7 @@ EXTRA_OF = {
 
 
 def missing_extra(
-    error: ImportError, what: str = "this", otherwise: str = ""
+    error: ImportError, feature: str = "this", otherwise: str = ""
 ) -> MissingExtraError | None:
     """What to say of a package that is not installed; None where no extra brings it."""
     package = str(error.name or "").partition(".")[0]
@@ -146,18 +146,18 @@ def missing_extra(
         return None
     cure = f"run pip install 'ragbench[{EXTRA_OF[package]}]'"
     return MissingExtraError(
-        f"{what} needs {package}; {cure}" + (f", or {otherwise}" if otherwise else "")
+        f"{feature} needs {package}; {cure}" + (f", or {otherwise}" if otherwise else "")
     )
 
 
 @contextmanager
-def needs_extra(what: str, otherwise: str = "") -> Iterator[None]:
+def needs_extra(feature: str, otherwise: str = "") -> Iterator[None]:
     """For imports in the block, of packages that an extra brings; `otherwise` does without them.
 
     Raises:
-        MissingExtraError: one is not installed; says that `what` needs it, and the cure.
+        MissingExtraError: one is not installed; says that `feature` needs it, and the cure.
     """
     try:
         yield
     except ImportError as error:
-        raise missing_extra(error, what, otherwise) or error from None
+        raise missing_extra(error, feature, otherwise) or error from None

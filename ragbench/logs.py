@@ -129,8 +129,8 @@ def log_to(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        how = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped by an error"
-        get(__name__).info(how, exc_info=True, extra=fields(seconds=_since(start)))
+        event = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped by an error"
+        get(__name__).info(event, exc_info=True, extra=fields(seconds=_since(start)))
         raise
     else:
         get(__name__).info("finished", extra=fields(seconds=_since(start)))
@@ -226,8 +226,8 @@ def _line(record: logging.LogRecord) -> bytes:
 
 def _last_byte(file: Any) -> bytes:
     file.seek(-1, 2)
-    found: bytes = file.read(1)
-    return found
+    last: bytes = file.read(1)
+    return last
 
 
 def _stand_in(record: logging.LogRecord, error: Exception) -> logging.LogRecord:

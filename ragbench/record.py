@@ -185,8 +185,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_record` reads it back."""
-        found: dict[str, Any] = _RECORD.dump_python(self, warnings=False)
-        return found
+        dumped: dict[str, Any] = _RECORD.dump_python(self, warnings=False)
+        return dumped
 
 
 _RECORD: TypeAdapter[Record] = TypeAdapter(Record)

@@ -56,8 +56,8 @@ class Registry(Generic[T]):
         """
         if ":" in name and self._outside:
             module, _, function = self._outside.partition(":")
-            found: T = getattr(import_module(module), function)(name)
-            return found
+            entry: T = getattr(import_module(module), function)(name)
+            return entry
         self._load()
         if name not in self._entries:
             raise UnknownNameError(self.kind, name, self._entries)

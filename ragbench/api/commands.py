@@ -82,16 +82,16 @@ def metric(name: str = "f1") -> Metric:
     Raises:
         UnknownNameError: there is no such metric.
     """
-    found = get_metric(name)
+    measure = get_metric(name)
 
     def score(
         example: dspy.Example, prediction: Any, trace: Any = None, *_: object, **__: object
     ) -> float | bool:
-        value = found.score(record_of(example, prediction))
-        value = found.worst if value is None else value
+        value = measure.score(record_of(example, prediction))
+        value = measure.worst if value is None else value
         if trace is None:
             return float(value)
-        return found.score_range is not None and value >= found.score_range[1]
+        return measure.score_range is not None and value >= measure.score_range[1]
 
     score.__name__ = name
     return score
@@ -167,9 +167,9 @@ def compile(
     from ragbench.knobs import resolve
 
     config = config_of(program, data, lm, retriever, corpus, options)
-    how = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
-    compile_program(config, how)
-    return compile_folder(config, how)
+    compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
+    compile_program(config, compile_config)
+    return compile_folder(config, compile_config)
 
 
 def compare(
@@ -231,12 +231,12 @@ def verdict(
     from ragbench.knobs import resolve
 
     config = config_of(program, data, lm, retriever, corpus, options)
-    how = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
+    compile_config = resolve(CompileConfig, "compile", {"optimizer": optimizer, **(settings or {})})
     request = VerdictRequest(
         seeds, equal_cost, form_too, tuple(metrics), margin, exact, max_questions
     )
-    with limited(limits or Limits(), verdict_folder(config, how)):
-        return run_verdict(config, how, request, on_message=on_message)
+    with limited(limits or Limits(), verdict_folder(config, compile_config)):
+        return run_verdict(config, compile_config, request, on_message=on_message)
 
 
 def recommend(
@@ -262,9 +262,9 @@ def recommend(
     from ragbench.experiments.recommend import Limits, gather, make_policy, recommend as advise
     from ragbench.experiments.report import label_runs
 
-    found = [with_scores(open_run(run).evaluation) for run in runs]
+    evaluations = [with_scores(open_run(run).evaluation) for run in runs]
     limits = Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens)
-    asked = gather(found, objective, limits, labels=label_runs(found), common=common)
+    asked = gather(evaluations, objective, limits, labels=label_runs(evaluations), common=common)
     advice = advise(asked, seed=seed)
     if policy is not None:
         write_policy(make_policy(advice), Path(policy))

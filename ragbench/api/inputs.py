@@ -95,5 +95,5 @@ def _example(example: dspy.Example) -> dspy.Example:
 def _lm_fields(lm: dspy.LM) -> dict[str, Any]:
     """The config fields of a `dspy.LM`: model, address and sampling. Keys stay in its hands."""
     names = {"temperature": "temperature", "max_tokens": "reply_tokens", "api_base": "api_base"}
-    found = {ours: lm.kwargs[theirs] for theirs, ours in names.items() if lm.kwargs.get(theirs)}
-    return {"lm": getattr(lm, "spec", None) or lm.model, **found}
+    settings = {ours: lm.kwargs[theirs] for theirs, ours in names.items() if lm.kwargs.get(theirs)}
+    return {"lm": getattr(lm, "spec", None) or lm.model, **settings}

@@ -52,8 +52,8 @@ class Run:
         Raises:
             UnknownNameError: there is no such metric.
         """
-        found = [get_metric(name).score(record) for record in self.records]
-        known = [value for value in found if value is not None]
+        scores = [get_metric(name).score(record) for record in self.records]
+        known = [value for value in scores if value is not None]
         return sum(known) / len(known) if known else None
 
     def to_pandas(self) -> pd.DataFrame:

@@ -33,8 +33,8 @@ asking_options = stack(
 )  # fmt: skip
 
 
-def make_asking(options: dict[str, Any], spec: str | None, what: str) -> Asking | None:
-    """The LM of `spec` with the options' settings; None without one. `what` is for the progress.
+def make_asking(options: dict[str, Any], spec: str | None, task: str) -> Asking | None:
+    """The LM of `spec` with the options' settings; None without one. `task` is for the progress.
 
     Raises:
         RagbenchError: a malformed spec, or one whose provider has no batches.
@@ -57,15 +57,15 @@ def make_asking(options: dict[str, Any], spec: str | None, what: str) -> Asking 
     )
     if options["batch"]:
         lm = batched(lm)
-    return Asking(lm, options["workers"], _progress(what))
+    return Asking(lm, options["workers"], _progress(task))
 
 
-def _progress(what: str) -> Any:
+def _progress(task: str) -> Any:
     """A line on the terminal that counts the replies; silent where stderr is a file."""
     if not sys.stderr.isatty():
         return None
 
     def show(done: int, n: int) -> None:
-        click.echo(f"\r{what}: {done} of {n}", nl=done == n, err=True)
+        click.echo(f"\r{task}: {done} of {n}", nl=done == n, err=True)
 
     return show

@@ -34,16 +34,16 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a section per group."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        by_group: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and record[1]:
-                found.setdefault(getattr(param, "group", ""), []).append(record)
-        titles = {name: name for name in GROUPS} | {"": "Other options" if found else "Options"}
+                by_group.setdefault(getattr(param, "group", ""), []).append(record)
+        titles = {name: name for name in GROUPS} | {"": "Other options" if by_group else "Options"}
         for name, title in titles.items():
-            if name in found:
-                with formatter.section(title if len(found) > 1 else "Options"):
-                    formatter.write_dl(found[name], col_max=28)
+            if name in by_group:
+                with formatter.section(title if len(by_group) > 1 else "Options"):
+                    formatter.write_dl(by_group[name], col_max=28)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples as they are typed."""
@@ -58,10 +58,10 @@ class FiniteRange(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
-        return found
+        return number
 
 
 class Finite(FiniteRange):
@@ -97,13 +97,13 @@ def stack(options: Iterable[Callable[[F], F]]) -> Callable[[F], F]:
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """`NAME=VALUE` texts as a mapping; the type of what they set makes values of them."""
-    found: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for text in values:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE", param=param)
-        found[key.replace("-", "_")] = value
-    return found
+        parsed[key.replace("-", "_")] = value
+    return parsed
 
 
 def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -36,7 +36,7 @@ def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
     quiet_libraries()
     left, rows = 0, []
     columns = ("folder", "state", "path", "finding", "cure")
-    for folder in [found for given in folders for found in folders_under(given)]:
+    for folder in [folder for given in folders for folder in folders_under(given)]:
         findings = examine(folder, data=data)
         if repair and any(finding.mendable for finding in findings):
             mend(folder, findings)
@@ -44,7 +44,7 @@ def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
             mended = repair and finding.mendable
             left += not mended
             state = "mended" if mended else "wrong"
-            rows.append((str(folder), state, str(finding.path), finding.what, finding.cure))
+            rows.append((str(folder), state, str(finding.path), finding.problem, finding.cure))
             if not for_machines():
                 click.echo(one_line(finding.line(mended=mended)))
         if not findings:

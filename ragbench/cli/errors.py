@@ -69,11 +69,11 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
     cause = options["cause"]
     show = options["show"] or (3 if cause else 0)
-    found: list[Errors] = []
+    summaries: list[Errors] = []
     printed = partial(print_errors, show=show, cause=cause)
-    with spending(take_limits(options)) as spent, so_far(found, printed):
+    with spending(take_limits(options)) as spent, so_far(summaries, printed):
         for run in until_stopped(runs):
-            found.append(
+            summaries.append(
                 errors_of(
                     run,
                     asking=asking,
@@ -82,7 +82,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
                     taxonomy=options["taxonomy"],
                 )
             )
-    printed(found)
+    printed(summaries)
     if spent.stopped_by:
         click.echo(
             f"stopped by {spent.stopped_by}; give the same command again to continue", err=True

@@ -64,9 +64,9 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
         from ragbench.experiments.estimates import estimate_run, keep_estimate
 
         run_context = ready(config)
-        found = estimate_run(run_context)
-        keep_estimate(run_context, found)
-        for line in found.lines():
+        estimate = estimate_run(run_context)
+        keep_estimate(run_context, estimate)
+        for line in estimate.lines():
             click.echo(line)
         return
     with limited(limits, config.folder()) as spent:

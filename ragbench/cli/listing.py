@@ -88,15 +88,15 @@ def _kept() -> Any:
         return json.loads(path.read_text("utf-8"))
     from ragbench.cli.catalog import everything
 
-    found = everything()
+    names = everything()
     with contextlib.suppress(OSError):  # a cache that cannot be written is none
         path.parent.mkdir(parents=True, exist_ok=True)
         for old in path.parent.glob("catalog-*.json"):
             old.unlink()
         partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(found), "utf-8")
+        partial.write_text(json.dumps(names), "utf-8")
         partial.replace(path)
-    return found
+    return names
 
 
 def _fingerprint() -> str:

@@ -194,8 +194,8 @@ def _show(error: RagbenchError) -> None:
         from ragbench.experiments.report import print_runs
 
         print_runs(error.partial)
-    what = "" if isinstance(error, StoppedError) else "error: "
-    click.echo(what + one_line(str(error)), err=True)
+    prefix = "" if isinstance(error, StoppedError) else "error: "
+    click.echo(prefix + one_line(str(error)), err=True)
 
 
 def one_line(text: str) -> str:

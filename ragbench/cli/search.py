@@ -53,5 +53,5 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
         title = f"  {hit.title}" if hit.title else ""
         out.print(plain(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}"), style="bold")
         out.print(plain(f"   {text}"))
-    found = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
-    out.print(plain(f"{found} by {config.retriever.name} in {elapsed:.1f} ms"), soft_wrap=True)
+    counted = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
+    out.print(plain(f"{counted} by {config.retriever.name} in {elapsed:.1f} ms"), soft_wrap=True)

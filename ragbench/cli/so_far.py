@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def so_far(found: Sequence[T], show: Callable[[Sequence[T]], None]) -> Iterator[None]:
-    """Where Ctrl-C ends the block, `show` what it has `found`, if anything, before it goes on."""
+def so_far(results: Sequence[T], show: Callable[[Sequence[T]], None]) -> Iterator[None]:
+    """Where Ctrl-C ends the block, `show` the `results` it has, if any, before it goes on."""
     try:
         yield
     except KeyboardInterrupt:
-        if found:
-            show(found)
+        if results:
+            show(results)
         raise
 
 

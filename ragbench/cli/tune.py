@@ -65,8 +65,8 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     limits = take_limits(options)
     config = to_config(**options)
     if dry_run:
-        demonstrations, found = estimate_tune(config, settings)
-        for line in (*demonstrations, *found.lines()):
+        demonstrations, estimate = estimate_tune(config, settings)
+        for line in (*demonstrations, *estimate.lines()):
             click.echo(line)
         return
     folder = tune_folder(config)

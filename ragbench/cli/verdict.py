@@ -97,7 +97,7 @@ def verdict_command(
     if read is not None:
         print_verdict(reread(read), show=show)
         return
-    how = take_compile_config(options, out=None)
+    compile_config = take_compile_config(options, out=None)
     limits = take_limits(options)
     config = to_config(**options)
     if (until is None) != (max_questions is None):
@@ -106,13 +106,13 @@ def verdict_command(
         seeds, equal_cost, form_too, metrics or HEADLINE, margin, exact, max_questions
     )
     if dry_run:
-        for line in estimate_verdict(config, how, request):
+        for line in estimate_verdict(config, compile_config, request):
             click.echo(line)
         return
-    folder = verdict_folder(config, how)
+    folder = verdict_folder(config, compile_config)
     with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
         verdict = run_verdict(
-            config, how, request, on_message=print_line, on_start=progress.start,
+            config, compile_config, request, on_message=print_line, on_start=progress.start,
             on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
     print_verdict(verdict, show=show)

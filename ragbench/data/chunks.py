@@ -88,15 +88,15 @@ def align_chunks(paragraphs: Sequence[Passage], chunks: Sequence[Passage]) -> Ch
     hint = 0
     for paragraph in paragraphs:
         spans, hint = _find(text, [_letters(s) for s in paragraph.sentences], hint)
-        found: list[str | None] = []
+        pids: list[str | None] = []
         for index, span in enumerate(spans):
             if span is None:
-                found.append(None)
+                pids.append(None)
                 continue
             pid = chunks[bisect.bisect_right(starts, (span[0] + span[1]) // 2) - 1].pid
             aligned[pid].append((paragraph.title, index))
-            found.append(pid)
-        holders[paragraph.pid] = tuple(found)
+            pids.append(pid)
+        holders[paragraph.pid] = tuple(pids)
     return Chunked(tuple(chunks), {pid: tuple(a) for pid, a in aligned.items()}, holders)
 
 

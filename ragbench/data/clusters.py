@@ -42,17 +42,17 @@ def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
     (and more than 20), as passages that everything is linked by make it, each of its questions is
     clustered instead with those that have the same commonest key.
     """
-    found = linked(keys)
-    sizes = Counter(found)
+    roots = linked(keys)
+    sizes = Counter(roots)
     if max(sizes.values(), default=0) <= max(20, _LARGEST * len(keys)):
-        return found
+        return roots
     common = Counter(key for some in keys for key in dict.fromkeys(some))
     hubs: dict[Hashable, int] = {}
     for i, some in enumerate(keys):
-        if sizes[found[i]] > _LARGEST * len(keys):
+        if sizes[roots[i]] > _LARGEST * len(keys):
             hub = max(some, key=lambda key: (common[key], str(key)))
-            found[i] = hubs.setdefault(hub, i)
-    return found
+            roots[i] = hubs.setdefault(hub, i)
+    return roots
 
 
 def links(example: Any) -> list[Hashable]:

@@ -86,8 +86,8 @@ def examine(folder: Path, *, data: bool = True) -> list[Finding]:
         with held(folder):
             return list(_findings(folder, data))
     except (RunError, OSError) as error:
-        what = str(error).removeprefix(f"{folder} ")
-        return [Finding(folder, what, "not all was checked")]
+        problem = str(error).removeprefix(f"{folder} ")
+        return [Finding(folder, problem, "not all was checked")]
 
 
 def repair(folder: Path, findings: Sequence[Finding]) -> None:
@@ -126,8 +126,8 @@ def _strangers(folder: Path) -> Iterator[Finding]:
         if name in _BELONGS or ".jsonl.bak" in name or (path.is_dir() and _is_one(path)):
             continue
         if any(name.startswith(f".{known}.") for known in _BELONGS) and path.is_file():
-            what, cure = "was left by a write that was cut off", "--repair removes it"
-            yield Finding(path, what, cure, mend=path.unlink)
+            problem, cure = "was left by a write that was cut off", "--repair removes it"
+            yield Finding(path, problem, cure, mend=path.unlink)
         else:
             yield Finding(path, "does not belong here", "it is left alone; move it elsewhere")
 
@@ -179,29 +179,29 @@ def _config_findings(folder: Path) -> Iterator[Finding]:
         read_card(folder)
     except RunError as error:
         said = str(error)
-        what = said.rpartition(": ")[2] if "cannot read" in said else "is missing"
+        problem = said.rpartition(": ")[2] if "cannot read" in said else "is missing"
         if "was changed" in said:
-            what = "was changed after it was written"
+            problem = "was changed after it was written"
         cure = "run its command with --limit 1 and another --out, and copy that run's config.json"
-        yield Finding(folder / CONFIG, what, cure)
+        yield Finding(folder / CONFIG, problem, cure)
 
 
 def _line_findings(path: Path, lines: Sequence[_Facts]) -> Iterator[Finding]:
     corrupt = [line.number for line in lines if line.qid is None and not line.torn]
     if corrupt:
-        what = f"line {_some(corrupt)} cannot be read, or was changed after it was written"
+        problem = f"line {_some(corrupt)} cannot be read, or was changed after it was written"
         cure = "--repair moves it out, and the run's command asks the question again"
-        yield Finding(path, what, cure, tuple(corrupt))
+        yield Finding(path, problem, cure, tuple(corrupt))
     if lines and lines[-1].torn:
-        what, cure = "the last line was cut short", "--repair or the next run cuts it off"
-        yield Finding(path, what, cure, (lines[-1].number,))
+        problem, cure = "the last line was cut short", "--repair or the next run cuts it off"
+        yield Finding(path, problem, cure, (lines[-1].number,))
     same, again = _repeats(lines)
     if same:
-        what = f"line {_some(same)} repeats an earlier line byte by byte"
-        yield Finding(path, what, "--repair moves it out", tuple(same))
+        problem = f"line {_some(same)} repeats an earlier line byte by byte"
+        yield Finding(path, problem, "--repair moves it out", tuple(same))
     if again:
-        what = f"line {_some(again)} is of a question that was finished before"
-        yield Finding(path, what, "the last one counts; was the file put together by hand?")
+        problem = f"line {_some(again)} is of a question that was finished before"
+        yield Finding(path, problem, "the last one counts; was the file put together by hand?")
 
 
 def _repeats(lines: Sequence[_Facts]) -> tuple[list[int], list[int]]:
@@ -232,17 +232,19 @@ def _unknown_questions(folder: Path, lines: Sequence[_Facts]) -> list[Finding]:
         config = make_config(card.config or card.identity)
         dataset = load_dataset(config.data_spec())
     except RagbenchError as error:
-        what = f"question ids were not checked, for its data cannot be loaded ({error})"
-        return [Finding(folder / CONFIG, what, "put the data back, or give --no-data")]
+        problem = f"question ids were not checked, for its data cannot be loaded ({error})"
+        return [Finding(folder / CONFIG, problem, "put the data back, or give --no-data")]
     if dataset.digest != card.data.digest:
-        what = "its data are not what they were when it ran"
-        return [Finding(folder / CONFIG, what, "put the old data back, or start anew with --out")]
+        problem = "its data are not what they were when it ran"
+        return [
+            Finding(folder / CONFIG, problem, "put the old data back, or start anew with --out")
+        ]
     known = {str(example.qid) for example in dataset.select(config.data.split)}
     outside = [line.number for line in lines if line.qid not in known and line.qid is not None]
     if not outside:
         return []
-    what = f"line {_some(outside)} is of a question that is not in the data"
-    return [Finding(folder / RECORDS, what, "--repair moves it out", tuple(outside))]
+    problem = f"line {_some(outside)} is of a question that is not in the data"
+    return [Finding(folder / RECORDS, problem, "--repair moves it out", tuple(outside))]
 
 
 def _summary_findings(folder: Path) -> Iterator[Finding]:
@@ -250,11 +252,11 @@ def _summary_findings(folder: Path) -> Iterator[Finding]:
     run = reopen(folder)
     right = (as_json(run.stored()), as_json(run.summary.to_dict()))  # older ones: no intervals
     if not path.is_file():
-        what, cure = "is missing: the run did not come to its end", "give its command again"
-        yield Finding(path, what, cure, mend=lambda: write_summary(folder))
+        problem, cure = "is missing: the run did not come to its end", "give its command again"
+        yield Finding(path, problem, cure, mend=lambda: write_summary(folder))
     elif path.read_bytes() not in right:
-        what, cure = "is not what the records say", "--repair computes it again"
-        yield Finding(path, what, cure, mend=lambda: write_summary(folder))
+        problem, cure = "is not what the records say", "--repair computes it again"
+        yield Finding(path, problem, cure, mend=lambda: write_summary(folder))
 
 
 def _side_findings(folder: Path) -> Iterator[Finding]:
@@ -281,8 +283,8 @@ def _score_findings(folder: Path, lines: Sequence[_Facts]) -> Iterator[Finding]:
             if answers.get(scores.row["qid"]) != scores.row["of"]:
                 stale.append(str(scores.row["qid"]))
     if stale:
-        what = f"{len(stale)} scores are not of the answers in the records (first: {stale[0]})"
-        yield Finding(folder / LINES, what, "score the run again")
+        problem = f"{len(stale)} scores are not of the answers in the records (first: {stale[0]})"
+        yield Finding(folder / LINES, problem, "score the run again")
     path = folder / SCORES
     if scored and not path.is_file():
         yield Finding(path, "is missing", "score the run again")

@@ -11,13 +11,14 @@ from ragbench.errors import RagbenchError
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: where, what, its cure; and `mend`, or `lines` to leave out, if any.
+    """One thing that is wrong in the file `path`: the problem and its cure.
 
-    One with neither can be mended by a person alone.
+    `mend` repairs it, or leaving out the `lines` does; one with neither can be mended by a person
+    alone.
     """
 
     path: Path
-    what: str
+    problem: str
     cure: str
     lines: tuple[int, ...] = ()
     mend: Callable[[], object] | None = None
@@ -29,10 +30,10 @@ class Finding:
 
     def line(self, *, mended: bool = False) -> str:
         """The finding for a person."""
-        return f"{self.path}: {self.what}; {'mended' if mended else self.cure}"
+        return f"{self.path}: {self.problem}; {'mended' if mended else self.cure}"
 
 
 def told_by(path: Path, error: RagbenchError, cure: str) -> Finding:
     """What `error` says of `path`; the cure is its own, or else `cure`."""
-    what, _, own = str(error).removeprefix(f"{path} ").partition("; ")
-    return Finding(path, what, own or cure)
+    problem, _, own = str(error).removeprefix(f"{path} ").partition("; ")
+    return Finding(path, problem, own or cure)

@@ -163,8 +163,8 @@ def _map_price(spec: HostedSpec, provider: str) -> Pricing:
 def _say_what_is_unknown(spec: HostedSpec, engine: MeteredEngine) -> None:
     """One warning on what is not known of a model that LiteLLM carries, if anything is not."""
     unknown = [
-        what
-        for what, known in (
+        fact
+        for fact, known in (
             ("its price (give --price in=...,out=...)", engine.pricing.known),
             ("whether it keeps to a JSON schema (prompts ask for text)",
              engine.supports_response_schema),

@@ -83,8 +83,8 @@ class HostedSpec:
     @property
     def key_variables(self) -> tuple[str, ...]:
         """Environment variables that may hold the key."""
-        found = PROVIDERS.get(self.provider, OTHER_PROVIDERS.get(self.provider))
-        return (f"{self.provider.upper()}_API_KEY",) if found is None else found
+        names = PROVIDERS.get(self.provider, OTHER_PROVIDERS.get(self.provider))
+        return (f"{self.provider.upper()}_API_KEY",) if names is None else names
 
     @property
     def by_litellm(self) -> bool:

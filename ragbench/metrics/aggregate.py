@@ -74,8 +74,8 @@ class Score:
                 "excluded": self.failures_excluded,
                 "not_available": None,
             }
-            if found := self.excluded_interval:
-                shown["failures"]["excluded_interval"] = [found.low, found.high]
+            if interval := self.excluded_interval:
+                shown["failures"]["excluded_interval"] = [interval.low, interval.high]
         return shown
 
 
@@ -157,10 +157,10 @@ def score_columns(
     Raises:
         UnknownNameError: a metric that does not exist.
     """
-    found = [get_metric(name) for name in metrics]
+    chosen = [get_metric(name) for name in metrics]
     # All metrics of one record, then the next: what they share is worked out once.
-    rows = [[metric.score(record) for metric in found] for record in records]
-    return {metric.name: [row[i] for row in rows] for i, metric in enumerate(found)}
+    rows = [[metric.score(record) for metric in chosen] for record in records]
+    return {metric.name: [row[i] for row in rows] for i, metric in enumerate(chosen)}
 
 
 def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
@@ -171,15 +171,15 @@ def _mean(
     metric: Metric, records: Sequence[Record], column: Sequence[float | None]
 ) -> Score | None:
     """The mean of `column`, the scores of `records`."""
-    found = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
-    scored = [value for _, value in found]
-    kept = [(record, value) for record, value in found if not record.failed]
+    pairs = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
+    scored = [value for _, value in pairs]
+    kept = [(record, value) for record, value in pairs if not record.failed]
     answered = [value for _, value in kept]
     if not scored or (not answered and not all(record.failed for record in records)):
         return None
     return Score(
-        interval=_interval(metric, found),
-        excluded_interval=_interval(metric, kept) if len(kept) < len(found) else None,
+        interval=_interval(metric, pairs),
+        excluded_interval=_interval(metric, kept) if len(kept) < len(pairs) else None,
         mean=sum(scored) / len(scored),
         n=len(scored),
         n_failed=len(scored) - len(answered),
@@ -187,9 +187,9 @@ def _mean(
     )
 
 
-def _interval(metric: Metric, found: Sequence[tuple[Record, float]]) -> Interval | None:
-    clusters = usable_clusters([cluster_of(record) for record, _ in found])
-    return mean_interval([value for _, value in found], metric.score_range, clusters)
+def _interval(metric: Metric, scored: Sequence[tuple[Record, float]]) -> Interval | None:
+    clusters = usable_clusters([cluster_of(record) for record, _ in scored])
+    return mean_interval([value for _, value in scored], metric.score_range, clusters)
 
 
 def _breakdown(

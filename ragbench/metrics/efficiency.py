@@ -160,8 +160,8 @@ def _quantiles_or_none(values: Sequence[float | None]) -> Mapping[str, float] | 
 
 
 def _scores(records: Sequence[Record], metric: str) -> list[float]:
-    found = get_metric(metric)
-    return [found.score(record) or 0.0 for record in records]
+    measure = get_metric(metric)
+    return [measure.score(record) or 0.0 for record in records]
 
 
 def _register(name: str, description: str) -> None:

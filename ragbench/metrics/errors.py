@@ -164,11 +164,11 @@ def _missing(record: Record) -> Cause | None:
         if answer_kind(record.answers[0]) == "yes_no" or _answer_seen(record):
             return None
         return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
-    found = sum(pid in seen for pid in gold)
-    if found == len(gold):
+    n_seen = sum(pid in seen for pid in gold)
+    if n_seen == len(gold):
         return None
-    hop = found + 1
-    detail = f"{found} of {len(gold)} gold passages"
+    hop = n_seen + 1
+    detail = f"{n_seen} of {len(gold)} gold passages"
     if _looped(record):
         return Cause("control", "loop", f"{detail}; the same searches again", hop)
     names = _missing_names(record, hop)

@@ -74,8 +74,8 @@ def _register(name: str, description: str) -> None:
     def score(record: Record) -> float | None:
         if record.failed:
             return 0.0
-        found = record.scores.get(name)
-        return None if found is None else float(found)
+        value = record.scores.get(name)
+        return None if value is None else float(value)
 
     METRICS.register(name)(Metric(name, score, description, SOURCE))
 

@@ -40,8 +40,8 @@ def _register(name: str, judged: _Judged) -> None:
     def score(record: Record) -> float | None:
         if record.failed:
             return judged.worst
-        found = record.scores.get(name)
-        return None if found is None else float(found)
+        value = record.scores.get(name)
+        return None if value is None else float(value)
 
     METRICS.register(name)(
         Metric(

@@ -60,11 +60,11 @@ def union(record: Record) -> list[str]:
 
 def first_found(record: Record) -> dict[str, int | None]:
     """For each gold passage the number (from 1) of the search that first found it, or None."""
-    found: dict[str, int] = {}
+    first_in: dict[str, int] = {}
     for number, ranking in enumerate(rankings(record), start=1):
         for pid in ranking:
-            found.setdefault(pid, number)
-    return {pid: found.get(pid) for pid in record.gold_pids}
+            first_in.setdefault(pid, number)
+    return {pid: first_in.get(pid) for pid in record.gold_pids}
 
 
 def gold_by_search(records: Iterable[Record]) -> dict[str, dict[str, int]]:
@@ -119,8 +119,8 @@ def _held(passage: ShownPassage) -> set[tuple[str, int]]:
 
 def _hops_to_gold(record: Record) -> float | None:
     numbers = list(first_found(record).values())
-    found = [number for number in numbers if number is not None]
-    return float(max(found)) if numbers and len(found) == len(numbers) else None
+    reached = [number for number in numbers if number is not None]
+    return float(max(reached)) if numbers and len(reached) == len(numbers) else None
 
 
 def _of_union(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
@@ -140,28 +140,30 @@ def _per_search(measure: Measure, k: int | None) -> Callable[[Record], float | N
             return None
         if record.failed:
             return 0.0
-        found = rankings(record)
-        return sum(measure(r[:k], gold) for r in found) / len(found) if found else None
+        ranked = rankings(record)
+        return sum(measure(r[:k], gold) for r in ranked) / len(ranked) if ranked else None
 
     return score
 
 
-def _metric(name: str, measure: Measure, what: str, k: int | None) -> Metric:
+def _metric(name: str, measure: Measure, description: str, k: int | None) -> Metric:
     if measure is ndcg:
         measure = lambda ranking, gold: ndcg(ranking, gold, k=k)  # noqa: E731
     scope = f"first {k} passages" if k else "passages found"
     if name.startswith("search_"):
-        return Metric(_at(name, k), _per_search(measure, k), f"{what}, {scope} of each search")
-    return Metric(_at(name, k), _of_union(measure, k), f"{what}, {scope} of all searches")
+        return Metric(
+            _at(name, k), _per_search(measure, k), f"{description}, {scope} of each search"
+        )
+    return Metric(_at(name, k), _of_union(measure, k), f"{description}, {scope} of all searches")
 
 
 def _at(name: str, k: int | None) -> str:
     return f"{name}@{k}" if k else name
 
 
-def _register(name: str, measure: Measure, what: str) -> None:
-    METRICS.register(name)(_metric(name, measure, what, None))
-    CUTOFF_METRICS.register(name)(lambda k: _metric(name, measure, what, k))
+def _register(name: str, measure: Measure, description: str) -> None:
+    METRICS.register(name)(_metric(name, measure, description, None))
+    CUTOFF_METRICS.register(name)(lambda k: _metric(name, measure, description, k))
 
 
 for _prefix in ("", "search_"):

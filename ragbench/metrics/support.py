@@ -119,16 +119,16 @@ def predicted_pids(record: Record) -> set[str] | None:
     by_title: dict[str, str] = {}
     for passage in passages:
         by_title.setdefault(passage.title, passage.pid)
-    found = set()
+    pids = set()
     for item in items:
         if isinstance(item, int):
             inside = 1 <= item <= len(passages)
-            found.add(passages[item - 1].pid if inside else f"no passage {item}")
+            pids.add(passages[item - 1].pid if inside else f"no passage {item}")
         elif _is_fact(item):
-            found.add(by_title.get(item[0], f"no passage {item[0]}"))
+            pids.add(by_title.get(item[0], f"no passage {item[0]}"))
         else:
-            found.add(str(item))
-    return found
+            pids.add(str(item))
+    return pids
 
 
 @once
@@ -252,17 +252,17 @@ def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
 
 
 def _register(
-    prefix: str, score: Callable[[Record], SetScore | None], what: str, source: str
+    prefix: str, score: Callable[[Record], SetScore | None], subject: str, source: str
 ) -> None:
     def part(field: str) -> Callable[[Record], float | None]:
         def value(record: Record) -> float | None:
-            found = score(record)
-            return None if found is None else float(getattr(found, field))
+            parts = score(record)
+            return None if parts is None else float(getattr(parts, field))
 
         return value
 
     for field in SetScore._fields:
-        name, description = f"{prefix}_{field}", f"{_WORDS[field]} of {what}"
+        name, description = f"{prefix}_{field}", f"{_WORDS[field]} of {subject}"
         METRICS.register(name)(Metric(name, part(field), description, source))
 
 

@@ -103,19 +103,19 @@ class Optimizer(ABC):
         student = make_student(program, demo_tokens=self.knobs.demo_context_tokens)
         with logged_to(task.log_folder / "optimizer.log"), _settings(task):
             try:
-                found = self.search(student, task)
+                result = self.search(student, task)
             except LMDownError as error:
                 raise RunError(_down(error)) from None
             except (LMInvalidRequestError, AdapterParseError) as error:
                 raise RunError(_unusable(self.name, error)) from error
             except LMError as error:  # of the prompt model, on which DSPy gives up at once
                 raise RunError(_down(error)) from error
-        ranked = sorted(found.candidates, key=lambda candidate: -(candidate.score or 0.0))
+        ranked = sorted(result.candidates, key=lambda candidate: -(candidate.score or 0.0))
         return Found(
-            program=finish(found.program),
+            program=finish(result.program),
             candidates=[replace(c, program=finish(c.program)) for c in ranked],
-            files=found.files,
-            notes=found.notes,
+            files=result.files,
+            notes=result.notes,
         )
 
 

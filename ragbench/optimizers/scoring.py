@@ -138,8 +138,8 @@ def _form(example: dspy.Example, answer: str, score: float) -> list[str]:
         return [f"Right: {answer!r}."]
     if normalise_answer(gold) in ("yes", "no"):
         said = normalise_answer(answer)
-        what = "Wrong" if said in ("yes", "no") else "Wrong form: this is a yes-or-no question"
-        return [f"{what}; {answer!r} was answered, expected {gold!r}."]
+        fault = "Wrong" if said in ("yes", "no") else "Wrong form: this is a yes-or-no question"
+        return [f"{fault}; {answer!r} was answered, expected {gold!r}."]
     if best(contains, answer, example.answers):
         words = len(answer.split())
         return [
@@ -156,8 +156,8 @@ def _hops(example: dspy.Example, prediction: Any, score: float) -> list[str]:
     titles = list(dict.fromkeys(title for title, _ in getattr(example, "support", None) or ()))
     if score >= 1 or not titles:
         return []
-    found = {passage.title for passage in passages}
-    missed = [title for title in titles if title not in found]
+    retrieved = {passage.title for passage in passages}
+    missed = [title for title in titles if title not in retrieved]
     if missed:
         said = [f"Missed hop: no search found the passage {title!r}." for title in missed]
         return said + _subquestions(example, missed)

@@ -93,8 +93,8 @@ class SIMBA(Optimizer):
         )
         best = search.compile(student, trainset=task.trainset, seed=task.seed)
         tried = [
-            Candidate(c.program, found.mean, f"training {c.score:.3f}", found.scores)
+            Candidate(c.program, measured.mean, f"training {c.score:.3f}", measured.scores)
             for c in candidates_of(best, scale=1.0)
-            for found in [measure(c.program, task.val, task)]
+            for measured in [measure(c.program, task.val, task)]
         ]
         return Found(max(tried, key=lambda c: c.score or 0.0).program, tried)

@@ -136,13 +136,13 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     given = prediction.get("passages") or prediction.get("context") or ()
     items = [given] if isinstance(given, str) else list(given)
     by_text = {str(passage): passage for passage in trace.passages}
-    found = []
+    passages = []
     for number, item in enumerate(items):
         if isinstance(item, Passage):
-            found.append(item)
+            passages.append(item)
         elif isinstance(item, str):
-            found.append(by_text.get(item) or Passage(pid=f"text-{number}", title="", text=item))
-    return found
+            passages.append(by_text.get(item) or Passage(pid=f"text-{number}", title="", text=item))
+    return passages
 
 
 #: Modules that were given as objects, by the name that stands for them.
@@ -232,10 +232,10 @@ def _import_file(path: Path) -> ModuleType:
     name = f"ragbench_program_{path.stem}"
     if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
         return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, path.resolve())
-    if found is None or found.loader is None or not path.is_file():
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None or not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module

@@ -188,8 +188,8 @@ class IRCoT(RAGProgram):
             trace.step("think", thought=thoughts[-1])
             return
         query = self._query(trace.question, thoughts)
-        found = self._search(trace, query)
-        trace.step("think", thought=thoughts[-1], input=query, pids=tuple(p.pid for p in found))
+        passages = self._search(trace, query)
+        trace.step("think", thought=thoughts[-1], input=query, pids=tuple(p.pid for p in passages))
 
     def _search(self, trace: Trace, query: str) -> list[Passage]:
         if self.knobs.strip_question_words:

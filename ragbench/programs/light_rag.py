@@ -102,7 +102,9 @@ class LightRAG(IndexProgram):
             lines += self._made_up(trace)
         else:
             passages = trace.search_by(
-                lambda: self._found(trace, index, high, low, lines), trace.question, k=self.knobs.k
+                lambda: self._retrieved(trace, index, high, low, lines),
+                trace.question,
+                k=self.knobs.k,
             )
         answer = self._read(trace, passages if self.knobs.texts else [], lines)
         return trace.prediction(answer, "answered", passages=passages)
@@ -138,15 +140,19 @@ class LightRAG(IndexProgram):
         trace.step("keywords", observation=f"{high}\n{low}")
         return high, low
 
-    def _found(
+    def _retrieved(
         self, trace: Trace, index: LightIndex, high: str, low: str, lines: list[str]
     ) -> list[Passage]:
         """The passages to read; `lines` gets entities and relations as the prompt shows them."""
-        knobs, how = self.knobs, self.knobs.mode
+        knobs, mode = self.knobs, self.knobs.mode
         wanted = {"k": knobs.top_k, "least": knobs.min_cosine}
-        near = index.nearest("entities", low, **wanted) if how in ("hybrid", "local", "mix") else []
+        near = (
+            index.nearest("entities", low, **wanted) if mode in ("hybrid", "local", "mix") else []
+        )
         links = (
-            index.nearest("relations", high, **wanted) if how in ("hybrid", "global", "mix") else []
+            index.nearest("relations", high, **wanted)
+            if mode in ("hybrid", "global", "mix")
+            else []
         )
         ends = _once(end for relation in links for end in index.relations[relation].ends)
         entities, relations = _in_turn(near, ends), _in_turn(relations_around(index, near), links)
@@ -159,7 +165,7 @@ class LightRAG(IndexProgram):
             units_of(index, near),
             _once(unit for relation in links for unit in index.relations[relation].units),
         ]
-        dense = index.search(trace.question, k=knobs.k) if how in ("mix", "naive") else []
+        dense = index.search(trace.question, k=knobs.k) if mode in ("mix", "naive") else []
         if not entities and not dense:
             trace.count("no_seed")
             dense = index.search(trace.question, k=knobs.k)
@@ -181,13 +187,13 @@ class LightRAG(IndexProgram):
 
 def relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
     """The relations of `entities`: those of well-connected ends first, then the weightiest."""
-    found = _once(relation for entity in entities for relation in index.relations_of[entity])
+    relations = _once(relation for entity in entities for relation in index.relations_of[entity])
 
     def worth(relation: int) -> tuple[int, float]:
         degree = sum(len(index.relations_of[end]) for end in index.relations[relation].ends)
         return -degree, -index.relations[relation].weight
 
-    return sorted(found, key=worth)  # stable
+    return sorted(relations, key=worth)  # stable
 
 
 def units_of(index: LightIndex, entities: Sequence[int]) -> list[int]:

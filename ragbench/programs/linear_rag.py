@@ -136,14 +136,14 @@ class LinearRAG(IndexProgram):
         if knobs.ablation == "graph":
             return []
         if knobs.entities == "spacy":
-            found = by_spacy(load_pipeline(knobs.spacy_pipeline)(question))
+            names = by_spacy(load_pipeline(knobs.spacy_pipeline)(question))
         elif knobs.entities == "regex":
-            found = by_pattern(question)
+            names = by_pattern(question)
         else:
             reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
-            found = plain_names(reply.entities or [])
-        trace.step("extract", input=question, observation=", ".join(found))
-        return found
+            names = plain_names(reply.entities or [])
+        trace.step("extract", input=question, observation=", ".join(names))
+        return names
 
     def _ranked(self, trace: Trace, index: LinearIndex, mentions: Sequence[str]) -> list[Passage]:
         knobs = self.knobs
@@ -153,7 +153,7 @@ class LinearRAG(IndexProgram):
                 trace.count("no_seed")
             return index.search(trace.question, k=knobs.k)
         hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
-        found = index.activated(
+        activation = index.activated(
             trace.question, seeds, Bridging(hops, knobs.top_k_sentence, knobs.threshold)
         )
         trace.step(
@@ -161,12 +161,12 @@ class LinearRAG(IndexProgram):
             input=", ".join(mentions),
             notes={
                 "seeds": {index.names[entity]: round(score, 4) for entity, score in seeds},
-                "tiers": {index.names[i]: tier for i, (_, tier) in found.last.items()},
+                "tiers": {index.names[i]: tier for i, (_, tier) in activation.last.items()},
             },
         )
         starts = knobs.passage_node_weight * index.starts(
-            trace.question, found, passage_ratio=knobs.passage_ratio
+            trace.question, activation, passage_ratio=knobs.passage_ratio
         )
         if knobs.ablation == "pagerank":
             return index.hits(starts, knobs.k)
-        return index.hits(index.walk(found, starts, damping=knobs.damping), knobs.k)
+        return index.hits(index.walk(activation, starts, damping=knobs.damping), knobs.k)

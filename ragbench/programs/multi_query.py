@@ -56,8 +56,8 @@ class MultiQueryRAG(RAGProgram):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One call for queries, the searches at once, one call to answer."""
         queries = self._queries(trace)
-        found = trace.search_many(queries, k=self.knobs.k)
-        passages = fuse(found, fusion=self.knobs.fusion)[: self.knobs.max_passages]
+        rankings = trace.search_many(queries, k=self.knobs.k)
+        passages = fuse(rankings, fusion=self.knobs.fusion)[: self.knobs.max_passages]
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 

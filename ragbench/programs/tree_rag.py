@@ -164,14 +164,14 @@ class TreeRAG(RAGProgram):
             tree = self.tree_of(trace.retriever)
         cost = {name: fact for name, fact in tree.facts().items() if name != "index_s"}
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
-        found: list[Passage] = []
+        nodes: list[Passage] = []
 
         def find() -> list[Passage]:
-            found.extend(self._nodes(trace, tree))
-            return trace.presented(trace.question, found)
+            nodes.extend(self._nodes(trace, tree))
+            return trace.presented(trace.question, nodes)
 
         passages = trace.search_by(find, trace.question, k=self.knobs.k)
-        layers = [tree.layer_of(tree.node(passage.pid)) for passage in found]
+        layers = [tree.layer_of(tree.node(passage.pid)) for passage in nodes]
         trace.step(
             "search",
             input=trace.question,
@@ -186,15 +186,15 @@ class TreeRAG(RAGProgram):
 
     def _nodes(self, trace: Trace, tree: SummaryTree) -> list[Passage]:
         scores = tree.scores(trace.question)
-        found = self._found(scores, tree.shape)
-        if found.empty:
+        chosen = self._selected(scores, tree.shape)
+        if chosen.empty:
             trace.count("hiro_empty")
-        passages = [tree.passage(node, float(scores[node])) for node in found.nodes]
+        passages = [tree.passage(node, float(scores[node])) for node in chosen.nodes]
         if self.knobs.mimic_reference_bug:
             return passages
         return _fitting(passages, self.knobs.context_tokens)
 
-    def _found(self, scores: Any, shape: tree_search.Shape) -> tree_search.Found:
+    def _selected(self, scores: Any, shape: tree_search.Shape) -> tree_search.Found:
         knobs = self.knobs
         if knobs.mode == "collapsed":
             return tree_search.collapsed(scores, k=knobs.k)

@@ -130,10 +130,10 @@ class Corpus(Sequence[Passage]):
     @cached_property
     def _titles(self) -> Mapping[str, Sequence[int]]:
         """Title without regard to case -> positions."""
-        found: dict[str, list[int]] = {}
+        positions: dict[str, list[int]] = {}
         for place, passage in enumerate(self.passages):
-            found.setdefault(passage.title.casefold(), []).append(place)
-        return found
+            positions.setdefault(passage.title.casefold(), []).append(place)
+        return positions
 
     def subset(self, positions: Sequence[int]) -> Corpus:
         """A corpus of the passages at `positions`, in that order."""

@@ -166,8 +166,8 @@ class GranularIndex:
         What A-RAG's ablation to a single tool searches. The chunks are embedded at the first use.
         """
         self.build_chunks()
-        found = self._chunks.search(query, k=k)
-        return [Match(passage, (passage.text,)) for passage in found]
+        passages = self._chunks.search(query, k=k)
+        return [Match(passage, (passage.text,)) for passage in passages]
 
     def read(self, pid: str) -> Passage:
         """The chunk `pid`.
@@ -201,14 +201,14 @@ class GranularIndex:
     def _holding(self, position: int, keywords: list[str], bounded: bool) -> tuple[str, ...]:
         passage = self.corpus.passages[position]
         pieces = _pieces(passage)
-        found = (
+        holding = (
             piece
             for piece in pieces
             if any(_count(piece.lower(), keyword, bounded) for keyword in keywords)
         )
         title = passage.title.lower() if self._titled else ""
         by_title = pieces[:1] if any(keyword in title for keyword in keywords) else []
-        return tuple(islice(found, _SHOWN)) or tuple(by_title)
+        return tuple(islice(holding, _SHOWN)) or tuple(by_title)
 
     def _candidates(self, keyword: str) -> Sequence[int]:
         """Positions of all chunks that may hold `keyword`.

@@ -77,9 +77,9 @@ class Lance(Retriever):
         rows: Any = [None] * len(asked)
         if self.settings.mode != "text":
             rows = self._dense.embed_queries(asked)
-        found = {query: self._hits(query, row, k) for query, row in zip(asked, rows, strict=True)}
+        hits_of = {query: self._hits(query, row, k) for query, row in zip(asked, rows, strict=True)}
         return [
-            [self.corpus.passages[i].scored(score) for i, score in found.get(query, [])]
+            [self.corpus.passages[i].scored(score) for i, score in hits_of.get(query, [])]
             for query in queries
         ]
 
@@ -126,16 +126,16 @@ class Lance(Retriever):
 
         def search(depth: int) -> Any:
             asked = self._table.search(MatchQuery(query, "text"))
-            found = asked.select(["position", "_score"]).limit(depth).to_arrow()
-            return found["position"].to_numpy(), found["_score"].to_numpy()
+            table = asked.select(["position", "_score"]).limit(depth).to_arrow()
+            return table["position"].to_numpy(), table["_score"].to_numpy()
 
         return search
 
     def _by_vector(self, row: Vectors) -> _Search:
         def search(depth: int) -> Any:
             asked = self._table.search(row).distance_type("dot").nprobes(self.settings.nprobe)
-            found = asked.select(["position", "_distance"]).limit(depth).to_arrow()
-            return found["position"].to_numpy(), 1 - found["_distance"].to_numpy()
+            table = asked.select(["position", "_distance"]).limit(depth).to_arrow()
+            return table["position"].to_numpy(), 1 - table["_distance"].to_numpy()
 
         return search
 

@@ -123,10 +123,10 @@ def _remember(folder: Path, manifest: Manifest) -> None:
 
 
 def _stamps(folder: Path, manifest: Manifest) -> dict[str, list[int]]:
-    found = {name: (folder / name).stat() for name in manifest.files}
+    stats = {name: (folder / name).stat() for name in manifest.files}
     return {
         name: [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-        for name, stat in found.items()
+        for name, stat in stats.items()
     }
 
 

@@ -49,8 +49,8 @@ class Words:
     def __call__(self, text: str) -> list[str]:
         """The words of `text` in order, repeats kept."""
         lower = text.lower()
-        found = _WORD.findall(lower) if self._settings.tokenizer == "words" else lower.split()
-        kept = [word for word in found if word not in self._stop]
+        words = _WORD.findall(lower) if self._settings.tokenizer == "words" else lower.split()
+        kept = [word for word in words if word not in self._stop]
         return self._stem(kept) if self._stem else kept
 
     def of_passage(self, passage: Passage) -> list[str]:

@@ -130,7 +130,7 @@ def test_an_edited_score_or_sidecar_is_noticed(tmp_path: Path) -> None:
     assert [f for f in examine(folder, data=False) if "scores" in f.path.name] == []
     path = folder / "scores.json"
     path.write_text(path.read_text().replace('"mean": 0.25', '"mean": 0.75', 1))
-    assert any("was changed after" in finding.what for finding in examine(folder, data=False))
+    assert any("was changed after" in finding.problem for finding in examine(folder, data=False))
     with pytest.raises(RunError, match=r"scores.json was changed after it was written"):
         judge_of(folder, "judge")
     write_json(tmp_path / "sidecar.json", {"program": "ircot"}, sealed=True)

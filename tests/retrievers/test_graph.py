@@ -172,13 +172,13 @@ OF = {0: [0], 1: [0, 1, 2], 2: [1], 3: [2]}
 ALIKE = [0.8, 0.9, 0.7]
 
 
-def bridged(seeds: list[tuple[int, float]], **how: Any) -> Activated:
+def bridged(seeds: list[tuple[int, float]], **settings: Any) -> Activated:
     return activate(
         seeds,
         sentences_of=OF.__getitem__,
         entities_of=HELD.__getitem__,
         similarity=lambda rows: [ALIKE[row] for row in rows],
-        how=Bridging(**how),
+        bridging=Bridging(**settings),
     )
 
 

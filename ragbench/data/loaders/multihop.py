@@ -137,13 +137,13 @@ def _item(
     passages = _context(record)
     names = list(dict.fromkeys(title for title, _ in record.supporting_facts))
     subjects = list(dict.fromkeys(subject for subject, _, _ in record.evidences))
-    found: list[Passage | None]
+    supporting: list[Passage | None]
     if names or titles is None or matched is None:
         index = titles or Titles(passages)
-        found = [index.get(title) for title in names]
+        supporting = [index.get(title) for title in names]
     else:
-        found = _by_evidence(record, titles, matched)
-    gold = [passage.pid for passage in found if passage is not None]
+        supporting = _by_evidence(record, titles, matched)
+    gold = [passage.pid for passage in supporting if passage is not None]
     extra: dict[str, Any] = {"level": record.level} if record.level else {}
     if record.evidences:
         extra["evidences"] = [list(triple) for triple in record.evidences]
@@ -156,7 +156,7 @@ def _item(
         qtype=record.type,
         hops=len(names or subjects) or None,
         support=record.supporting_facts,
-        gold_pids=gold if len(gold) == len(found) else (),
+        gold_pids=gold if len(gold) == len(supporting) else (),
         **extra,
     )
     return Item(row, example, passages)
@@ -169,17 +169,17 @@ def _by_evidence(
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
     taken = {passage.pid for passage in exact if passage is not None}
-    found = [
+    passages = [
         titles.match(subject, obj, record.question, taken=taken) for subject, _, obj in triples
     ]
     subjects = {subject.casefold() for subject, _, _ in triples}
-    if len({passage.pid for passage in found if passage is not None}) < len(subjects):
-        found = exact  # one passage for two subjects is a wrong one for one of them
+    if len({passage.pid for passage in passages if passage is not None}) < len(subjects):
+        passages = exact  # one passage for two subjects is a wrong one for one of them
     if triples:
         matched.asked += 1
         matched.exact += all(exact)
-        matched.with_care += all(found) and not all(exact)
-    return found
+        matched.with_care += all(passages) and not all(exact)
+    return passages
 
 
 def _context(record: MultiHopRecord) -> tuple[Passage, ...]:

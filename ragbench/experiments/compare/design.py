@@ -142,8 +142,11 @@ def _clause(pair: Pair, word: str) -> tuple[bool, str] | None:
     """Whether a contrast speaks for compiling, and how it says so; None for one that is none."""
     good, bad = word.startswith("better"), word.startswith("worse")
     if pair == (FORM, COMPILED_FORM):
-        what = "where the answer's form is repaired"
-        return good, f"{'also' if good else 'the reverse' if bad else 'not shown to help'} {what}"
+        condition = "where the answer's form is repaired"
+        return (
+            good,
+            f"{'also' if good else 'the reverse' if bad else 'not shown to help'} {condition}",
+        )
     rival = {FORM: "repairing the answer's form", **_VOTES}.get(pair[0])
     if rival is None or pair[1] != COMPILED:
         return None

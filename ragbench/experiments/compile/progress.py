@@ -62,10 +62,10 @@ class SearchProgress(BaseCallback):
                 self._best = score
             self._tell(f"candidate {self._candidates}: {self._metric} {score:.3f} on {n} questions")
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, message: str) -> None:
         self._told = self._done
         best = "" if self._best is None else f"; best {self._best:.3f}"
         left = max(0, self._runs.high - self._done)
         took = time.monotonic() - self._start
         rest = f", at most {duration(took / self._done * left)} left" if self._done else ""
-        self._on_message(f"  {what}{best}; {self._done} of {self._runs} program runs{rest}")
+        self._on_message(f"  {message}{best}; {self._done} of {self._runs} program runs{rest}")

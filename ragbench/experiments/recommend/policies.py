@@ -64,10 +64,10 @@ def _not_runnable(cards: list[RunCard]) -> str:
             PROGRAMS.get(card.program)
         except RagbenchError:
             return f"{card.system} is no program that can be run here"
-        for name, what in (("compiled", "compiled"), ("form", "run with --form"),
+        for name, state in (("compiled", "compiled"), ("form", "run with --form"),
                            ("votes", "run with --votes")):  # fmt: skip
             if card.identity.get(name):
-                return f"{card.program} is {what}, and a router runs programs as they are"
+                return f"{card.program} is {state}, and a router runs programs as they are"
     shared = [{k: v for k, v in card.identity.items() if k not in _OWN} for card in cards]
     for name in sorted({name for each in shared for name in each}):
         values = [each.get(name) for each in shared]

@@ -55,10 +55,10 @@ def held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def is_claimed(path: Path, asked: Mapping[str, Any], what: str) -> bool:
+def is_claimed(path: Path, asked: Mapping[str, Any], contents: str) -> bool:
     """Whether the file `path` marks its folder as of what is `asked`; False where there is none.
 
-    `what` is the kind of thing that a folder is marked as, such as "a compile".
+    `contents` is the kind of thing that a folder is marked as, such as "a compile".
 
     Raises:
         RunError: the file marks it as of something else, or cannot be read.
@@ -70,7 +70,7 @@ def is_claimed(path: Path, asked: Mapping[str, Any], what: str) -> bool:
         if theirs.get(key) != new:
             more = _difference(theirs.get(key), new)
             raise RunError(
-                f"{path.parent} holds {what} with another {key}{more}; give another --out"
+                f"{path.parent} holds {contents} with another {key}{more}; give another --out"
             )
     return True
 

@@ -212,11 +212,11 @@ def _spending(spending: Spending) -> Iterable[str]:
 
 def _traces(verdict: Verdict, show: int) -> Iterable[str]:
     before = verdict.arms[ZERO_SHOT][0]
-    for what, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
-        yield f"{what}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}"
+    for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
+        yield f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}"
         for qid in qids[:show]:
-            yield f"--- {what}: {qid}"
-            after = _telling(verdict.arms[COMPILED], qid, right=what == "fixed")
+            yield f"--- {change}: {qid}"
+            after = _telling(verdict.arms[COMPILED], qid, right=change == "fixed")
             yield from side_by_side(
                 ["ZERO-SHOT", *trace_lines(before.records[qid])],
                 ["COMPILED", *trace_lines(after)],

@@ -59,8 +59,8 @@ def _check(shards: Sequence[Path], cards: Sequence[RunCard]) -> None:
     for folder, card in zip(shards, cards, strict=True):
         if not card.shard:
             raise RunError(f"{folder} is a whole run, no shard")
-        for what in _different(first, card):
-            raise RunError(f"{folder} and {shards[0]} are no shards of one run: {what}")
+        for difference in _different(first, card):
+            raise RunError(f"{folder} and {shards[0]} are no shards of one run: {difference}")
         if card.shard in found:
             raise RunError(f"{folder} and {found[card.shard]} are both shard {card.shard}")
         found[card.shard] = folder

@@ -37,12 +37,12 @@ class Progress:
     def words(self) -> str:
         """Such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
         parts = [f"{self.answered} of {self.questions} answered"]
-        for n, what in (
+        for n, outcome in (
             (self.failed, "failed"),
             (self.cut_off, "cut off"),
             (self.not_asked, "not asked"),
         ):
-            parts += [f"{n} {what}"] if n else []
+            parts += [f"{n} {outcome}"] if n else []
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,5 +54,5 @@ def stop_lines(stopped_by: str, progress: Progress) -> list[str]:
     """What a partial table must say; nothing for one that is whole."""
     if progress.complete:
         return []
-    what = f"stopped by {stopped_by}" if stopped_by else "not finished"
-    return [f"{what}: {progress.words()}; the scores are of those that were answered or failed"]
+    state = f"stopped by {stopped_by}" if stopped_by else "not finished"
+    return [f"{state}: {progress.words()}; the scores are of those that were answered or failed"]

@@ -112,12 +112,12 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         lm_kwargs.update(formats[key])
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        found = json_repair.loads(completion)
-        if not isinstance(found, dict) and (match := _OBJECT.search(completion)):
-            found = json_repair.loads(match.group(0))
-        if not isinstance(found, dict):
+        value = json_repair.loads(completion)
+        if not isinstance(value, dict) and (match := _OBJECT.search(completion)):
+            value = json_repair.loads(match.group(0))
+        if not isinstance(value, dict):
             raise self._failure(signature, completion, "no JSON object")
-        return {name: found[name] for name in signature.output_fields if name in found}
+        return {name: value[name] for name in signature.output_fields if name in value}
 
     def user_message_output_requirements(self, signature: type[dspy.Signature]) -> str:
         """The last line of a prompt. The types stand in the system's message, as JSON has them."""
@@ -199,8 +199,8 @@ class LenientChat(LenientParsing, _AskedAgain):
     """`[[ ## field ## ]]` sections, read leniently, with the counted JSON fallback."""
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        found = _sections(completion)
-        return {name: found[name] for name in signature.output_fields if name in found}
+        sections = _sections(completion)
+        return {name: sections[name] for name in signature.output_fields if name in sections}
 
 
 def section(completion: str, name: str) -> str:
@@ -210,21 +210,21 @@ def section(completion: str, name: str) -> str:
 
 def _sections(completion: str) -> dict[str, str]:
     pieces = _HEADER.split(completion)[1:]
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     for name, text in zip(pieces[::2], pieces[1::2], strict=True):
-        found.setdefault(name, text.strip())
-    return found
+        sections.setdefault(name, text.strip())
+    return sections
 
 
 class LenientXML(LenientParsing, _AskedAgain, dspy.XMLAdapter):
     """`<field>` elements, read leniently, with the counted JSON fallback."""
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in signature.output_fields:
             if match := re.search(rf"<{name}>(.*?)</{name}>", completion, re.S):
-                found[name] = match.group(1).strip()
-        return found
+                values[name] = match.group(1).strip()
+        return values
 
 
 ADAPTERS: dict[str, type[dspy.Adapter]] = {

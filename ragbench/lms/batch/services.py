@@ -128,19 +128,19 @@ class OpenAIBatches:
     def state(self, batch_id: str) -> BatchState:
         """See `BatchService`."""
         with _errors(self._package):
-            found = self._client.batches.retrieve(batch_id)
-        counts, refused = found.request_counts, ""
-        if found.status == "failed":
-            errors = (found.errors.data if found.errors else None) or []
+            batch = self._client.batches.retrieve(batch_id)
+        counts, refused = batch.request_counts, ""
+        if batch.status == "failed":
+            errors = (batch.errors.data if batch.errors else None) or []
             refused = "; ".join(e.message or e.code or "" for e in errors[:3]) or "no reason given"
-        ended = found.status in ("completed", "failed", "expired", "cancelled")
+        ended = batch.status in ("completed", "failed", "expired", "cancelled")
         return BatchState(ended, counts.completed + counts.failed if counts else 0, refused)
 
     def results(self, batch_id: str) -> dict[str, BatchReply]:
         """See `BatchService`; from its file of outputs and its file of errors."""
         with _errors(self._package):
-            found = self._client.batches.retrieve(batch_id)
-            files = [name for name in (found.output_file_id, found.error_file_id) if name]
+            batch = self._client.batches.retrieve(batch_id)
+            files = [name for name in (batch.output_file_id, batch.error_file_id) if name]
             texts = [self._client.files.content(name).text for name in files]
         return {
             row["custom_id"]: _openai_reply(row)
@@ -191,16 +191,16 @@ class AnthropicBatches:
     def state(self, batch_id: str) -> BatchState:
         """See `BatchService`."""
         with _errors(self._package):
-            found = self._client.messages.batches.retrieve(batch_id)
-        counts = _counts(found)
+            batch = self._client.messages.batches.retrieve(batch_id)
+        counts = _counts(batch)
         done = sum(counts.values()) - counts["processing"]
-        return BatchState(found.processing_status == "ended", done)
+        return BatchState(batch.processing_status == "ended", done)
 
     def results(self, batch_id: str) -> dict[str, BatchReply]:
         """See `BatchService`."""
         with _errors(self._package):
-            found: Any = self._client.messages.batches.results(batch_id)
-            rows = [row.to_dict(mode="json") for row in found]
+            results: Any = self._client.messages.batches.results(batch_id)
+            rows = [row.to_dict(mode="json") for row in results]
         return {str(row["custom_id"]): _anthropic_reply(row["result"]) for row in rows}
 
     def close(self) -> None:

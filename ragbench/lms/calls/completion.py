@@ -54,8 +54,8 @@ def attempt(
 
 def billed_usage(error: Exception) -> Usage | None:
     """The tokens that a failed attempt was billed, where its reply told them."""
-    found = getattr(error, "usage", None)
-    return found if isinstance(found, Usage) else None
+    usage = getattr(error, "usage", None)
+    return usage if isinstance(usage, Usage) else None
 
 
 def _told_usage(body: bytes) -> Usage | None:
@@ -63,7 +63,7 @@ def _told_usage(body: bytes) -> Usage | None:
     try:
         told = json.loads(body)["usage"]
         details = told.get("prompt_tokens_details") or {}
-        found = Usage(
+        usage = Usage(
             _count(told.get("prompt_tokens", told.get("input_tokens"))),
             _count(told.get("completion_tokens", told.get("output_tokens"))) or 0,
             cache_read_tokens=_count(
@@ -73,7 +73,7 @@ def _told_usage(body: bytes) -> Usage | None:
         )
     except UNREADABLE:
         return None
-    return found if found.input_tokens else None
+    return usage if usage.input_tokens else None
 
 
 def _count(value: Any) -> int | None:

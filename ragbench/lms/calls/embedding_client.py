@@ -152,11 +152,11 @@ class Service:
             response = HttpResponse(reply.status, "", reply.headers, content)
             raise _errors_of_chat()._http_error(response)
         try:
-            found = json.loads(content)
+            fields = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
-        tokens = _counted(found) or asked.tokens
-        value, cost = asked.read(found, tokens)
+        tokens = _counted(fields) or asked.tokens
+        value, cost = asked.read(fields, tokens)
         return Reply((value, tokens), tokens, cost, self._transport.rate_limits())
 
     def _explained(self, error: LM15Error, attempts: int) -> RagbenchError:

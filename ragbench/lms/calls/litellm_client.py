@@ -50,8 +50,8 @@ class LiteLLMClient:
         if spec.provider in _OWN_ADDRESS and spec.api_base is None:
             missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
         if spec.api_base is None and spec.provider not in OTHER_PROVIDERS:
-            found = litellm.validate_environment(f"{spec.provider}/{spec.model}")
-            missing += list(found["missing_keys"])
+            environment = litellm.validate_environment(f"{spec.provider}/{spec.model}")
+            missing += list(environment["missing_keys"])
         elif spec.api_base is None and spec.key_variables and not spec.key():
             missing.append(" or ".join(spec.key_variables))
         if missing:

@@ -52,8 +52,8 @@ class Attempt:
         """The rate-limit headers that came back, names in lower case; empty where none did."""
         if self.reply is not None:
             return self.reply.headers
-        found = getattr(self.error, "rate_limit_headers", None)
-        return found if isinstance(found, Mapping) else {}
+        headers = getattr(self.error, "rate_limit_headers", None)
+        return headers if isinstance(headers, Mapping) else {}
 
 
 class Middleware(Protocol):

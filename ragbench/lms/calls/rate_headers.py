@@ -17,17 +17,17 @@ def quotas(headers: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, float
     `-reset-tokens: 1m3.5s`) and of Anthropic (`anthropic-ratelimit-tokens-remaining`, `-reset` as
     a date); what cannot be read is left out.
     """
-    found = {}
+    by_unit = {}
     for unit in UNITS:
         for left, reset in (
             (f"x-ratelimit-remaining-{unit}", f"x-ratelimit-reset-{unit}"),
             (f"anthropic-ratelimit-{unit}-remaining", f"anthropic-ratelimit-{unit}-reset"),
         ):
             try:
-                found[unit] = (float(headers[left][0]), _seconds(headers[reset][0]))
+                by_unit[unit] = (float(headers[left][0]), _seconds(headers[reset][0]))
             except (KeyError, IndexError, ValueError):
                 continue
-    return found
+    return by_unit
 
 
 def _seconds(text: str) -> float:

@@ -180,8 +180,8 @@ class _Active:
 
 def active() -> tuple[Spent, ...]:
     """The limits that a call falls under which begins now, the innermost last."""
-    found = current().get(_Active)
-    return _open if found is None else found.spent
+    inner = current().get(_Active)
+    return _open if inner is None else inner.spent
 
 
 @contextmanager

@@ -105,8 +105,8 @@ class BoundedTransport(StdlibTransport):
 
     def rate_limits(self) -> Mapping[str, Sequence[str]]:
         """The rate-limit headers of the calling thread's last reply, names in lower case."""
-        found: Mapping[str, Sequence[str]] = getattr(self._local, "headers", {})
-        return found
+        headers: Mapping[str, Sequence[str]] = getattr(self._local, "headers", {})
+        return headers
 
     def last_body(self) -> bytes:
         """The body of the calling thread's last reply."""
@@ -122,9 +122,9 @@ class BoundedTransport(StdlibTransport):
         bounded = SimpleNamespace(sock=_Bounded(conn.sock, self._local.end, self._max_bytes))
         return super()._read_head(bounded, read_timeout=read_timeout)
 
-    def _iter_body(self, conn: Any, decoder: Any, **how: Any) -> Iterator[bytes]:
+    def _iter_body(self, conn: Any, decoder: Any, **options: Any) -> Iterator[bytes]:
         bounded = SimpleNamespace(sock=_Bounded(conn.sock, self._local.end, self._max_bytes))
-        chunks: Iterator[bytes] = super()._iter_body(bounded, decoder, **how)
+        chunks: Iterator[bytes] = super()._iter_body(bounded, decoder, **options)
         return chunks
 
     def _bounded(self, chunks: Iterable[bytes], body: list[bytes]) -> Iterator[bytes]:

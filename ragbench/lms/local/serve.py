@@ -99,9 +99,9 @@ def _start_binary(
     children.append(process)
     assert process.stdout is not None
     for line in process.stdout:
-        if found := re.search(r"listening on (http://\S+)", line):
+        if match := re.search(r"listening on (http://\S+)", line):
             threading.Thread(target=_forward, args=(process.stdout,), daemon=True).start()
-            return found[1]
+            return match[1]
         print(line, end="", file=sys.stderr)
     sys.exit(process.wait() or 1)
 

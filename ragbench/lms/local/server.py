@@ -207,11 +207,11 @@ def _command(settings: ServerSettings) -> list[str]:
 
 def _read_line(process: subprocess.Popen[bytes]) -> bytes:
     """The first line of the child, or b"" when it ends or takes too long."""
-    found: list[bytes] = []
+    lines: list[bytes] = []
 
     def read() -> None:
         assert process.stdout is not None
-        found.append(process.stdout.readline())
+        lines.append(process.stdout.readline())
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -224,7 +224,7 @@ def _read_line(process: subprocess.Popen[bytes]) -> bytes:
     if reader.is_alive():
         process.kill()
         reader.join()
-    return found[0] if found else b""
+    return lines[0] if lines else b""
 
 
 def _say(message: str) -> None:

@@ -111,12 +111,12 @@ def _install(model: Model, file: ModelFile, folder: Path) -> None:
 
 def _verify(path: Path, file: ModelFile, parts: Path) -> None:
     with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
-    if found != file.sha256:
+        actual = hashlib.file_digest(handle, "sha256").hexdigest()
+    if actual != file.sha256:
         path.unlink()
         shutil.rmtree(parts, ignore_errors=True)  # one of them is wrong: start anew next time
         raise ModelError(
-            f"{file.name}: SHA-256 is {found}, not {file.sha256}; nothing was installed, try again"
+            f"{file.name}: SHA-256 is {actual}, not {file.sha256}; nothing was installed, try again"
         )
 
 

@@ -212,12 +212,12 @@ def _bet(
         return None, 1.0
     units, reach = bet_units(d, score_range, clusters)
     if method.anytime:
-        found, p = anytime_interval(units, reach), e_process(units, reach).p
+        interval, p = anytime_interval(units, reach), e_process(units, reach).p
     else:
-        found = betting_interval(units, (-reach, reach))
+        interval = betting_interval(units, (-reach, reach))
         p = betting_p(units, (-reach, reach))
     scale = len(units) / len(d)  # from a mean over units back to one over questions
-    return Interval(found.low * scale, found.high * scale, found.level), p
+    return Interval(interval.low * scale, interval.high * scale, interval.level), p
 
 
 def bet_units(

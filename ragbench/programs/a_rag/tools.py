@@ -142,9 +142,9 @@ class ChunkTools(Toolbox):
         numbers = [_number(text) for text in ids]
         known = [n for n in dict.fromkeys(numbers) if n is not None and self._exists(n)]
         new = [n for n in known if n not in self._read]
-        found = {passage.pid for passage in self.trace.passages}
+        shown = {passage.pid for passage in self.trace.passages}
         unseen = [self.index.corpus[n].scored(0.0) for n in new]
-        if any(passage.pid not in found for passage in unseen):
+        if any(passage.pid not in shown for passage in unseen):
             query = f"chunk_read {', '.join(map(str, new))}"
             self.trace.search_by(lambda: unseen, query, k=len(new))
         blocks: list[str] = []
@@ -197,10 +197,10 @@ def _bounded(value: Any, default: int) -> int:
 
 
 def _number(text: str) -> int | None:
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?:chunk)?[\s_]*(?:id)?[\s#:\[(]*(\d{1,9})[\])]?\.?", text.strip(), re.IGNORECASE
     )
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def _name(number: int, passage: Passage) -> str:

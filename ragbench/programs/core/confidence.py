@@ -137,14 +137,14 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
             continue
         end = sum(len(token.token) for token in content[:first])
         begin = "".join(token.token for token in content).index(written, end)
-        found = []
+        probabilities = []
         for token in content[first:]:
             start, end = end, end + len(token.token)
             # What stands before or after the value in its first or last token is not part of it.
             text = token.token[max(begin - start, 0) : begin + len(written) - start]
-            found.append((text, math.exp(token.logprob)))
+            probabilities.append((text, math.exp(token.logprob)))
             if end >= begin + len(written):
-                return found
+                return probabilities
     return []
 
 

@@ -20,15 +20,15 @@ def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]
     score, which compares queries fairly only where scores are on one scale (cosine, not BM25).
     """
     scores: dict[str, float] = {}
-    found: dict[str, Passage] = {}
+    by_pid: dict[str, Passage] = {}
     for passages in lists:
         ranks = reciprocal_ranks(passages, rrf_k=RRF_K)
         for passage in passages:
             pid = passage.pid
-            found.setdefault(pid, passage)
+            by_pid.setdefault(pid, passage)
             if fusion == "rrf":
                 scores[pid] = scores.get(pid, 0.0) + ranks[pid]
             else:
                 scores[pid] = max(scores.get(pid, passage.score), passage.score)
-    best = sorted(found.values(), key=lambda p: -scores[p.pid])  # stable
+    best = sorted(by_pid.values(), key=lambda p: -scores[p.pid])  # stable
     return [passage.scored(scores[passage.pid]) for passage in best]

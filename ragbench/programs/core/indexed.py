@@ -64,8 +64,8 @@ class IndexProgram(RAGProgram):
             return ()
         with dspy.context(lm=self._index_lm()):
             index = self.Index(self._corpus_ahead(), **self._settings())
-            found = index.ahead()
-        return (IndexAhead(self.index_role, found.calls, found.tokens, found.kept, index.more),)
+            ahead = index.ahead()
+        return (IndexAhead(self.index_role, ahead.calls, ahead.tokens, ahead.kept, index.more),)
 
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
         """The index of the corpus that `retriever` searches, built.

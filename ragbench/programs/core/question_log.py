@@ -53,11 +53,11 @@ class QuestionLog:
         if self.steps and (rest := self.pending.take()):
             self.steps[-1] = replace(self.steps[-1], calls=(*self.steps[-1].calls, *rest))
 
-    def add_search(self, search: Search, found: Sequence[Passage]) -> None:
-        """Add `search` and what it `found`; a search too many is left out, its passages are not."""
+    def add_search(self, search: Search, passages: Sequence[Passage]) -> None:
+        """Add `search` and its `passages`; a search too many is left out, its passages are not."""
         if len(self.searches) < MAX_STEPS:
             self.searches.append(search)
-        for passage in found:
+        for passage in passages:
             self.seen.setdefault(passage.pid, passage)
 
     def merge(self, other: QuestionLog) -> None:

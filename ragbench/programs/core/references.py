@@ -25,9 +25,9 @@ def split_shown(
         if name == "question" or not isinstance(value, str | list):
             continue
         lines = [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)]
-        found = [(line, pid_of(line, passages)) for line in lines]
-        pids += [pid for _, pid in found if pid]
-        if rest := [line for line, pid in found if line and not pid]:
+        pairs = [(line, pid_of(line, passages)) for line in lines]
+        pids += [pid for _, pid in pairs if pid]
+        if rest := [line for line, pid in pairs if line and not pid]:
             others[name] = rest
     return tuple(pids), others
 

@@ -159,12 +159,12 @@ class Trace:
         start = time.perf_counter()
         with crossing("retriever"):
             hits_of = self.retriever.search_many(new, k=k) if new else []
-        found = dict(zip(new, hits_of, strict=True))
+        searched = dict(zip(new, hits_of, strict=True))
         each = (time.perf_counter() - start) / max(len(new), 1)
         with self._lock:
             for query in queries:
-                fresh = query in found and (query, k) not in self._cache
-                hits = self._cache.setdefault((query, k), found.get(query, []))
+                fresh = query in searched and (query, k) not in self._cache
+                hits = self._cache.setdefault((query, k), searched.get(query, []))
                 pairs = tuple((p.pid, p.score) for p in hits)
                 search = Search(query, k, pairs, each if fresh else 0.0, not fresh)
                 self._log.add_search(search, hits)
@@ -181,12 +181,12 @@ class Trace:
         self.budget.spend_retrievals(1)
         start = time.perf_counter()
         with crossing("retriever"):
-            found = list(find())
+            passages = list(find())
         elapsed = time.perf_counter() - start
         with self._lock:
-            pairs = tuple((passage.pid, passage.score) for passage in found)
-            self._log.add_search(Search(query, k, pairs, elapsed), found)
-        return found
+            pairs = tuple((passage.pid, passage.score) for passage in passages)
+            self._log.add_search(Search(query, k, pairs, elapsed), passages)
+        return passages
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
         """`hits` of a program's own index as the retriever of the run would show them.

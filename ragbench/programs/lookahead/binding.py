@@ -30,15 +30,15 @@ def read_bindings(
 
     A row of another name is left out too, unless one variable was asked for and no row names it.
     """
-    found: dict[str, dict[str, str]] = {}
+    values_of: dict[str, dict[str, str]] = {}
     named = [(variable_name(row.variable), row.value) for row in rows]
     if len(variables) == 1 and variables[0] not in dict(named):
         named = [(variables[0], value) for _, value in named]
     for name, text in named:
         value = " ".join(text.split()).rstrip(".")
         if name in variables and is_answer(value):
-            found.setdefault(name, {}).setdefault(question_key(value), value)
-    return {name: tuple(values.values())[:most] for name, values in found.items()}
+            values_of.setdefault(name, {}).setdefault(question_key(value), value)
+    return {name: tuple(values.values())[:most] for name, values in values_of.items()}
 
 
 def fill(node: Node, values: Values, instead: Mapping[str, str], *, most: int) -> Filled:

@@ -42,7 +42,7 @@ class Assembled(NamedTuple):
 
 
 def assemble(
-    found: Sequence[LookedUp], *, max_tokens: int, duplicate_at: float, cut: Cut
+    looked_up: Sequence[LookedUp], *, max_tokens: int, duplicate_at: float, cut: Cut
 ) -> Assembled:
     """The evidence of all look-ups in at most `max_tokens`.
 
@@ -52,8 +52,8 @@ def assemble(
     chosen: list[Evidence] = []
     texts: dict[str, str] = {}
     duplicates, left = 0, max_tokens
-    weights = [max(item.node.confidence, _LEAST_WEIGHT) for item in found]
-    for place, item in enumerate(found):
+    weights = [max(item.node.confidence, _LEAST_WEIGHT) for item in looked_up]
+    for place, item in enumerate(looked_up):
         room = share = int(left * weights[place] / sum(weights[place:]))
         for rank, passage in enumerate(item.passages, start=1):
             if passage.pid in texts or any(
@@ -76,10 +76,10 @@ def assemble(
     return Assembled(chosen, duplicates)
 
 
-def in_order(found: Sequence[LookedUp], *, max_tokens: int) -> Assembled:
+def in_order(looked_up: Sequence[LookedUp], *, max_tokens: int) -> Assembled:
     """The evidence in the order found, each passage once, as far as it fits: nothing assembled."""
     first: dict[str, tuple[str, Passage]] = {}
-    for item in found:
+    for item in looked_up:
         for rank, passage in enumerate(item.passages, start=1):
             first.setdefault(passage.pid, (f"{item.node.id}.{rank}", passage))
     lines = render([passage for _, passage in first.values()], max_tokens=max_tokens)

@@ -56,7 +56,7 @@ class Run:
         scorer: Scorer | None = None,
     ) -> None:
         self.trace, self.knobs, self.stages = trace, knobs, Stages()
-        self.found: list[LookedUp] = []
+        self.looked_up: list[LookedUp] = []
         self.spent = False
         self._bind, self._select, self._scorer = bind, select, scorer
         self._values: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -77,7 +77,7 @@ class Run:
             if self._bind is not None and any(self._wanted(graph, node) for node in level):
                 with self.stages.timed("bind"):
                     done = self._bound(done, graph)
-            self.found += done
+            self.looked_up += done
 
     def search(self, nodes: Sequence[Node]) -> list[LookedUp]:
         """The passages of each of `nodes`; none for queries that the budget has no search for."""
@@ -93,8 +93,8 @@ class Run:
         hits = dict(zip(allowed, lists, strict=True))
         done = []
         for node, item in zip(nodes, filled, strict=True):
-            found = [hits[query] for query in item.queries if query in hits]
-            passages = found[0] if len(found) == 1 else fuse(found, fusion="rrf")
+            rankings = [hits[query] for query in item.queries if query in hits]
+            passages = rankings[0] if len(rankings) == 1 else fuse(rankings, fusion="rrf")
             done.append(LookedUp(node, tuple(item.queries), tuple(passages)))
             self.trace.step(
                 "search",
@@ -117,7 +117,7 @@ class Run:
         if self.knobs.variables == "keep":
             filled = Filled([node.query], len(node.references))
         else:
-            instead = {item.node.id: " ".join(item.queries[:1]) for item in self.found}
+            instead = {item.node.id: " ".join(item.queries[:1]) for item in self.looked_up}
             filled = fill(node, self._values, instead, most=self.knobs.max_values)
         if filled.unresolved and count:
             self.trace.count("unresolved_variable", filled.unresolved)
@@ -154,7 +154,7 @@ class Run:
     def _bound(self, done: list[LookedUp], graph: PlanGraph) -> list[LookedUp]:
         producers = [i for i in done if self._wanted(graph, i.node) and self._evidence(i)]
         replies = self._at_once(lambda i: self._read(i, self._wanted(graph, i.node)), producers)
-        read = {i.node.id: found for i, found in zip(producers, replies, strict=False)}
+        read = {i.node.id: reply for i, reply in zip(producers, replies, strict=False)}
         bound = []
         for item in done:
             values = read.get(item.node.id, {})
@@ -188,7 +188,7 @@ class Run:
         """What `item` is read off: its passages, or those of the look-ups that it is made of."""
         if item.searched:
             return item.passages
-        before = [i.passages for i in self.found if i.node.id in item.node.depends_on]
+        before = [i.passages for i in self.looked_up if i.node.id in item.node.depends_on]
         return fuse(before, fusion="rrf")
 
     def _at_once(

@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     critical: bool = True
 
 
-def triggers(graph: PlanGraph, found: Sequence[LookedUp], limits: Limits) -> list[str]:
+def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], limits: Limits) -> list[str]:
     """Why more is searched; empty where nothing calls for it.
 
     passages: fewer different ones than the limit. coverage: a smaller share of the look-ups found
@@ -39,8 +39,8 @@ def triggers(graph: PlanGraph, found: Sequence[LookedUp], limits: Limits) -> lis
     stated confidences, in [0, 1], above its limit. confidence: their mean below its limit.
     critical: a look-up that others wait for failed so, if that counts.
     """
-    passages = {passage.pid for item in found for passage in item.passages}
-    searched = [item for item in found if item.searched]
+    passages = {passage.pid for item in looked_up for passage in item.passages}
+    searched = [item for item in looked_up if item.searched]
     failed = {item.node.id for item in searched if not item.passages or item.unbound}
     fired = {
         "passages": len(passages) < limits.passages,
@@ -53,16 +53,16 @@ def triggers(graph: PlanGraph, found: Sequence[LookedUp], limits: Limits) -> lis
 
 
 def reformulations(
-    question: str, found: Sequence[LookedUp], *, tried: Collection[str], most: int
+    question: str, looked_up: Sequence[LookedUp], *, tried: Collection[str], most: int
 ) -> list[Node]:
     """At most `most` look-ups, f1, f2, ..., of queries that are not among those `tried`.
 
     In this order: the weakest look-ups without question words, the bridge (the first bridging
     look-up and what waits for it, or the first two look-ups) as one query, the question's keywords.
     """
-    weakest = sorted(found, key=lambda item: (bool(item.passages), item.node.confidence))
+    weakest = sorted(looked_up, key=lambda item: (bool(item.passages), item.node.confidence))
     queries = [_without(query, _QUESTION_WORDS) for item in weakest for query in item.queries[:1]]
-    queries = [*queries[:1], *_bridge(found), _keywords(question), *queries[1:]]
+    queries = [*queries[:1], *_bridge(looked_up), _keywords(question), *queries[1:]]
     fresh: dict[str, str] = {}
     seen = {question_key(query) for query in tried}
     for query in queries:
@@ -73,10 +73,10 @@ def reformulations(
     return [Node(f"f{n}", q, confidence=CONFIDENCE) for n, q in enumerate(chosen, start=1)]
 
 
-def _bridge(found: Sequence[LookedUp]) -> list[str]:
-    bridges = [item for item in found if item.node.op == "bridge"][:1] or found[:1]
-    after = [i for i in found if bridges and bridges[0].node.id in i.node.depends_on][:1]
-    pair = [*bridges, *(after or [i for i in found[:2] if i not in bridges])]
+def _bridge(looked_up: Sequence[LookedUp]) -> list[str]:
+    bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
+    after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
+    pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
     parts = [_without(query, _QUESTION_WORDS) for item in pair for query in item.queries[:1]]
     different = list(dict.fromkeys(parts))
     return [" ".join(different)] if len(different) > 1 else []

@@ -95,13 +95,13 @@ class PlanGraph:
         """
         waiting = {node.id: set(node.depends_on) for node in self.nodes}
         level = [node for node in self.nodes if not node.depends_on]
-        found = []
+        levels = []
         while level:
-            found.append(level)
+            levels.append(level)
             level = [
                 after for node in level for after in self.nodes if _is_last(waiting[after.id], node)
             ]
-        return found
+        return levels
 
     def wanted(self, node: Node, *, ignoring: Container[str] = ()) -> tuple[str, ...]:
         """The variables of `node` that other look-ups use, but those whose ids are ignored."""
@@ -157,9 +157,9 @@ class LookedUp:
 
     def line(self, numbers: Sequence[int] = ()) -> str:
         """The look-up as the answer's prompt tells it: its findings, its passages' `numbers`."""
-        found = "; ".join(f"{name} = {', '.join(given)}" for name, given in self.values.items())
+        values = "; ".join(f"{name} = {', '.join(given)}" for name, given in self.values.items())
         shown = f" [{', '.join(map(str, numbers))}]" if numbers else ""
-        text = f"{self.node.id}: {' / '.join(self.queries)}" + (f" -> {found}" if found else "")
+        text = f"{self.node.id}: {' / '.join(self.queries)}" + (f" -> {values}" if values else "")
         return text + shown
 
 

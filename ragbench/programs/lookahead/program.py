@@ -212,31 +212,31 @@ class LookaheadRAG(RAGProgram):
             confidence=knobs.min_confidence,
             critical=knobs.critical,
         )
-        fired = triggers(graph, run.found, limits)
+        fired = triggers(graph, run.looked_up, limits)
         if not fired:
             return
         tried = [search.query for search in trace.searches]
         most = knobs.max_fallback_queries
-        nodes = reformulations(trace.question, run.found, tried=tried, most=most)
+        nodes = reformulations(trace.question, run.looked_up, tried=tried, most=most)
         trace.count("fallback")
         trace.step(
             "fallback",
             observation=" / ".join(node.query for node in nodes),
             notes={"triggers": fired},
         )
-        run.found += run.search(nodes)
+        run.looked_up += run.search(nodes)
 
     def _context(self, trace: Trace, run: Run) -> list[Evidence]:
         knobs = self.knobs
         if knobs.assemble:
             made: Assembled = assemble(
-                run.found,
+                run.looked_up,
                 max_tokens=knobs.context_tokens,
                 duplicate_at=knobs.duplicate_at,
                 cut=knobs.cut,
             )
         else:
-            made = in_order(run.found, max_tokens=knobs.context_tokens)
+            made = in_order(run.looked_up, max_tokens=knobs.context_tokens)
         trace.step(
             "context",
             pids=tuple(item.passage.pid for item in made.evidence),
@@ -257,7 +257,7 @@ class LookaheadRAG(RAGProgram):
             self.answer,
             otherwise={"answer": "", "citations": []},
             last=True,
-            plan=[item.line(_numbers(item, evidence)) for item in run.found],
+            plan=[item.line(_numbers(item, evidence)) for item in run.looked_up],
             context=context,
             question=trace.question,
         )
@@ -288,12 +288,12 @@ def _others(trace: Trace, shown: list[Passage]) -> list[Passage]:
 
 def _told(graph: PlanGraph, run: Run) -> list[dict[str, Any]]:
     """The plan as it was followed, with what each look-up was asked and found out."""
-    found = {item.node.id: item for item in run.found}
+    by_id = {item.node.id: item for item in run.looked_up}
     return [
         {
             **node,
-            "queries": list(found[node["id"]].queries),
-            "values": {name: list(v) for name, v in found[node["id"]].values.items()},
+            "queries": list(by_id[node["id"]].queries),
+            "values": {name: list(v) for name, v in by_id[node["id"]].values.items()},
         }
         for node in graph.to_dicts()
     ]

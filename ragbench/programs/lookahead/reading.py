@@ -120,25 +120,25 @@ def _known(node: Node, ids: set[str]) -> tuple[str, ...]:
 
 def _linked(node: Node, nodes: Sequence[Node]) -> Node:
     """`node` with its references found, and a dependency on each look-up that it refers to."""
-    found = list(_references(node, nodes))
-    after = (*node.depends_on, *(r.node for r in found if r.node))
-    return replace(node, references=tuple(found), depends_on=tuple(dict.fromkeys(after)))
+    references = list(_references(node, nodes))
+    after = (*node.depends_on, *(r.node for r in references if r.node))
+    return replace(node, references=tuple(references), depends_on=tuple(dict.fromkeys(after)))
 
 
 def _references(node: Node, nodes: Sequence[Node]) -> list[Reference]:
     others = [other for other in nodes if other.id != node.id]
-    found = []
+    references = []
     for match in _BRACES.finditer(node.query):
         source = _source(match[1], node, others) or _only_dependency(match[1], node)
-        found.append(Reference(match.start(), match.end(), *(source or ("", ""))))
+        references.append(Reference(match.start(), match.end(), *(source or ("", ""))))
     for pattern in (_OTHERS, _BARE_ID):
         for match in pattern.finditer(node.query):
-            inside = any(r.start < match.end() and match.start() < r.end for r in found)
+            inside = any(r.start < match.end() and match.start() < r.end for r in references)
             source = _source(next(filter(None, match.groups()), match[0]), node, others)
             if source and not inside:
-                found.append(Reference(match.start(), match.end(), *source))
-    found = found or _bare_variables(node, others)
-    return sorted(found)
+                references.append(Reference(match.start(), match.end(), *source))
+    references = references or _bare_variables(node, others)
+    return sorted(references)
 
 
 def _source(text: str, node: Node, others: Sequence[Node]) -> tuple[str, str] | None:
@@ -159,16 +159,18 @@ def _only_dependency(text: str, node: Node) -> tuple[str, str] | None:
 
 
 def _bare_variables(node: Node, others: Sequence[Node]) -> list[Reference]:
-    found: list[Reference] = []
+    references: list[Reference] = []
     for other in others:
         if other.id not in node.depends_on:
             continue
         for variable in other.produces:
             words = r"[ _]".join(map(re.escape, variable.split("_")))
             match = re.search(rf"\b{words}\b(?! of\b)", node.query, re.IGNORECASE)
-            if match and not any(r.start < match.end() and match.start() < r.end for r in found):
-                found.append(Reference(match.start(), match.end(), other.id, variable))
-    return found
+            if match and not any(
+                r.start < match.end() and match.start() < r.end for r in references
+            ):
+                references.append(Reference(match.start(), match.end(), other.id, variable))
+    return references
 
 
 def variable_name(text: str) -> str:

@@ -140,8 +140,8 @@ class Exploration:
         self._steps += 1
         node.tries += 1
         node.filled = question
-        found = trace.search(query, k=self.knobs.k)
-        shown = without_repeats([*found, *(p for n in reversed(known) for p in n.passages)])
+        passages = trace.search(query, k=self.knobs.k)
+        shown = without_repeats([*passages, *(p for n in reversed(known) for p in n.passages)])
         answer, confidence, main = self._solve(
             context=render(shown, max_tokens=self.knobs.context_tokens),
             notes=[n.note for n in known],
@@ -158,7 +158,7 @@ class Exploration:
             "solve",
             input=query,
             observation=answer,
-            pids=tuple(p.pid for p in found),
+            pids=tuple(p.pid for p in passages),
             notes={"node": node.id, "confidence": round(confidence, 4), "settles": settles},
         )
         return True

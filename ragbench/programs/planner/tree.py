@@ -55,16 +55,18 @@ class Node:
             confidence=self.confidence,
         ).model_dump()
 
-    def learn(self, answer: str, confidence: float, found: Sequence[Passage], *, at: float) -> None:
-        """Keep `answer` with its proofs among `found`; the node is solved from confidence `at` on.
+    def learn(
+        self, answer: str, confidence: float, passages: Sequence[Passage], *, at: float
+    ) -> None:
+        """Keep `answer` and its proofs of `passages`; the node is solved from confidence `at` on.
 
         An answer of less confidence than the one kept changes nothing.
         """
         if not is_answer(answer) or confidence < self.confidence:
             return
         self.answer, self.confidence = answer, confidence
-        proofs = [passage for passage in found if contains(str(passage), answer)]
-        self.passages = (proofs or list(found))[:_PROOFS]
+        proofs = [passage for passage in passages if contains(str(passage), answer)]
+        self.passages = (proofs or list(passages))[:_PROOFS]
         if confidence >= at:
             self.status = "solved"
 
@@ -106,8 +108,8 @@ class Tree:
 
     def solved(self) -> list[Node]:
         """The solved nodes, children before parents, else in the order made."""
-        found = [n for n in self.nodes.values() if n.status == "solved"]
-        return sorted(found, key=lambda n: -n.depth)
+        nodes = [n for n in self.nodes.values() if n.status == "solved"]
+        return sorted(nodes, key=lambda n: -n.depth)
 
     def open_leaves(self) -> list[Node]:
         """The nodes below the root that are neither solved, pruned nor split, in the order made."""
@@ -128,8 +130,8 @@ class Tree:
 
     def deepest_open(self) -> Node | None:
         """The first of the deepest nodes that are neither solved nor pruned."""
-        found = [n for n in self.nodes.values() if n.status == "open"]
-        return max(found, key=lambda n: n.depth, default=None)
+        nodes = [n for n in self.nodes.values() if n.status == "open"]
+        return max(nodes, key=lambda n: n.depth, default=None)
 
     def known_to(self, node: Node) -> list[Node]:
         """Solved nodes that bear on `node`: its ancestors, their and its sisters, its children.

@@ -95,8 +95,8 @@ class CorpusTools(ReActTools):
 
     def search(self, query: str) -> str:
         """Title and first words of each passage found."""
-        found = self.trace.search(query, k=self.k)
-        return "\n".join(_snippet(p, self.snippet_words) for p in found) or "Nothing found."
+        passages = self.trace.search(query, k=self.k)
+        return "\n".join(_snippet(p, self.snippet_words) for p in passages) or "Nothing found."
 
     def lookup(self, text: str) -> str:
         """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus.
@@ -141,11 +141,13 @@ class PageTools(ReActTools):
         bracket at its end ("Paris (film)").
         """
         page = self._titled(query)
-        found = [] if page else self.trace.search(query, k=self.k)
-        same = (p for name in (str, _without_bracket) for p in found if _same(name(p.title), query))
+        passages = [] if page else self.trace.search(query, k=self.k)
+        same = (
+            p for name in (str, _without_bracket) for p in passages if _same(name(p.title), query)
+        )
         page = page or next(same, None)
         if page is None:
-            titles = list(dict.fromkeys(p.title for p in found))[:SIMILAR_TITLES]
+            titles = list(dict.fromkeys(p.title for p in passages))[:SIMILAR_TITLES]
             return f"Could not find {query}. Similar: {', '.join(titles) or 'none'}."
         self._page, self._sought, self._cursor = page, "", 0
         return " ".join(sentences_of(page)[:PAGE_SENTENCES])

@@ -86,15 +86,15 @@ class StepTree:
             return "budget"
         return "answered" if self.answers else "max_steps"
 
-    def selected(self, how: Selection) -> str:
+    def selected(self, selection: Selection) -> str:
         """The answer that most paths end in, of equals the first, or just the first.
 
         Blank where no path has an answer, or where the passages are to be read.
         """
         answers = [answer for answer in self.answers if is_answer(answer)]
-        if not answers or how == "read":
+        if not answers or selection == "read":
             return ""
-        votes = Counter(map(normalise_answer, answers if how == "vote" else answers[:1]))
+        votes = Counter(map(normalise_answer, answers if selection == "vote" else answers[:1]))
         best = votes.most_common(1)[0][0]  # the first of equals
         return next(answer for answer in answers if normalise_answer(answer) == best)
 

@@ -44,13 +44,13 @@ class Facts:
     def all(self) -> list[Known]:
         """The facts found so far, once per requirement, without failed look-ups."""
         wanted = ("direct", "partial") if self.partial else ("direct",)
-        found: dict[tuple[str, str], Known] = {}
+        facts: dict[tuple[str, str], Known] = {}
         for step in self.trace.steps:
             for fact in step.notes["facts"] if step.action == "extract" else ():
                 known = Known(fact["statement"], fact["level"], fact["requirement"], fact["pids"])
                 if known.level in wanted:
-                    found.setdefault((known.requirement, question_key(known.statement)), known)
-        return list(found.values())
+                    facts.setdefault((known.requirement, question_key(known.statement)), known)
+        return list(facts.values())
 
     def shown(self) -> list[str]:
         """The facts as a planner sees them."""

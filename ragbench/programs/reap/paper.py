@@ -149,9 +149,9 @@ class Planning:
         trace = self.trace
         affordable = trace.budget.max_retrievals - trace.budget.retrievals
         wanted = wanted[: max(affordable, 1)]
-        found = trace.search_many([item.query for item in wanted], k=self.knobs.k)
+        rankings = trace.search_many([item.query for item in wanted], k=self.knobs.k)
         known = self.facts.shown()
-        jobs = list(zip(wanted, found, strict=True))
+        jobs = list(zip(wanted, rankings, strict=True))
         results = [self.facts.add([], [], item) for item, passages in jobs if not passages]
         results += trace.fan_out(
             lambda job: self._extract(*job, known), [job for job in jobs if job[1]]

@@ -78,8 +78,8 @@ class Rounds:
         trace = self.trace
         affordable = trace.budget.max_retrievals - trace.budget.retrievals
         queries = queries[: max(affordable, 1)]
-        found = trace.search_many(queries, k=self.knobs.k)
-        passages = fuse(found, fusion="rrf")
+        rankings = trace.search_many(queries, k=self.knobs.k)
+        passages = fuse(rankings, fusion="rrf")
         query = "; ".join(queries)
         item = LookUp("", query, query)
         if not passages:

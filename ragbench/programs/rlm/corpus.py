@@ -26,10 +26,10 @@ def variable(trace: Trace, *, most: int) -> tuple[list[str], str]:
     if not trace.searches:
         trace.count("corpus_cut")
     try:
-        found = trace.search(trace.question, k=most)
+        first = trace.search(trace.question, k=most)
     except BudgetSpentError:
-        found = []
-    pids = {passage.pid for passage in found}
+        first = []
+    pids = {passage.pid for passage in first}
     others = (passage for passage in corpus if passage.pid not in pids)
-    shown = [str(passage) for passage in [*found, *others][:most]]
+    shown = [str(passage) for passage in [*first, *others][:most]]
     return shown, PART.format(n=len(shown), total=len(corpus))

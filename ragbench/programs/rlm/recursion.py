@@ -52,8 +52,8 @@ class Recursion:
         if self.knobs.memo and key in memo:
             self.trace.count("memo_hit")
             return Solved(memo[key], 0, [branch.node(memo[key])])
-        found = self.trace.search(branch.question, k=self.knobs.k)
-        context = render(found, max_tokens=self.knobs.context_tokens)
+        passages = self.trace.search(branch.question, k=self.knobs.k)
+        context = render(passages, max_tokens=self.knobs.context_tokens)
         if branch.depth >= self.knobs.max_depth or branch.calls < 4:
             answer = self._leaf(branch, context)
             solved = Solved(answer, 1, [branch.node(answer)])

@@ -66,9 +66,9 @@ def session(trace: Trace, description: str) -> Iterator[None]:
 
 
 def _session() -> _Session:
-    found = current().get(_Session)
-    assert found is not None
-    return found
+    opened = current().get(_Session)
+    assert opened is not None
+    return opened
 
 
 def current_trace() -> Trace:

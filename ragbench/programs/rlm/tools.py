@@ -12,10 +12,10 @@ _DESCRIPTION = "{n} passages that a search for the question found, best first, e
 def variable(trace: Trace, *, k: int) -> tuple[list[str], str]:
     """The `k` passages that a search for the question finds, and a description of them."""
     try:
-        found = trace.search(trace.question, k=k)
+        passages = trace.search(trace.question, k=k)
     except BudgetSpentError:
-        found = []
-    shown = [f"{passage.pid} | {passage}" for passage in found]
+        passages = []
+    shown = [f"{passage.pid} | {passage}" for passage in passages]
     return shown, _DESCRIPTION.format(n=len(shown))
 
 
@@ -23,11 +23,11 @@ def search(query: str, k: int = 5) -> list[dict[str, str]]:
     """Find passages; gives dicts with pid, title and the beginning of the text."""
     trace = current_trace()
     try:
-        found = trace.search(str(query), k=min(max(int(k), 1), 20))
+        passages = trace.search(str(query), k=min(max(int(k), 1), 20))
     except BudgetSpentError:
         raise RuntimeError("no search is left") from None
-    trace.step("search", input=str(query), pids=tuple(p.pid for p in found))
-    return [{"pid": p.pid, "title": p.title, "text": p.text[:_SNIPPET_CHARS]} for p in found]
+    trace.step("search", input=str(query), pids=tuple(p.pid for p in passages))
+    return [{"pid": p.pid, "title": p.title, "text": p.text[:_SNIPPET_CHARS]} for p in passages]
 
 
 def read(pid: str) -> str:

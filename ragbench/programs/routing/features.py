@@ -61,7 +61,7 @@ class Feature(BaseModel):
     no: str
     whole: bool = False
 
-    def say(self, bound: float, *, yes: bool) -> str:
+    def describe(self, bound: float, *, yes: bool) -> str:
         """The condition in words."""
         shown = str(math.ceil(bound)) if self.whole else f"{bound:.3g}"
         return (self.yes if yes else self.no).format(shown)
@@ -129,10 +129,10 @@ def score_features(scores: Sequence[float]) -> dict[str, float]:
 
 def group_of(question: str) -> str:
     """The predicted kind of a question, for tables: a comparison, or the hops of its wording."""
-    found = question_features(question)
-    if found["comparison"]:
+    features = question_features(question)
+    if features["comparison"]:
         return "comparison"
-    return f"{found['hops']:.0f} hop{'s' if found['hops'] > 1 else ''}"
+    return f"{features['hops']:.0f} hop{'s' if features['hops'] > 1 else ''}"
 
 
 def _is_comparison(question: str, names: int) -> bool:

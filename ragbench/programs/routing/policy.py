@@ -124,7 +124,7 @@ def decide(rule: Node, features: Mapping[str, float]) -> tuple[int, list[str]]:
 
 def condition(split: Split, *, yes: bool) -> str:
     """One side of `split` in words."""
-    return FEATURES[split.feature].say(split.at_least, yes=yes)
+    return FEATURES[split.feature].describe(split.at_least, yes=yes)
 
 
 def leaves(rule: Node, met: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:

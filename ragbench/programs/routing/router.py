@@ -119,8 +119,8 @@ class Router(RAGProgram):
         """The number of the program for the question, noted as a step."""
         features = question_features(trace.question)
         if self.policy.search_k is not None:
-            found = trace.search(trace.question, k=self.policy.search_k)
-            features |= score_features([passage.score for passage in found])
+            passages = trace.search(trace.question, k=self.policy.search_k)
+            features |= score_features([passage.score for passage in passages])
         number, because = decide(self.policy.rule, features)
         chosen = self.policy.programs[number]
         rounded = {name: round(value, 4) for name, value in features.items()}

@@ -68,7 +68,7 @@ class Candidate:
     relevant: Passage | None = None
 
 
-def select(candidates: Sequence[Candidate], how: str) -> str:
+def select(candidates: Sequence[Candidate], selection: str) -> str:
     """The answer with the best score, or with the highest sum over equal answers (`vote`).
 
     A refusal ranks below any answer, and one that is not `backed` below those that are. Of equal
@@ -81,7 +81,7 @@ def select(candidates: Sequence[Candidate], how: str) -> str:
 
     def worth(candidate: Candidate) -> tuple[bool, bool, float, int]:
         key = normalise_answer(candidate.answer)
-        score = votes[key] if how == "vote" else candidate.score
+        score = votes[key] if selection == "vote" else candidate.score
         return is_answer(candidate.answer), candidate.backed, score, shared[key]
 
     return max(candidates, key=worth).answer  # the first of equals

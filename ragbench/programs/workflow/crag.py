@@ -109,19 +109,19 @@ class CRAG(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Search, grade, act, answer."""
-        found = trace.search(trace.question, k=self.knobs.k)
-        scores = self._scores(trace, found)
+        passages = trace.search(trace.question, k=self.knobs.k)
+        scores = self._scores(trace, passages)
         action = self._action(scores)
         trace.step(
             "evaluate",
             observation=action,
-            pids=tuple(p.pid for p in found),
+            pids=tuple(p.pid for p in passages),
             notes={"scores": [round(score, 4) for score in scores]},
         )
         kept: list[Strip] = []
         if action != "incorrect":
             least = self.knobs.lower if max(scores, default=-1.0) >= self.knobs.lower else -1.0
-            good = [p for p, score in zip(found, scores, strict=False) if score >= least]
+            good = [p for p, score in zip(passages, scores, strict=False) if score >= least]
             kept += self._refined(trace, good)
         if action != "correct":
             kept += self._refined(trace, self._elsewhere(trace))
@@ -215,16 +215,16 @@ class CRAG(RAGProgram):
                 n=1,
             )
             query = " ".join(distinct(reply.queries)[:1]) or query
-        found = trace.search(query, k=self.knobs.external_k)
-        trace.step("search", input=query, pids=tuple(p.pid for p in found))
-        return found
+        passages = trace.search(query, k=self.knobs.external_k)
+        trace.step("search", input=query, pids=tuple(p.pid for p in passages))
+        return passages
 
 
-def strips_of(passage: Passage, how: str) -> list[str]:
+def strips_of(passage: Passage, unit: str) -> list[str]:
     """The text of `passage` in strips, in order."""
-    if how == "passage":
+    if unit == "passage":
         return [passage.text]
-    size = 3 if how == "sentences" else 50
-    parts = list(sentences_of(passage)) if how == "sentences" else passage.text.split()
+    size = 3 if unit == "sentences" else 50
+    parts = list(sentences_of(passage)) if unit == "sentences" else passage.text.split()
     strips = [" ".join(parts[start : start + size]) for start in range(0, len(parts), size)]
     return [strip for strip in strips if strip] or [passage.text]

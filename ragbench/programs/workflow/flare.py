@@ -95,36 +95,36 @@ class FLARE(RAGProgram):
         """An answer from the passages of the last search and the sentences."""
         last = trace.searches[-1].hits if trace.searches else ()
         pids = {pid for pid, _ in last}
-        found = [passage for passage in trace.passages if passage.pid in pids]
+        passages = [passage for passage in trace.passages if passage.pid in pids]
         return trace.answer(
             self.conclude,
             last=True,
-            context=render(found, max_tokens=self.knobs.context_tokens),
+            context=render(passages, max_tokens=self.knobs.context_tokens),
             notes=_sentences(trace),
             question=trace.question,
         )
 
     def _written(self, trace: Trace) -> tuple[str, StopReason]:
-        found = trace.search(trace.question, k=self.knobs.k)
+        passages = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
-            draft, query = self._draft(trace, found), ""
+            draft, query = self._draft(trace, passages), ""
             if str(draft.thought).strip() and self._in_doubt(draft):
                 query = self._query(trace, draft)
-                found = trace.search(query, k=self.knobs.k)
-                draft = self._draft(trace, found)
+                passages = trace.search(query, k=self.knobs.k)
+                draft = self._draft(trace, passages)
             sentence = first_sentence(str(draft.thought or "").strip())
             known = [*_sentences(trace), trace.question]
             copied = normalise_answer(sentence) in map(normalise_answer, known)
             if draft.next_step != "answer" and (not sentence or copied):
                 return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
-            pids = tuple(passage.pid for passage in found)
+            pids = tuple(passage.pid for passage in passages)
             trace.step("think", thought=sentence, input=query, pids=pids if query else ())
             if draft.next_step == "answer":
                 answer = str(draft.answer or "").strip()
                 return answer if is_answer(answer) else "", "answered"
         return "", "max_steps"
 
-    def _draft(self, trace: Trace, found: list[Passage]) -> dspy.Prediction:
+    def _draft(self, trace: Trace, passages: list[Passage]) -> dspy.Prediction:
         return trace.ask(
             self.draft,
             otherwise={
@@ -134,7 +134,7 @@ class FLARE(RAGProgram):
                 "next_step": "continue",
                 "answer": "",
             },
-            context=render(found, max_tokens=self.knobs.context_tokens),
+            context=render(passages, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             thoughts="\n".join(_sentences(trace)),
         )

@@ -102,8 +102,8 @@ class MemoRAG(IndexProgram):
         else:
             memory = index.memory(trace.question, max_tokens=self.knobs.memory_tokens)
         queries = self._queries(trace, memory)
-        found = [self._search(trace, index, query) for query in queries]
-        passages = list({p.pid: p for hits in found for p in hits}.values())
+        rankings = [self._search(trace, index, query) for query in queries]
+        passages = list({p.pid: p for hits in rankings for p in hits}.values())
         if index is not None:
             places = index.corpus.positions
             # One that a wrapper made up has no place in the corpus, and comes last.
@@ -129,11 +129,11 @@ class MemoRAG(IndexProgram):
         k = self.knobs.k
         if index is None:
             return trace.search(query, k=k)
-        found = trace.search_by(
+        passages = trace.search_by(
             lambda: trace.presented(query, index.search(query, k=k)), query, k=k
         )
-        trace.step("search", input=query, pids=tuple(passage.pid for passage in found))
-        return found
+        trace.step("search", input=query, pids=tuple(passage.pid for passage in passages))
+        return passages
 
     def _queries(self, trace: Trace, memory: list[str]) -> list[str]:
         """What is searched with: clues, surrogate questions, a draft, and the question itself."""

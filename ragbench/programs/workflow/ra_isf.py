@@ -88,8 +88,8 @@ class RAISF(RAGProgram):
         """The answer to `question`; blank where it stays unknown."""
         if self._known(trace, question):
             return trace.answer(self.direct, question=question)
-        found = trace.search(question, k=self.knobs.k)
-        relevant = self._relevant(trace, question, found)
+        passages = trace.search(question, k=self.knobs.k)
+        relevant = self._relevant(trace, question, passages)
         if relevant:
             context = render(relevant, max_tokens=self.knobs.context_tokens)
             answer = trace.answer(self.read, context=context, question=question)
@@ -106,18 +106,18 @@ class RAISF(RAGProgram):
         trace.step("gate", input=question, observation="memory" if known else "search")
         return known
 
-    def _relevant(self, trace: Trace, question: str, found: list[Passage]) -> list[Passage]:
-        if not found:
+    def _relevant(self, trace: Trace, question: str, passages: list[Passage]) -> list[Passage]:
+        if not passages:
             return []
         if self.knobs.batch_relevance:
-            shown = render(found, max_tokens=self.knobs.context_tokens)
+            shown = render(passages, max_tokens=self.knobs.context_tokens)
             reply = trace.ask(
                 self.judge, otherwise={"keep": []}, question=question, candidates=shown
             )
-            kept = [found[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(shown)]
+            kept = [passages[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(shown)]
         else:
-            marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), found)
-            kept = [p for p, relevant in zip(found, marks, strict=False) if relevant]
+            marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
+            kept = [p for p, relevant in zip(passages, marks, strict=False) if relevant]
         trace.step("judge", input=question, pids=tuple(p.pid for p in kept))
         return kept
 

@@ -110,9 +110,9 @@ class RAGentA(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Four agents, then follow-up questions."""
-        found = trace.search(trace.question, k=self.knobs.k)
+        passages = trace.search(trace.question, k=self.knobs.k)
         judged = trace.fan_out(
-            lambda p: self._judged(trace, p), found, calls_each=1 if self.knobs.joint else 2
+            lambda p: self._judged(trace, p), passages, calls_each=1 if self.knobs.joint else 2
         )
         kept = self._kept(trace, judged)
         answer, claims = self._cited(trace, trace.question, kept)
@@ -236,12 +236,12 @@ class RAGentA(RAGProgram):
     ) -> str:
         """The answer with those of the follow-up questions worked in."""
         for gap in gaps:
-            found = self._unseen(trace, gap, kept)
-            part, claims = self._cited(trace, gap, found)
+            passages = self._unseen(trace, gap, kept)
+            part, claims = self._cited(trace, gap, passages)
             if is_answer(part):
                 answer = trace.answer(
                     self.integrate,
-                    context=render(found, max_tokens=self.knobs.context_tokens),
+                    context=render(passages, max_tokens=self.knobs.context_tokens),
                     notes=[f"{gap} {part}", *claims],
                     question=trace.question,
                     draft=answer,
@@ -251,5 +251,5 @@ class RAGentA(RAGProgram):
     def _unseen(self, trace: Trace, query: str, kept: Sequence[Passage]) -> list[Passage]:
         """The k best passages for `query` that were not kept; rejected ones may come back."""
         known = {passage.pid for passage in kept}
-        found = trace.search(query, k=self.knobs.k + len(known))
-        return [passage for passage in found if passage.pid not in known][: self.knobs.k]
+        passages = trace.search(query, k=self.knobs.k + len(known))
+        return [passage for passage in passages if passage.pid not in known][: self.knobs.k]

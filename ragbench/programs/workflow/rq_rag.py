@@ -122,9 +122,9 @@ class RQRAG(RAGProgram):
         queries = trace.fan_out(lambda job: self._refined(trace, *job), jobs)
         if again := 1 + len(queries) - len(distinct([trace.question, *queries])):
             trace.count("repeated_query", again)
-        found = trace.search_many(queries, k=self.knobs.k)
+        rankings = trace.search_many(queries, k=self.knobs.k)
         grown = []
-        for (node, action), query, hits in zip(jobs, queries, found, strict=True):
+        for (node, action), query, hits in zip(jobs, queries, rankings, strict=True):
             pids = tuple(passage.pid for passage in hits)
             trace.step("search", input=query, pids=pids, notes={"action": action})
             read = {passage.pid: passage for passage in (*node.passages, *hits)}

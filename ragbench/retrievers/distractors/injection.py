@@ -53,10 +53,10 @@ class Distracting(Retriever):
         places = chance.sample(range(len(self.corpus)), min(_DONORS, len(self.corpus)))
         donors = [self.corpus[place] for place in sorted(places)]
         titles = [passage.title.partition(" (")[0].strip() for passage in donors]
-        found = [name for name in titles if name] or [
+        names = [name for name in titles if name] or [
             name for passage in donors for name in texts.names_in(passage.text) if " " in name
         ]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(names))
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """At most `k` passages; misleading ones have the score of the hit whose place they take."""
@@ -65,8 +65,8 @@ class Distracting(Retriever):
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list per query, in order; whether one is tampered with depends on its text alone."""
         self.build()
-        found = self._inner.search_many(queries, k=k)
-        return [self._tampered(q, hits) for q, hits in zip(queries, found, strict=True)]
+        rankings = self._inner.search_many(queries, k=k)
+        return [self._tampered(q, hits) for q, hits in zip(queries, rankings, strict=True)]
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
         """`hits` of a program's own index, tampered with as those of a search would be."""

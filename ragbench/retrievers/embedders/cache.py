@@ -39,7 +39,7 @@ class VectorCache:
     def get(self, model: str, texts: Sequence[str]) -> dict[str, Kept]:
         """What is kept of `texts`, by text."""
         keys = {_key(model, text): text for text in texts}
-        found: dict[str, Kept] = {}
+        kept: dict[str, Kept] = {}
         wanted = list(keys)
         for start in range(0, len(wanted), 500):  # SQLite takes at least 999 parameters
             part = wanted[start : start + 500]
@@ -49,8 +49,8 @@ class VectorCache:
                 # Rows of an earlier version have no checksum.
                 if kept_sum is None or kept_sum == _checksum(*content):
                     key, vector, *share = content
-                    found[keys[key]] = Kept(np.frombuffer(vector, dtype=np.float32), *share)
-        return found
+                    kept[keys[key]] = Kept(np.frombuffer(vector, dtype=np.float32), *share)
+        return kept
 
     def put(self, model: str, entries: Mapping[str, Kept]) -> None:
         """Keep `entries`, by text."""

@@ -151,14 +151,14 @@ def _checked(reply: Any, n: int) -> Vectors:
             raise ValueError(f"its indices are not 0 to {n - 1}, each once")
         if any(isinstance(row, str) for row in rows.values()):
             raise ValueError("a vector is a text")
-        found = np.array([rows[i] for i in range(n)], dtype=np.float32)
+        vectors = np.array([rows[i] for i in range(n)], dtype=np.float32)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _useless(n, f"{type(error).__name__}: {error}") from None
-    if found.ndim != 2 or not 0 < found.shape[1] <= _MOST_DIMENSIONS:
-        raise _useless(n, f"its vectors have the shape {found.shape}")
-    if not (np.isfinite(found).all() and found.any(axis=1).all()):
+    if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
+        raise _useless(n, f"its vectors have the shape {vectors.shape}")
+    if not (np.isfinite(vectors).all() and vectors.any(axis=1).all()):
         raise _useless(n, "a vector is all zeros, or not finite")
-    return normalized(found)
+    return normalized(vectors)
 
 
 def _useless(n: int, why: str) -> LMSetupError:

@@ -27,11 +27,11 @@ class STEmbedder(Embedder):
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
         work = LocalCalls(self.spec)
-        found = []
+        vectors = []
         for start in range(0, len(texts), 256):
             batch = list(texts[start : start + 256])
-            found.append(np.asarray(self._model.encode(batch, show_progress_bar=False)))
+            vectors.append(np.asarray(self._model.encode(batch, show_progress_bar=False)))
             if progress:
                 progress(min(start + 256, len(texts)), len(texts))
         tokens = sum(len(ids) for ids in self._model.tokenizer(list(texts))["input_ids"])
-        return Embedded(normalized(np.concatenate(found)), work.done(tokens))
+        return Embedded(normalized(np.concatenate(vectors)), work.done(tokens))

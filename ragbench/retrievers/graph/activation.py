@@ -37,7 +37,7 @@ def activate(
     sentences_of: Callable[[int], Sequence[int]],
     entities_of: Callable[[int], Sequence[int]],
     similarity: Callable[[Sequence[int]], Sequence[float]],
-    how: Bridging,
+    bridging: Bridging,
 ) -> Activated:
     """What `seeds`, entities with their scores, lead to.
 
@@ -46,29 +46,29 @@ def activate(
     Each entity of such a sentence scores the parent's score times the sentence's similarity, and is
     dropped under the threshold. A seed given twice has its last score.
     """
-    found = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
-    current = dict(found.last)
+    activated = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
+    current = dict(activated.last)
     used: set[int] = set()
-    for iteration in range(1, how.max_iterations):
+    for iteration in range(1, bridging.max_iterations):
         reached: dict[int, tuple[float, int]] = {}
         for entity, (score, _) in current.items():
-            if score < how.threshold:
+            if score < bridging.threshold:
                 continue
             free = [sentence for sentence in sentences_of(entity) if sentence not in used]
             ranked = sorted(zip(similarity(free), free, strict=True), key=lambda s: (-s[0], s[1]))
-            for alike, sentence in ranked[: how.top_k_sentence]:
+            for alike, sentence in ranked[: bridging.top_k_sentence]:
                 used.add(sentence)
                 new = score * alike
-                if new < how.threshold:
+                if new < bridging.threshold:
                     continue
                 for other in entities_of(sentence):
-                    found.weights[other] = found.weights.get(other, 0.0) + new
+                    activated.weights[other] = activated.weights.get(other, 0.0) + new
                     reached[other] = (new, iteration + 1)
-        found.last.update(reached)
+        activated.last.update(reached)
         current = reached
         if not current:
             break
-    return found
+    return activated
 
 
 def mention_bonus(occurrences: Mapping[int, int], activated: Activated) -> float:

@@ -71,15 +71,15 @@ def communities_of(
 
 
 def _divided(whole: Any, max_size: int) -> list[Community]:
-    found: list[Community] = []
+    communities: list[Community] = []
     waiting = [(whole, _parts(whole), 0, -1)]
     for graph, parts, level, parent in waiting:  # grows as it goes: level after level
         for part in parts:
             inner = graph.induced_subgraph(part)
-            found.append(Community(level, parent, tuple(inner.vs["node"])))
+            communities.append(Community(level, parent, tuple(inner.vs["node"])))
             if len(part) > max_size and len(below := _parts(inner)) > 1:
-                waiting.append((inner, below, level + 1, len(found) - 1))
-    return found
+                waiting.append((inner, below, level + 1, len(communities) - 1))
+    return communities
 
 
 def _parts(graph: Any) -> list[list[int]]:

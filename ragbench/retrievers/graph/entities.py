@@ -59,12 +59,12 @@ def entities_of(
         return at_once(lambda text: by_lm(lm, text), texts, progress)
     if source == "spacy":
         docs = load_pipeline(pipeline).pipe(texts)
-        found = [by_spacy(doc) for doc in docs]
+        names = [by_spacy(doc) for doc in docs]
     else:
-        found = [by_pattern(text) for text in texts]
+        names = [by_pattern(text) for text in texts]
     if progress and texts:
         progress(len(texts), len(texts))
-    return found
+    return names
 
 
 def by_lm(lm: IndexLM, text: str) -> list[str]:

@@ -50,11 +50,11 @@ def phrase_weights(
     that each phrase is in. A phrase's weight is the mean over its facts of score / passages; the
     `keep` heaviest are kept, ties in order of appearance.
     """
-    found: dict[int, list[float]] = {}
+    shares: dict[int, list[float]] = {}
     for pair, score in zip(facts, scores, strict=True):
         for phrase in pair:
-            found.setdefault(phrase, []).append(score / max(passages_of.get(phrase, 1), 1))
-    means = {phrase: sum(parts) / len(parts) for phrase, parts in found.items()}
+            shares.setdefault(phrase, []).append(score / max(passages_of.get(phrase, 1), 1))
+    means = {phrase: sum(parts) / len(parts) for phrase, parts in shares.items()}
     best = sorted(means, key=lambda phrase: -means[phrase])[:keep]
     return {phrase: means[phrase] for phrase in best}
 

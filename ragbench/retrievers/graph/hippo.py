@@ -84,12 +84,12 @@ class HippoIndex(LMIndex):
         """The `k` phrases nearest to each of `texts`, with their cosines scaled to [0, 1]."""
         if not texts or not self.phrases:
             return {}
-        found: dict[int, float] = {}
+        scores: dict[int, float] = {}
         for row in self.embedder.embed_queries(list(texts)) @ self.phrase_vectors.T:
             scaled = min_max(row)
             for phrase in best_first(scaled, k):
-                found[phrase] = max(found.get(phrase, 0.0), float(scaled[phrase]))
-        return found
+                scores[phrase] = max(scores.get(phrase, 0.0), float(scaled[phrase]))
+        return scores
 
     def walk(
         self, question: str, seeds: dict[int, float], *, passage_weight: float, damping: float
@@ -153,8 +153,8 @@ class HippoIndex(LMIndex):
                 for edge in ((a, b), (b, a)):
                     if a != b:
                         weights[edge] = weights.get(edge, 0.0) + 1
-        for row, found in enumerate(of_passage):
-            weights |= {(len(ids) + row, phrase): 1.0 for phrase in found}
+        for row, phrases in enumerate(of_passage):
+            weights |= {(len(ids) + row, phrase): 1.0 for phrase in phrases}
         threshold = self.settings.synonym_threshold
         weights |= synonyms(self.phrases, self.phrase_vectors, threshold)
         self.edges = np.array(list(weights), dtype=np.int32).reshape(-1, 2)
@@ -185,8 +185,8 @@ def synonyms(
         return {}
     index = vectors.make_index(np.ascontiguousarray(rows), "auto")
     depth = min(len(phrases), _SYNONYMS + 1)  # the phrase itself is among them
-    found: dict[tuple[int, int], float] = {}
+    pairs: dict[tuple[int, int], float] = {}
     for phrase, hits in zip(asking, vectors.nearest(index, rows[asking], depth), strict=True):
         alike = [(i, score) for i, score in hits if i != phrase and score >= threshold]
-        found |= {(phrase, other): float(score) for other, score in alike[:_SYNONYMS]}
-    return found
+        pairs |= {(phrase, other): float(score) for other, score in alike[:_SYNONYMS]}
+    return pairs

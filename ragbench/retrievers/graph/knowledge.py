@@ -139,7 +139,7 @@ class KnowledgeGraph(LMIndex):
             Link(link.source, link.target, text, link.weight, link.units)
             for link, text in zip(graph.links, written[len(nodes) :], strict=True)
         ]
-        found = communities_of(
+        communities = communities_of(
             len(nodes),
             edges,
             [link.weight for link in links],
@@ -149,7 +149,7 @@ class KnowledgeGraph(LMIndex):
             names=[node.name for node in nodes],
         )
         self.node_rows, self.link_rows = list(map(asdict, nodes)), list(map(asdict, links))
-        reports = self._reports(found, nodes, links, lm, progress)
+        reports = self._reports(communities, nodes, links, lm, progress)
         self.report_rows = list(map(asdict, reports))
         for name in ("nodes", "links", "reports"):
             self.__dict__.pop(name, None)
@@ -157,7 +157,7 @@ class KnowledgeGraph(LMIndex):
 
     def _reports(
         self,
-        found: Sequence[Community],
+        communities: Sequence[Community],
         nodes: Sequence[Node],
         links: Sequence[Link],
         lm: IndexLM,
@@ -165,14 +165,14 @@ class KnowledgeGraph(LMIndex):
     ) -> list[Report]:
         """A report on each community: those that fit first, then the others with parts of them."""
         limit = self.settings.report_input_tokens
-        shown = [_tables(community, nodes, links) for community in found]
+        shown = [_tables(community, nodes, links) for community in communities]
         fits = [
             sum(estimate_tokens(line) for part in both for line in part) <= limit for both in shown
         ]
         made: dict[int, Report] = {}
 
         def report(i: int) -> Report:
-            below = [] if fits[i] else [j for j, c in enumerate(found) if c.parent == i]
+            below = [] if fits[i] else [j for j, c in enumerate(communities) if c.parent == i]
             parts = fitting([f"{made[j].title}: {made[j].text}" for j in below], limit // 2)
             left = limit - sum(map(estimate_tokens, parts))
             entities = fitting(shown[i][0], left // 2)
@@ -184,16 +184,16 @@ class KnowledgeGraph(LMIndex):
                 parts=parts,
                 max_words=self.settings.report_words,
             )
-            return _report(found[i], nodes, reply.values)
+            return _report(communities[i], nodes, reply.values)
 
         # Levels from the lowest up, but a community that fits needs no other's report.
-        waves = [[i for i in range(len(found)) if fits[i]]]
-        deepest = max((community.level for community in found), default=-1)
+        waves = [[i for i in range(len(communities)) if fits[i]]]
+        deepest = max((community.level for community in communities), default=-1)
         for level in range(deepest, -1, -1):
-            waves.append([i for i, c in enumerate(found) if c.level == level and not fits[i]])
+            waves.append([i for i, c in enumerate(communities) if c.level == level and not fits[i]])
         for wave in waves:
             made |= dict(zip(wave, at_once(report, wave, progress), strict=True))
-        return [made[i] for i in range(len(found))]
+        return [made[i] for i in range(len(communities))]
 
     def _check(self) -> None:
         super()._check()

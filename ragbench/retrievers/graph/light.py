@@ -91,11 +91,11 @@ class LightIndex(LMIndex):
     @cached_property
     def relations_of(self) -> list[list[int]]:
         """The relations of each entity."""
-        found: list[list[int]] = [[] for _ in self.entities]
+        positions: list[list[int]] = [[] for _ in self.entities]
         for position, relation in enumerate(self.relations):
             for end in relation.ends:
-                found[end].append(position)
-        return found
+                positions[end].append(position)
+        return positions
 
     def nearest(self, kind: str, query: str, *, k: int, least: float) -> list[int]:
         """The `k` entities ("entities") or relations ("relations") of at least that cosine."""

@@ -76,7 +76,7 @@ class LinearIndex(LMIndex):
         return [(int(row.argmax()), float(row.max())) for row in cosines]
 
     def activated(
-        self, question: str, seeds: Sequence[tuple[int, float]], how: Bridging
+        self, question: str, seeds: Sequence[tuple[int, float]], bridging: Bridging
     ) -> Activated:
         """The entities that `seeds` lead to through sentences similar to `question`."""
         vector = self.embedder.embed_queries([question])[0]
@@ -89,24 +89,24 @@ class LinearIndex(LMIndex):
                 self.entities_at[i] : self.entities_at[i + 1]
             ].tolist(),
             similarity=lambda rows: (self.sentence_vectors[rows] @ vector).tolist(),
-            how=how,
+            bridging=bridging,
         )
 
-    def starts(self, question: str, found: Activated, *, passage_ratio: float) -> Any:
+    def starts(self, question: str, activated: Activated, *, passage_ratio: float) -> Any:
         """The weight of each passage at which walks start, shape `(n,)`, not yet scaled."""
         weights = passage_ratio * min_max(self.dense_scores(question))
         occurrences: dict[int, dict[int, int]] = {}
-        for entity in found.last:
+        for entity in activated.last:
             for row, count in self._occurrences(entity).items():
                 occurrences.setdefault(row, {})[entity] = count
         for row, counts in occurrences.items():
-            weights[row] += mention_bonus(counts, found)
+            weights[row] += mention_bonus(counts, activated)
         return weights
 
-    def walk(self, found: Activated, starts: Any, *, damping: float) -> Any:
+    def walk(self, activated: Activated, starts: Any, *, damping: float) -> Any:
         """The share of each passage in walks from the entities found and `starts`, shape `(n,)`."""
         reset = np.zeros(len(self.names) + len(self.corpus))
-        for entity, weight in found.weights.items():
+        for entity, weight in activated.weights.items():
             reset[entity] = weight
         reset[len(self.names) :] = starts
         return self._walks.pagerank(reset, damping=damping)[len(self.names) :]
@@ -141,9 +141,9 @@ class LinearIndex(LMIndex):
         missing = 0
         for position, (passage, listed) in enumerate(zip(self.corpus, read, strict=True)):
             text = passage_text(passage)
-            found = [spelled for name in listed if (spelled := in_text(name, text))]
-            missing += len(listed) - len(found)
-            names = list(dict.fromkeys(found))
+            spelled_in_text = [spelled for name in listed if (spelled := in_text(name, text))]
+            missing += len(listed) - len(spelled_in_text)
+            names = list(dict.fromkeys(spelled_in_text))
             total = sum(map(text.count, names))
             for name in names:
                 entity = ids.setdefault(name, len(ids))

@@ -148,8 +148,8 @@ class SummaryTree(Retriever):
     def passage(self, node: int, score: float = 0.0) -> Passage:
         """A node as a passage; a summary has a pid of its own and no title."""
         if node < len(self.corpus):
-            found: Passage = self.corpus[node]
-            return found.scored(score)
+            passage: Passage = self.corpus[node]
+            return passage.scored(score)
         summary = self.summaries[node - len(self.corpus)]
         return Passage(f"summary-{node}", "", summary.text, score=score)
 
