@@ -110,12 +110,14 @@ class ExtractTriples(dspy.Signature):
 class ExtractGraph(dspy.Signature):
     """List the entities of the given types in the text, and how they are related.
 
-    Leave out the entities found before, but not what relates them to others.
+    Leave out what was found before.
     """
 
     text: str = dspy.InputField()
     entity_types: list[str] = dspy.InputField()
-    known: list[str] = dspy.InputField(desc="entities found before; may be empty")
+    known: list[str] = dspy.InputField(
+        desc="entities, and pairs of related ones, found before; may be empty"
+    )
     entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
     relations: list[GraphRelation] = dspy.OutputField(desc="between names of entities")
 
@@ -124,12 +126,14 @@ class ExtractGraph(dspy.Signature):
 class ExtractKeyedGraph(dspy.Signature):
     """List the entities of the given types in the text, and how they are related.
 
-    Leave out the entities found before, but not what relates them to others.
+    Leave out what was found before.
     """
 
     text: str = dspy.InputField()
     entity_types: list[str] = dspy.InputField()
-    known: list[str] = dspy.InputField(desc="entities found before; may be empty")
+    known: list[str] = dspy.InputField(
+        desc="entities, and pairs of related ones, found before; may be empty"
+    )
     entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
     relations: list[KeyedRelation] = dspy.OutputField(desc="between names of entities")
 

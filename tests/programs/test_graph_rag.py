@@ -240,6 +240,18 @@ def test_what_an_index_asks_for_and_keeps() -> None:
     assert index.nearest("Salt Road", 1) == [index.nodes.index(salt)]
 
 
+def test_a_gleaning_is_told_what_was_found_before() -> None:
+    _, lm = indexed(shelf().corpus)
+    first, again = (
+        asked.inputs["known"]
+        for asked in lm.asked
+        if asked.signature == "ExtractGraph" and asked.inputs["text"].startswith("Orla Venn |")
+    )
+    found = ["ORLA VENN", "SALT ROAD", "HARWICK", "ORLA VENN - SALT ROAD", "ORLA VENN - HARWICK"]
+    assert not any(f'"{known}"' in first for known in found)
+    assert all(f'"{known}"' in again for known in found)
+
+
 def test_no_gleaning_is_one_call_a_passage() -> None:
     _, lm = indexed(shelf().corpus, gleanings=0)
     assert lm.signatures.count("ExtractGraph") == 5

@@ -99,6 +99,8 @@ def test_names_find_entities_and_themes_find_relations(
     (step,) = [step for step in prediction.steps if step.action == "search"]
     assert any(line.startswith(entities[0]) for line in step.notes["retrieved"])
     assert lm.signatures.count("ExtractKeyedGraph") == 2 * len(TEXTS)
+    gleaning = [a.inputs["known"] for a in lm.asked if a.signature == "ExtractKeyedGraph"]
+    assert any('"ORLA VENN", "SALT ROAD", "ORLA VENN - SALT ROAD"' in known for known in gleaning)
 
 
 def test_mix_adds_the_passages_nearest_to_the_question_and_k_bounds_them() -> None:

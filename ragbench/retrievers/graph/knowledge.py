@@ -100,7 +100,7 @@ class KnowledgeGraph(LMIndex):
         for passage in self.corpus:
             first = {"text": str(passage), "entity_types": list(ENTITY_TYPES), "known": []}
             yield ExtractGraph, first
-            for _ in range(self.settings.gleanings):  # whose known names only the first tells
+            for _ in range(self.settings.gleanings):  # what is known only the first tells
                 yield ExtractGraph, {**first, "known": ["?"]}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Draft]:
@@ -108,7 +108,7 @@ class KnowledgeGraph(LMIndex):
             draft = Draft()
             for _ in range(1 + self.settings.gleanings):
                 reply = lm.ask(
-                    ExtractGraph, text=text, entity_types=list(ENTITY_TYPES), known=draft.names
+                    ExtractGraph, text=text, entity_types=list(ENTITY_TYPES), known=draft.known
                 )
                 draft.add(reply.values)
             return draft

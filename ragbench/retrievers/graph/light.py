@@ -22,6 +22,7 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings
+from ragbench.retrievers.graph.merging import Draft
 from ragbench.retrievers.graph.replies import IndexLM, at_once
 from ragbench.retrievers.graph.walks import best_first
 from ragbench.signatures import ExtractKeyedGraph
@@ -123,18 +124,18 @@ class LightIndex(LMIndex):
         for passage in self.corpus if self.settings.graph else ():
             first = {"text": str(passage), "entity_types": list(ENTITY_TYPES), "known": []}
             yield ExtractKeyedGraph, first
-            for _ in range(self.settings.gleanings):  # whose known names only the first tells
+            for _ in range(self.settings.gleanings):  # what is known only the first tells
                 yield ExtractKeyedGraph, {**first, "known": ["?"]}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[Mapping[str, Any]]]:
         def read(text: str) -> list[Mapping[str, Any]]:
             replies: list[Mapping[str, Any]] = []
+            draft = Draft()
             for _ in range(1 + self.settings.gleanings):
-                names = [_name(e.get("name")) for r in replies for e in r.get("entities") or []]
-                known = list(dict.fromkeys(filter(None, names)))
                 reply = lm.ask(
-                    ExtractKeyedGraph, text=text, entity_types=list(ENTITY_TYPES), known=known
+                    ExtractKeyedGraph, text=text, entity_types=list(ENTITY_TYPES), known=draft.known
                 )
+                draft.add(reply.values)
                 replies.append(reply.values)
             return replies
 

@@ -20,9 +20,15 @@ class Draft:
     relations: list[tuple[str, str, str, float]] = field(default_factory=list)
 
     @property
-    def names(self) -> list[str]:
-        """The entities found so far."""
-        return list(dict.fromkeys(name for name, _, _ in self.entities))
+    def known(self) -> list[str]:
+        """What was found so far: names of entities, then pairs of related ones.
+
+        Unseen, a relation is listed again by the next call: its weight would count twice, and its
+        two descriptions would take a call to merge.
+        """
+        names = [name for name, _, _ in self.entities]
+        pairs = [f"{source} - {target}" for source, target, _, _ in self.relations]
+        return list(dict.fromkeys([*names, *pairs]))
 
     def add(self, values: Mapping[str, Any]) -> None:
         """Add the fields of a reply."""
