@@ -29,9 +29,13 @@ def styled(signature: type[dspy.Signature], style: AnswerStyle) -> type[dspy.Sig
     """`signature` with the final answer described as `style` has it."""
     for name, field in signature.output_fields.items():
         described = str(field.json_schema_extra.get("desc", ""))
-        for wording in ANSWER_STYLES.values():
-            if wording in described and wording != ANSWER_STYLES[style]:
-                described = described.replace(wording, ANSWER_STYLES[style])
-                signature = signature.with_updated_fields(name, desc=described)
-                break
+        if (said := _restyled(described, style)) != described:
+            signature = signature.with_updated_fields(name, desc=said)
+    if (said := _restyled(signature.instructions, style)) != signature.instructions:
+        signature = signature.with_instructions(said)  # as those of a REPL have it
     return signature
+
+
+def _restyled(text: str, style: AnswerStyle) -> str:
+    found = next((wording for wording in ANSWER_STYLES.values() if wording in text), None)
+    return text.replace(found, ANSWER_STYLES[style]) if found else text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragbench.programs.reap.facts import Known, says_again
-from ragbench.programs.reap.plan import MalformedPlanError, checked, filled
+from ragbench.programs.reap.plan import MalformedPlanError, checked, explained, filled
 from ragbench.programs.reap.program import REAP
 from ragbench.signatures.types import SubTask
 from tests.fakes import Asked, Reply, blank, never_parses, plausible
@@ -288,7 +288,7 @@ def test_fork_of_a_step_with_several_answers_runs_at_once() -> None:
 
 
 def test_placeholder_left_in_a_query_forks_on_the_facts() -> None:
-    answer, _, _ = converse(
+    answer, lm, _ = converse(
         REAP(shelf(), variant="paper"),
         QUESTION,
         DraftPlan=[DRAFT],
@@ -302,6 +302,8 @@ def test_placeholder_left_in_a_query_forks_on_the_facts() -> None:
     )
     searched = [s.query for s in answer.searches]
     assert searched[1:] == ["birthplace of Orla Venn", "birthplace of Tam Quill"]
+    told = [a.inputs["requirement"] for a in lm.asked if a.signature == "FactExtract"][1:]
+    assert all("{1} born? ({1}: Orla Venn; Tam Quill)" in text for text in told)
 
 
 def test_replanner_follows_a_partial_fact() -> None:
@@ -517,3 +519,5 @@ def test_placeholders() -> None:
     assert filled("x {1}", known, most=1) == ["x A"]
     assert filled("x {7} y", known, most=9) == ["x y"]
     assert filled("x { 2 }", known, most=9) == ["x C"]
+    assert explained("x {1} y {2} or { 1 }?", known) == "x {1} y {2} or { 1 }? ({1}: A; B, {2}: C)"
+    assert explained("x {7} y", known) == "x y"

@@ -14,6 +14,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.runs.context import check_roles
 from ragbench.programs.rlm.program import RLM
 from ragbench.programs.rlm.tree import full_tree
+from ragbench.signatures import ANSWER_STYLES, AnswerStyle
 from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible, rate_limited
 from tests.programs.shelf import TEXTS, ask, converse, shelf
 
@@ -392,6 +393,12 @@ def test_budget_holds_inside_the_sandbox() -> None:
     assert lm.signatures.count("llm_query") == 5  # 7 less this turn's and the one kept back
     answer, lm, _ = explore("for i in range(9): llm_query('x')", "SUBMIT('a')", max_sub_calls=3)
     assert (lm.signatures.count("llm_query"), answer.answer) == (3, "a")
+
+
+@pytest.mark.parametrize("style", ["brief", "free"])
+def test_a_turn_is_told_what_form_of_answer_to_submit(style: AnswerStyle) -> None:
+    _, lm, _ = explore("SUBMIT('a')", answer_style=style)
+    assert f"- {{answer}}: {ANSWER_STYLES[style]}" in lm.asked[0].prompt
 
 
 def test_long_prompt_is_refused() -> None:

@@ -76,6 +76,20 @@ def filled(text: str, facts: Sequence[Found], *, most: int) -> list[str]:
     return forks[:most]
 
 
+def explained(text: str, facts: Sequence[Found]) -> str:
+    """`text`, followed by all that is known of each {id} in it; one of which nothing is goes.
+
+    A statement in the place of its {id} would make no sentence, as a query need not be.
+    """
+    known: dict[str, list[str]] = {}
+    for match in _PLACEHOLDER.finditer(text):
+        said = [f.statement.rstrip(". ") for f in facts if f.requirement == match[1]]
+        known[match[1]] = said
+    plain = _PLACEHOLDER.sub(lambda match: match[0] if known[match[1]] else "", text)
+    notes = [f"{{{of}}}: {'; '.join(said)}" for of, said in known.items() if said]
+    return " ".join(f"{plain} ({', '.join(notes)})".split() if notes else plain.split())
+
+
 def look_ups(
     actions: Sequence[PlanAction],
     plan: Sequence[SubTask],
@@ -102,7 +116,7 @@ def look_ups(
             tried.add(key)
             if action.requirement_id not in texts:
                 trace.count("unknown_requirement")
-            text = filled(texts.get(action.requirement_id, query), facts, most=1)[0]
+            text = explained(texts.get(action.requirement_id, query), facts)
             chosen.append(LookUp(action.requirement_id, text, query))
     if len(chosen) > most:
         trace.count("cut_actions", len(chosen) - most)

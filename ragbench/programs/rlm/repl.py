@@ -143,6 +143,9 @@ class TracedRLM(dspy.RLM):
         said = action.instructions.replace(
             "(~500K char capacity)", f"(at most {self._prompt_chars:,} characters)"
         )
+        # DSPy names the output alone, so that what is submitted would be of any form.
+        wanted = self.signature.output_fields["answer"].json_schema_extra["desc"]
+        said = said.replace("- {answer}", f"- {{answer}}: {wanted}")
         return action.with_instructions(said), extract
 
     @staticmethod
