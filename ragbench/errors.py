@@ -72,6 +72,10 @@ class LMUnavailableError(RagbenchError):
     exit_code = 4
 
 
+class StopSignal(BaseException):
+    """Ends what runs: no `Exception`, for libraries and programs swallow those."""
+
+
 class RunError(RagbenchError):
     """A run folder that cannot be used: another config, locked, unreadable."""
 

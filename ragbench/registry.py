@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from ragbench.errors import UnknownNameError
 from ragbench.logs import get
+from ragbench.own_code import contained
 
 T = TypeVar("T")
 
@@ -80,7 +81,8 @@ class Registry(Generic[T]):
 
     def _load_plugin(self, point: EntryPoint) -> None:
         try:
-            point.load()
+            with contained(point.name):
+                point.load()
         except Exception as error:  # whatever a stranger's module raises: the rest still works
             where = point.dist.name if point.dist else point.value
             reason = f"{type(error).__name__}: {error}"

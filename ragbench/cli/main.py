@@ -137,7 +137,6 @@ def main() -> None:
     _stop_on_interrupt()
     try:
         code = cli.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -160,6 +159,11 @@ def main() -> None:
             _defect(error)
         _show(error)
         sys.exit(error.exit_code)
+    except BaseException as error:  # `sys.exit` of a plug-in, say: not as if all were done
+        what = f"{type(error).__name__}({error})"
+        click.echo(f"error: {one_line(what)} ended the command; finished work is kept", err=True)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _stop_on_interrupt() -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache, wraps
 from typing import TypeVar
 
 from ragbench.errors import UnknownNameError
+from ragbench.own_code import blamed_on, is_ours
 from ragbench.record import Record
 from ragbench.registry import Registry
 
@@ -48,6 +49,21 @@ class Metric:
     worst: float = 0.0
     higher_is_better: bool = True
     score_range: tuple[float, float] | None = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if not is_ours(self.score):
+            object.__setattr__(self, "score", _blamed(self.name, self.score))
+
+
+def _blamed(name: str, score: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
+    """`score` of a plug-in, whose errors are one line."""
+
+    @wraps(score)
+    def checked(record: Record) -> float | None:
+        with blamed_on(score, f"metric {name} on question {record.qid}"):
+            return score(record)
+
+    return checked
 
 
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 
 from ragbench.context import current
+from ragbench.errors import StopSignal
 
 #: Calls refused in a row after which the LM counts as down.
 LIMIT = 20
 
 
-class LMDownError(BaseException):
-    """The LM is down. Not an `Exception`: Evaluate and the optimizers swallow those."""
+class LMDownError(StopSignal):
+    """The LM is down."""
 
 
 class Outage:

@@ -26,6 +26,7 @@ import dspy
 from ragbench.data import question_key
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
+from ragbench.own_code import contained
 from ragbench.programs.core import NO_ANSWER
 from ragbench.programs.external import load_object
 
@@ -202,10 +203,8 @@ class OwnMetric:
         return said if isinstance(said, bool) else _number(said) >= 1.0
 
     def _said(self, *given: Any) -> Any:
-        try:
+        with contained(f"--metric {self.spec}"):
             return self._function(*given)
-        except SystemExit as end:  # or the command would end, as if all were done
-            raise RuntimeError(f"--metric {self.spec} left by SystemExit({end})") from end
 
     def check(self, example: dspy.Example) -> None:
         """Do nothing if it scores the gold answer of `example`; asks no LM.

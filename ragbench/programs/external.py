@@ -25,6 +25,7 @@ from pydantic import Field
 
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
+from ragbench.own_code import contained
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, named
 from ragbench.retrievers import Passage, Retriever
 
@@ -87,8 +88,9 @@ class ModuleProgram(RAGProgram):
             arguments.setdefault("retriever", self.traced)
         try:
             kept = _KEPT.get(self.name)
-            self.module = kept.deepcopy() if kept else self.make(**arguments)
-        except (Exception, SystemExit) as error:  # whatever a stranger's constructor raises
+            with contained("its constructor"):
+                self.module = kept.deepcopy() if kept else self.make(**arguments)
+        except Exception as error:  # whatever a stranger's constructor raises
             raise ConfigError(
                 f"{self.name} cannot be made: {type(error).__name__}: {error}; its arguments are "
                 "given as --set init='{...}'"
@@ -102,11 +104,8 @@ class ModuleProgram(RAGProgram):
         """What the module answers, with its passages where its prediction has them."""
         # Calls are the program's, not those of an optimizer's prompt model.
         context = replace(current().plus(trace), caller=("", ""))
-        with use(context, rm=self.traced):
-            try:
-                prediction = self.module(question=trace.question)
-            except SystemExit as end:  # or the command would end, as if all were done
-                raise RuntimeError(f"{self.name} left by SystemExit({end})") from end
+        with use(context, rm=self.traced), contained(self.name):
+            prediction = self.module(question=trace.question)
         answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
         if not isinstance(answer, str | int | float):
             raise ConfigError(
@@ -219,12 +218,13 @@ def as_program(made: Any, spec: str) -> type[RAGProgram]:
 
 def _import(place: str, given: str) -> ModuleType:
     try:
-        if place.endswith(".py"):
-            return _import_file(Path(place))
-        if "" not in sys.path:  # a console script does not look into the working folder by itself
-            sys.path.insert(0, "")
-        return importlib.import_module(place)
-    except (Exception, SystemExit) as error:  # whatever a module raises while it is imported
+        with contained(place):
+            if place.endswith(".py"):
+                return _import_file(Path(place))
+            if "" not in sys.path:  # a console script does not look there by itself
+                sys.path.insert(0, "")
+            return importlib.import_module(place)
+    except Exception as error:  # whatever a module raises while it is imported
         raise ConfigError(f"{given}: {type(error).__name__}: {error}") from None
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
+from ragbench.own_code import blamed_on
 from ragbench.registry import Registry
 from ragbench.retrievers.manifest import Manifest
 
@@ -226,10 +227,11 @@ class Retriever(ABC):
             if not self._ready:
                 for part in self.parts:
                     part.build(store, progress)
-                if store is not None and self.is_stored:
-                    self._stored = store.fill(self, progress)
-                else:
-                    self._make(progress)
+                with blamed_on(self, f"the index of {self.name or type(self).__name__}"):
+                    if store is not None and self.is_stored:
+                        self._stored = store.fill(self, progress)
+                    else:
+                        self._make(progress)
                 self._ready = True
         return self
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError
+from ragbench.own_code import blamed_on
 from ragbench.retrievers.base import RETRIEVERS, Corpus, PerQuestion, Retriever
 
 
@@ -30,7 +31,8 @@ def make_retriever(
     kind = RETRIEVERS.get(name)
     if setting == "distractor" and corpus.contexts:
         return PerQuestion(corpus, kind, **{**given, **settings})
-    return kind(corpus, **{**given, **settings})
+    with blamed_on(kind, f"retriever {name}"):
+        return kind(corpus, **{**given, **settings})
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ragbench.errors import StopSignal
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs import context as setup
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
@@ -61,7 +62,7 @@ def helped_by_demos(asked: Asked) -> Reply:
 Script = Callable[[Asked], Reply]
 
 
-class Killed(KeyboardInterrupt):
+class Killed(StopSignal, KeyboardInterrupt):
     """The user's Ctrl-C, or as good as a kill: no `except Exception` sees it."""
 
 

@@ -44,7 +44,7 @@ def test_what_fails_while_it_is_imported_is_named(tmp_path: Path, leave: str) ->
 def test_what_fails_while_it_is_made_is_named(tmp_path: Path, leave: str) -> None:
     spec = written(tmp_path, MODULE.replace("super().__init__()", leave))
     retriever = Corpus((Passage("1", "", "Orla met Tam."),))
-    with pytest.raises(ConfigError, match=r"cannot be made: (SystemExit|KeyError)"):
+    with pytest.raises(ConfigError, match=r"cannot be made: .*(SystemExit|KeyError)"):
         load_program(spec)(retriever)  # type: ignore[arg-type]  # is not looked at
 
 

@@ -18,6 +18,7 @@ from ragbench.lms import RagbenchLM, configure_cache, make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import GIVE_PRICE, Service, check_price, cost_is_limited
 from ragbench.logs import quiet_libraries
+from ragbench.own_code import blamed_on
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram, calls_of
 from ragbench.programs.routing import Router
@@ -146,7 +147,8 @@ def build(
     _check_prices(retriever)
     for service in _services(retriever):
         service.begin(patience=config.lm.patience)
-    built = _routed(retriever, config) if config.policy else program(retriever, **config.set)
+    with blamed_on(program, f"program {config.program}"):
+        built = _routed(retriever, config) if config.policy else program(retriever, **config.set)
     check_roles(built, roles)
     return RunContext(
         config=config,

@@ -16,6 +16,7 @@ from ragbench.experiments.runs.summary import score_record
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import question_time, stopped_by
 from ragbench.logs import fields, get
+from ragbench.own_code import contained
 from ragbench.programs.core import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.retrievers import Passage
@@ -48,7 +49,7 @@ def ask(
         _log.info("question started")
         start = time.perf_counter()
         try:
-            with question_time():
+            with question_time(), contained("the program"):
                 prediction = program(question=example.question)
         except MissingExtraError:  # of the installation, not of the question
             raise

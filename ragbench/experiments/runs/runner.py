@@ -41,6 +41,7 @@ from ragbench.experiments.runs.workers import for_each
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, stopped_by
 from ragbench.logs import fields, get
+from ragbench.own_code import blamed_on
 from ragbench.record import Record, Totals
 from ragbench.retrievers import IndexStore
 
@@ -160,7 +161,9 @@ def _prepare(
         try:
             run_context.retriever.build(IndexStore(), on_prepare)
             with use(replace(current(), ahead=tuple(example.question for example in todo))):
-                run_context.program.prepare(on_prepare)
+                program = run_context.program
+                with blamed_on(program, f"the preparation of {program.name}"):
+                    program.prepare(on_prepare)
         except LimitReachedError:
             return stopped_by()
         finally:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ragbench.errors import crossing
+from ragbench.own_code import contained
 from ragbench.programs.core.trace import StopReason, Trace
 from ragbench.tokens import estimate_tokens, first_tokens
 
@@ -108,7 +109,7 @@ class Toolbox(ABC):
             return Seen(f"There is no tool {use.tool}. Use one of {', '.join(self.tools)}.")
         if not _text(given(use.arguments, tool.argument)):
             return Seen(f"{use.tool} needs the argument {tool.argument}.")
-        with crossing("tool"):
+        with crossing("tool"), contained(use.tool):
             return self.run(use)
 
 

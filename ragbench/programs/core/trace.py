@@ -20,6 +20,7 @@ from ragbench.context import current, use
 from ragbench.errors import crossing
 from ragbench.ledger import PendingCalls, fan_out
 from ragbench.logs import fields as fields_of, get
+from ragbench.own_code import contained
 from ragbench.programs.core.asking import ask
 from ragbench.programs.core.budget import Budget, BudgetSpentError
 from ragbench.programs.core.question_log import QuestionLog
@@ -157,7 +158,7 @@ class Trace:
         new = [q for q in dict.fromkeys(queries) if (q, k) not in self._cache]
         self.budget.spend_retrievals(len(new))
         start = time.perf_counter()
-        with crossing("retriever"):
+        with crossing("retriever"), contained("the retriever"):
             hits_of = self.retriever.search_many(new, k=k) if new else []
         searched = dict(zip(new, hits_of, strict=True))
         each = (time.perf_counter() - start) / max(len(new), 1)
@@ -180,7 +181,7 @@ class Trace:
         """
         self.budget.spend_retrievals(1)
         start = time.perf_counter()
-        with crossing("retriever"):
+        with crossing("retriever"), contained("the retriever"):
             passages = list(find())
         elapsed = time.perf_counter() - start
         with self._lock:
