@@ -63,7 +63,7 @@ def is_ours(owner: object) -> bool:
 
 def is_stop(end: BaseException) -> bool:
     """Whether `end` is to end what runs: Ctrl-C reaches the main thread, others see its stop."""
-    if isinstance(end, KeyboardInterrupt):
+    if isinstance(end, KeyboardInterrupt) and not isinstance(end, StopSignal):
         return stopping.stopped() or threading.current_thread() is threading.main_thread()
     return isinstance(end, StopSignal)
 

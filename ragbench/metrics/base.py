@@ -89,7 +89,11 @@ def add_metric(
 
 
 def _zero_if_failed(score: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
-    return lambda record: 0.0 if record.failed else score(record)
+    @wraps(score)  # whose it is decides who is blamed for its errors
+    def scored(record: Record) -> float | None:
+        return 0.0 if record.failed else score(record)
+
+    return scored
 
 
 @lru_cache(maxsize=256)

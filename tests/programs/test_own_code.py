@@ -150,7 +150,7 @@ def test_whatever_a_plug_in_raises_is_one_line_or_a_failure(tmp_path: Path) -> N
     assert "plug-in odd of odd is left out: RuntimeError: odd left by SystemExit" in imported[1]
     assert searched[0] in (0, 1)
     assert "retriever/RuntimeError" in searched[1]
-    assert scored[0] == 2
+    assert scored[0] == 2, scored[1]
     assert "error: metric odd_metric on question" in scored[1]
     assert "Traceback" not in built[1] + imported[1] + searched[1] + scored[1]
 
