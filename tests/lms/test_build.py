@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
 from ragbench.errors import ModelError
-from ragbench.lms.local import build_server, built_server, remove_built, server_version
+from ragbench.lms.local import build, build_server, built_server, remove_built, server_version
 from ragbench.lms.local.serve import KEY_VARIABLE
 
 SERVER = """#!{python}
@@ -101,3 +104,88 @@ def test_a_built_server_is_part_of_the_identity(
     assert server_version() not in (wheel, "")
     assert remove_built()
     assert server_version() == wheel
+
+
+BACKEND = """
+from pathlib import Path
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    Path({ran!r}).touch()
+    info = Path(folder, "llama_cpp_python-0.3.36.dist-info")
+    info.mkdir()
+    text = "Metadata-Version: 2.1\\nName: llama-cpp-python\\nVersion: 0.3.36\\n"
+    (info / "METADATA").write_text(text)
+    return info.name
+"""
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def source_package(folder: Path, *, member: str) -> Path:
+    """A source package as pip takes it, with one file beside the tree of llama.cpp."""
+    folder.mkdir()
+    root, path = "llama_cpp_python-0.3.36", folder / "llama_cpp_python-0.3.36.tar.gz"
+    texts = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: 0.3.36\n",
+        "pyproject.toml": PROJECT,
+        "backend.py": BACKEND.format(ran=str(folder / "ran")),
+        "vendor/llama.cpp/CMakeLists.txt": "",
+        member: "x",
+    }
+    with tarfile.open(path, "w:gz") as package:
+        for name, text in texts.items():
+            entry = tarfile.TarInfo(f"{root}/{name}")
+            entry.size = len(text)
+            package.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder, and what a build wants to find, none of which does anything."""
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    for name in ("cmake", "c++"):
+        program = tmp_path / "tools" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "packages"))
+    return tmp_path / "cache" / "llama.cpp"
+
+
+@pytest.mark.parametrize("harm", ["changed", "cut", "another"])
+def test_a_source_package_with_other_bytes_is_refused_unread(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    path = source_package(tmp_path / "packages", member="more.txt")
+    good = path.read_bytes()
+    if harm != "another":  # else the hash is that of the real package
+        monkeypatch.setattr(build, "_SHA256", hashlib.sha256(good).hexdigest())
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]) if harm == "changed" else good[:-100])
+    with pytest.raises(ModelError, match=r"pip could not download .*the wheel serves on") as error:
+        build_server()
+    assert "\n" not in str(error.value)
+    assert "DO NOT MATCH THE HASHES" in (tools / "build.log").read_text()
+    assert [each.name for each in tools.iterdir()] == ["build.log"]
+    assert not (tmp_path / "packages" / "ran").exists()  # nothing of it was run
+    assert built_server() is None
+
+
+def test_a_source_package_that_would_write_elsewhere_is_refused(
+    tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = source_package(tmp_path / "packages", member="vendor/llama.cpp/" + "../" * 8 + "harm")
+    monkeypatch.setattr(build, "_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    with pytest.raises(ModelError, match=r"cannot be unpacked: .*harm.* outside") as error:
+        build._unpack(path, tmp_path / "source")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ModelError, match=r"cannot be unpacked|could not download"):
+        build_server()
+    assert not list(tmp_path.rglob("harm"))
+    assert [each.name for each in tools.iterdir()] == ["build.log"]

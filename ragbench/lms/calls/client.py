@@ -27,6 +27,7 @@ from ragbench import stopping
 from ragbench.dspy_internals import LM15Engine
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.completion import UNREADABLE, attempt
+from ragbench.lms.calls.refusal import CallRefusedError
 from ragbench.lms.calls.scope import Scope
 from ragbench.lms.calls.transport import BoundedTransport, StoredReply, TransportError, get
 from ragbench.lms.local import LocalServer
@@ -209,7 +210,18 @@ class LocalClient:
                 self._url, self._transport = url, BoundedTransport(_timeouts(self._timeout))
                 self._engine = LM15Engine(_local_config(self.server, url, self._transport))
             engine = self._engine
-        return engine.complete(request)
+        failed: Exception | None = None
+        try:
+            response = engine.complete(request)
+        except CallRefusedError:
+            raise
+        except Exception as error:
+            failed = error
+        if not self.server.runs_at(url):  # then another process may have answered at its port
+            raise lm15.ServerError("the local server ended during the call") from failed
+        if failed is not None:
+            raise failed
+        return response
 
 
 def listed_models(base: str, key: str | None) -> list[str]:

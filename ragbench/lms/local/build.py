@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -109,16 +110,19 @@ def _download(work: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--no-binary"]
     command += [":all:", "--require-hashes", "--dest", str(work), "--requirement", str(requirement)]
     _run(command, work, f"pip could not download {SOURCE}")
-    (archive,) = work.glob("llama_cpp_python-*.tar.gz")
-    return archive
+    return next(work.glob("llama_cpp_python-*.tar.gz"))
 
 
 def _unpack(archive: Path, target: Path) -> Path:
     """The tree of llama.cpp alone out of `archive`."""
-    with tarfile.open(archive) as package:
-        members = [m for m in package if m.name.partition("/")[2].startswith(_TREE)]
-        package.extractall(target, members, filter="data")
-    (source,) = target.glob(f"*/{_TREE}")
+    try:
+        with tarfile.open(archive) as package:
+            members = [m for m in package if m.name.partition("/")[2].startswith(_TREE)]
+            package.extractall(target, members, filter="data")
+        (source,) = target.glob(f"*/{_TREE}")
+    except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
+        why = f"{archive.name} cannot be unpacked: {error}"
+        raise ModelError(f"{why}; the wheel serves on") from None
     return source
 
 

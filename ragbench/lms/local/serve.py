@@ -51,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--binary", help="llama.cpp's own server, compiled for this machine")
     for name in ("port", "slots", "context", "threads", "cache-mib"):
         parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--life", type=int, help="a pipe that only what serves holds open")
     return parser.parse_args()
 
 
@@ -95,7 +96,10 @@ def _start_binary(
         errors="replace",
         env={**os.environ, "LLAMA_API_KEY": key},
         preexec_fn=_die_with_parent,
+        pass_fds=() if options.life is None else (options.life,),
     )
+    if options.life is not None:
+        os.close(options.life)
     children.append(process)
     assert process.stdout is not None
     for line in process.stdout:

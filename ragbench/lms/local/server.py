@@ -10,6 +10,8 @@ import atexit
 import json
 import os
 import secrets
+import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,6 +79,7 @@ class LocalServer:
         self.settings = settings
         self.key = key or secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
+        self._life: int | None = None  # the end of a pipe whose other end the server alone holds
         self._owner = os.getpid()
         self._log: IO[bytes] | None = None
         self._url = ""
@@ -86,7 +89,22 @@ class LocalServer:
     @property
     def pid(self) -> int | None:
         """Process id of the running server, if it runs."""
-        return self._process.pid if self._process and self._process.poll() is None else None
+        process = self._process
+        if process is None or process.poll() is not None or self._is_gone():
+            return None
+        return process.pid
+
+    def runs_at(self, url: str) -> bool:
+        """Whether the server runs, at `url`: else whatever answers there is another's."""
+        return self._url == url and self.pid is not None
+
+    def _is_gone(self) -> bool:
+        """Whether the process that serves has ended; its own parent may not know yet."""
+        if (end := self._life) is None:
+            return False
+        life = select.poll()
+        life.register(end, 0)
+        return bool(life.poll(0))
 
     def url(self) -> str:
         """Address of the server, such as `http://127.0.0.1:41234`; starts it if it is not up.
@@ -118,18 +136,23 @@ class LocalServer:
         _say(f"starting llama.cpp: {settings.alias}, {settings.slots} x {settings.context} tokens")
         if self._log is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the server runs
+        _check_port(settings.port)
+        self._life, life = os.pipe()
         process = subprocess.Popen(
-            _command(settings),
+            [*_command(settings), f"--life={life}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             env=_environment(self.key),
+            pass_fds=(life,),
         )
+        os.close(life)
         self._process = process
         line = _read_line(process)
         if not line:
             self._deaths += 1
             self._end()
+            _check_port(settings.port)  # another was faster
             raise LMSetupError(
                 f"llama.cpp cannot serve {settings.gguf}: {self._last_words()}; "
                 "give a GGUF model file that fits in memory"
@@ -142,6 +165,9 @@ class LocalServer:
         if process is None or os.getpid() != self._owner:
             return
         self._process = None
+        if self._life is not None:
+            os.close(self._life)
+            self._life = None
         if process.stdin:
             process.stdin.close()
         try:
@@ -181,6 +207,24 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _check_port(port: int) -> None:
+    """Do nothing if `port` is free on loopback, or 0.
+
+    Raises:
+        LMSetupError: another process listens there.
+    """
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that waits to close
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise LMSetupError(
+                f"port {port} cannot be had: {error.strerror}; give another, or 0 for a free one"
+            ) from None
 
 
 def _environment(key: str) -> Mapping[str, str]:
