@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -54,4 +53,4 @@ def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
     if for_machines():
         cells = [[one_line(cell) for cell in row] for row in rows]
         print_grid(Grid(columns, cells, frozenset(columns)), "findings")
-    sys.exit(1 if left else 0)
+    raise click.exceptions.Exit(1 if left else 0)

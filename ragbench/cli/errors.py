@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,4 +86,4 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
         click.echo(
             f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
         )
-        sys.exit(3)
+        raise click.exceptions.Exit(3)

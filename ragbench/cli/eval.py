@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,4 +79,4 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
         if result.records or spent.error is None:
             print_runs([result], by)  # here: where an LM is down, the block ends with its error
     if result.stopped_by or result.unreadable == len(result.records) > 0:
-        sys.exit(3)
+        raise click.exceptions.Exit(3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +121,6 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         click.echo(
             f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
         )
-        sys.exit(3)
+        raise click.exceptions.Exit(3)
     if any(run.corrupt for run in scored):
-        sys.exit(2)
+        raise click.exceptions.Exit(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -32,4 +31,4 @@ def summarize_command(runs: tuple[Path, ...], by_group: bool, closed_book: Path 
     evaluations = [reopen(run) for run in runs]
     print_runs(evaluations, by)
     if any(evaluation.corrupt for evaluation in evaluations):
-        sys.exit(2)
+        raise click.exceptions.Exit(2)

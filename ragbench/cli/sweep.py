@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,4 +64,4 @@ def sweep_command(
     with limited(take_limits(options), sweep.folder), table_so_far(sweep.folder), progress:
         swept = run_sweep(sweep, progress)
     print_swept(swept)
-    sys.exit(swept.exit_code)
+    raise click.exceptions.Exit(swept.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -76,4 +75,4 @@ def tune_command(dry_run: bool, **options: Any) -> None:
         print_tuned(tuned)  # here: where an LM is down, the block ends with its error
     if tuned.stopped:
         click.echo(tuned.stopped, err=True)
-        sys.exit(3)
+        raise click.exceptions.Exit(3)

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-import tests.warm  # noqa: F401
+import tests.disk.warm  # noqa: F401
 
 #: After so many seconds a command counts as hung.
 PATIENCE_S = 300

@@ -1,0 +1,16 @@
+"""Imported by the server of `tests.disk.server`: what some commands import when they are at it.
+
+Of a run that makes a tree of summaries, nine tenths of the time went into that.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import tests.warm  # noqa: F401
+
+for _name in (
+    "igraph", "optuna", "sklearn.mixture", "ragbench.cli.index", "ragbench.cli.tune",
+    "ragbench.cli.verdict", "ragbench.experiments.compare", "ragbench.experiments.report.verdict",
+):  # fmt: skip
+    importlib.import_module(_name)
