@@ -14,16 +14,16 @@ from ragbench.optimizers import (
 )
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
 from ragbench.optimizers.scoring import OwnMetric, StandIn, make_scorer
-from ragbench.optimizers.task import Budget, Candidate, Found, Scores, Size, Task
+from ragbench.optimizers.task import Budget, Candidate, Scores, SearchResult, Size, Task
 
 __all__ = [
     "OPTIMIZERS",
     "Budget",
     "Candidate",
-    "Found",
     "Optimizer",
     "OwnMetric",
     "Scores",
+    "SearchResult",
     "Size",
     "StandIn",
     "Task",

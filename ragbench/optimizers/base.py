@@ -26,7 +26,7 @@ from ragbench.optimizers.demos import finish, guarded, make_student
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.outage import LMDownError, Outage
 from ragbench.optimizers.scoring import search_metric
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Scores, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Needs, Scores, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
 
@@ -67,7 +67,7 @@ class Optimizer(ABC):
         """What `compile` will spend at `size`, the final validation not included."""
 
     @abstractmethod
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The best program found, starting from `student`, and what else was tried."""
 
     @classmethod  # noqa: B027
@@ -89,7 +89,7 @@ class Optimizer(ABC):
         if size.n_val < 1:
             raise ConfigError(f"optimizer {self.name} needs validation questions; there are none")
 
-    def compile(self, program: RAGProgram, task: Task) -> Found:
+    def compile(self, program: RAGProgram, task: Task) -> SearchResult:
         """The compiled program, plain and ready to save, and all candidates, best first.
 
         `program` is left as it was. What DSPy prints and logs is in `optimizer.log` of the task's
@@ -111,7 +111,7 @@ class Optimizer(ABC):
             except LMError as error:  # of the prompt model, on which DSPy gives up at once
                 raise RunError(_down(error)) from error
         ranked = sorted(result.candidates, key=lambda candidate: -(candidate.score or 0.0))
-        return Found(
+        return SearchResult(
             program=finish(result.program),
             candidates=[replace(c, program=finish(c.program)) for c in ranked],
             files=result.files,

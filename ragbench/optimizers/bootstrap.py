@@ -8,7 +8,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -49,7 +49,7 @@ class Bootstrap(Optimizer):
         """One bootstrap, in which all or none of the questions may succeed at once."""
         return Budget(teacher_runs=bootstrap_runs(self.knobs, size.n_train))
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """One pass over the training questions."""
         few_shot = dspy.BootstrapFewShot(
             metric=task.metric,
@@ -57,7 +57,7 @@ class Bootstrap(Optimizer):
             max_errors=NEVER,
             **few_shot_arguments(self.knobs),
         )
-        return Found(few_shot.compile(student, trainset=task.trainset))
+        return SearchResult(few_shot.compile(student, trainset=task.trainset))
 
 
 def few_shot_arguments(knobs: Any) -> dict[str, Any]:

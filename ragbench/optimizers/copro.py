@@ -6,7 +6,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.task import Budget, Found, Needs, Size, Task, candidates_of
+from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task, candidates_of
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -50,7 +50,7 @@ class COPRO(Optimizer):
             prompt_calls=Range.exactly(p * (b * d - 1)),
         )
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The candidate with the highest mean score on the validation set."""
         search = dspy.COPRO(
             prompt_model=task.writer.copy(rollout_id=task.seed),
@@ -61,4 +61,4 @@ class COPRO(Optimizer):
         )
         settings = {"num_threads": task.workers, "display_progress": False}
         best = search.compile(student, trainset=task.valset, eval_kwargs=settings)
-        return Found(best, candidates_of(best))
+        return SearchResult(best, candidates_of(best))

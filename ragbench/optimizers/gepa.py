@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.scoring import feedback_metric
-from ragbench.optimizers.task import Budget, Candidate, Found, Needs, Size, Task
+from ragbench.optimizers.task import Budget, Candidate, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -58,7 +58,7 @@ class GEPA(Optimizer):
             prompt_calls=Range(0, max(runs - size.n_val, 0) // step + 1),
         )
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The candidate with the highest mean score on the validation set."""
         folder = task.log_folder / "gepa"
         if self.knobs.resume == "replay":
@@ -83,4 +83,4 @@ class GEPA(Optimizer):
                 zip(results.candidates, results.val_aggregate_scores, strict=True)
             )
         ]
-        return Found(best, tried, notes={"program_runs": results.total_metric_calls})
+        return SearchResult(best, tried, notes={"program_runs": results.total_metric_calls})

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
-from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -55,7 +55,7 @@ class InferRules(Optimizer):
             prompt_calls=Range(1, halvings).times(sets * size.n_predictors),
         )
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The rules with the highest mean score on the validation set; the first of equals."""
         search = _InferRules(
             writer=task.writer,
@@ -70,7 +70,7 @@ class InferRules(Optimizer):
             **few_shot_arguments(self.knobs),
         )
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
-        return Found(best, search.tried)
+        return SearchResult(best, search.tried)
 
 
 class _InferRules(dspy.InferRules):

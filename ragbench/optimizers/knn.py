@@ -23,7 +23,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError, RunError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.demos import fit_demos
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -53,7 +53,7 @@ class KNN(Optimizer):
         """Every training question is run until it is answered, `rounds` times at the most."""
         return Budget(teacher_runs=Range(size.n_train, size.n_train * self.knobs.rounds))
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The program with the bank attached."""
         entries = []
         for example in task.trainset:
@@ -68,7 +68,7 @@ class KNN(Optimizer):
         content = {"k": self.knobs.k, "entries": entries}
         program = cast(RAGProgram, student.reset_copy())
         use_bank(program, content)
-        return Found(program, files={BANK: content}, notes={"bank": len(entries)})
+        return SearchResult(program, files={BANK: content}, notes={"bank": len(entries)})
 
     def _right_answer(self, student: RAGProgram, example: dspy.Example, task: Task) -> Any:
         # One question at a time: not every demonstration has its question among its fields.

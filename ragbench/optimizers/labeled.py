@@ -6,7 +6,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.task import Budget, Found, Size, Task
+from ragbench.optimizers.task import Budget, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 
 
@@ -30,7 +30,7 @@ class Labeled(Optimizer):
         """Nothing."""
         return Budget()
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The first questions of the seeded order."""
         few_shot = dspy.LabeledFewShot(k=self.knobs.labeled)
-        return Found(few_shot.compile(student, trainset=task.trainset, sample=False))
+        return SearchResult(few_shot.compile(student, trainset=task.trainset, sample=False))

@@ -15,8 +15,8 @@ from ragbench.optimizers.dspy_patches import lenient_proposals
 from ragbench.optimizers.task import (
     NEVER,
     Budget,
-    Found,
     Needs,
+    SearchResult,
     Size,
     Task,
     candidates_of,
@@ -88,7 +88,7 @@ class MIPRO(Optimizer):
         base, full = size.n_val + trials * sample, trials // _FULL_EVERY
         return Range(base + full * size.n_val, base + (full + 1) * size.n_val)
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The best program by full validation."""
         knobs, valset = self.knobs, task.valset
         search = _MIPRO(
@@ -116,7 +116,7 @@ class MIPRO(Optimizer):
             minibatch_full_eval_steps=_FULL_EVERY,
             program_aware_proposer=knobs.program_aware,
         )
-        return Found(best, candidates_of(best), notes={"lost_proposals": search.lost})
+        return SearchResult(best, candidates_of(best), notes={"lost_proposals": search.lost})
 
 
 class _MIPRO(dspy.MIPROv2):

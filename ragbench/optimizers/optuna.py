@@ -10,7 +10,7 @@ from pydantic import Field
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
 from ragbench.optimizers.demos import is_whole
-from ragbench.optimizers.task import NEVER, Budget, Candidate, Found, Needs, Size, Task
+from ragbench.optimizers.task import NEVER, Budget, Candidate, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -41,7 +41,7 @@ class Optuna(Optimizer):
             student_runs=Range.exactly(self.knobs.trials * size.n_val),
         )
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The best trial; the first of equals."""
         arguments = few_shot_arguments(self.knobs)
         search = _Seeded(
@@ -58,7 +58,7 @@ class Optuna(Optimizer):
             trainset=task.trainset,
             valset=task.valset,
         )
-        return Found(best, search.tried)
+        return SearchResult(best, search.tried)
 
 
 class _Seeded(dspy.BootstrapFewShotWithOptuna):

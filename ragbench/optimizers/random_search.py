@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import BootstrapKnobs, bootstrap_runs, few_shot_arguments
-from ragbench.optimizers.task import NEVER, Budget, Found, Needs, Size, Task, candidates_of
+from ragbench.optimizers.task import NEVER, Budget, Needs, SearchResult, Size, Task, candidates_of
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -42,7 +42,7 @@ class RandomSearch(Optimizer):
             student_runs=Range.exactly((n + 3) * size.n_val),
         )
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The candidate with the highest mean score; the first of equals."""
         search = dspy.BootstrapFewShotWithRandomSearch(
             metric=task.metric,
@@ -53,4 +53,4 @@ class RandomSearch(Optimizer):
             **few_shot_arguments(self.knobs),
         )
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
-        return Found(best, candidates_of(best))
+        return SearchResult(best, candidates_of(best))

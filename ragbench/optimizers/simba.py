@@ -10,8 +10,8 @@ from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, meas
 from ragbench.optimizers.task import (
     Budget,
     Candidate,
-    Found,
     Needs,
+    SearchResult,
     Size,
     Task,
     candidates_of,
@@ -75,7 +75,7 @@ class SIMBA(Optimizer):
             prompt_calls=Range(0, steps * batch),
         )
 
-    def search(self, student: RAGProgram, task: Task) -> Found:
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The winner of a step, or the program itself, that scores best on validation."""
         settings = task.teacher_settings
         if settings:
@@ -97,4 +97,4 @@ class SIMBA(Optimizer):
             for c in candidates_of(best, scale=1.0)
             for measured in [measure(c.program, task.val, task)]
         ]
-        return Found(max(tried, key=lambda c: c.score or 0.0).program, tried)
+        return SearchResult(max(tried, key=lambda c: c.score or 0.0).program, tried)

@@ -169,7 +169,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search came to; `files` are further JSON files that the artefact must hold."""
 
     program: RAGProgram

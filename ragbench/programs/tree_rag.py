@@ -194,7 +194,7 @@ class TreeRAG(RAGProgram):
             return passages
         return _fitting(passages, self.knobs.context_tokens)
 
-    def _selected(self, scores: Any, shape: tree_search.Shape) -> tree_search.Found:
+    def _selected(self, scores: Any, shape: tree_search.Shape) -> tree_search.Selection:
         knobs = self.knobs
         if knobs.mode == "collapsed":
             return tree_search.collapsed(scores, k=knobs.k)

@@ -35,7 +35,7 @@ def explaining(asked: Asked) -> Reply:
 
 
 def causes(found: Any) -> dict[str, tuple[str, str]]:
-    return {record.qid: (cause.name, cause.by) for record, cause in found.found}
+    return {record.qid: (cause.name, cause.by) for record, cause in found.wrong}
 
 
 def test_model_decides_only_what_rules_cannot(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_no_reply_is_asked_for_again(run: Path) -> None:
         repeats = 2 if rule == "ragbench" else 1
         judge = JudgeRequest(Asking(lm), rule, repeats)
         scored = score_run(run, ScoreRequest(judge=judge, attributor=Asking(lm)))
-    assert len(errors_of(run, asking=Asking(lm)).found) == 4
+    assert len(errors_of(run, asking=Asking(lm)).wrong) == 4
     assert lm.asked == []
     judges = scored.summary["judges"]
     for name, old in before["judges"].items():

@@ -100,11 +100,11 @@ def cards_of(program: RAGProgram) -> list[PredictorCard]:
 
 def versions() -> dict[str, str]:
     """Versions of what decides a compile, as far as it is installed."""
-    found = {}
+    installed = {}
     for name in ("dspy", "gepa", "optuna", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return {"ragbench": ragbench.__version__, "python": platform.python_version(), **found}
+            installed[name] = version(name)
+    return {"ragbench": ragbench.__version__, "python": platform.python_version(), **installed}
 
 
 def save_program(program: RAGProgram, path: Path) -> str:
@@ -152,9 +152,9 @@ def read_sidecar(folder: Path) -> Sidecar:
         raise RunError(
             f"{folder} is no compiled program: it has no {SIDECAR}; see ragbench compile"
         )
-    found = read_json(path, _Format).format
-    if found != FORMAT:
-        raise RunError(f"{path} has format {found!r}, not {FORMAT}; compile again")
+    stored = read_json(path, _Format).format
+    if stored != FORMAT:
+        raise RunError(f"{path} has format {stored!r}, not {FORMAT}; compile again")
     return read_json(path, Sidecar)
 
 

@@ -144,8 +144,8 @@ def clusters_of(records: StoredRecords) -> dict[str, str]:
     named = records.column(cluster_of)
     if any(name is None for name in named.values()):
         qids = list(records)
-        found = find_clusters(list(records.column(gold_pids).values()))
-        named = {qid: qids[at] for qid, at in zip(qids, found, strict=True)}
+        roots = find_clusters(list(records.column(gold_pids).values()))
+        named = {qid: qids[at] for qid, at in zip(qids, roots, strict=True)}
     if len(set(named.values())) in (1, len(named)):
         return {}
     return {qid: str(name) for qid, name in named.items()}

@@ -50,10 +50,10 @@ def more_seeds(
         f"which takes {missing} times more:"
     )
     try:
-        found = seed or _parts(config, settings, request, like=like)[2]
+        estimate = seed or _parts(config, settings, request, like=like)[2]
     except RagbenchError as error:
         return [title, f"  no estimate: {error}"]
-    return [title, *found.lines()[1:]]
+    return [title, *estimate.lines()[1:]]
 
 
 def _parts(

@@ -59,8 +59,8 @@ def seen(contrasts: Mapping[Pair, Mapping[str, Comparison]]) -> tuple[Seen, ...]
     """What a look notes of `contrasts`."""
     return tuple(
         Seen(a, b, name, c.difference, c.p, c.p_adjusted or c.p, c.verdict)
-        for (a, b), found in contrasts.items()
-        for name, c in found.items()
+        for (a, b), by_metric in contrasts.items()
+        for name, c in by_metric.items()
     )
 
 

@@ -93,8 +93,8 @@ def transfer(
                     for each in configs
                 ]
                 _stop(runs, f"{lm}, {name}")
-                found = compare(runs[1], runs[0], metrics=metrics).scores
-                cells.append(Cell(lm, name, runs[0], runs[1], found, _home(sidecar, runs[0])))
+                scores = compare(runs[1], runs[0], metrics=metrics).scores
+                cells.append(Cell(lm, name, runs[0], runs[1], scores, _home(sidecar, runs[0])))
         cells = _corrected(cells)
         write_json(folder / TRANSFER, {"artefact": str(artefact), "cells": _plain(cells)})
     return cells
@@ -127,7 +127,7 @@ def _configs(
 
 
 def _corrected(cells: Sequence[Cell]) -> list[Cell]:
-    family = iter(correct([found for cell in cells for found in cell.scores.values()]))
+    family = iter(correct([comparison for cell in cells for comparison in cell.scores.values()]))
     return [
         replace(cell, scores={metric: next(family) for metric in cell.scores}) for cell in cells
     ]
@@ -145,7 +145,7 @@ def _plain(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             "data": cell.data,
             "home": cell.home,
             "folder": cell.compiled.folder.parent.name,
-            "scores": {metric: asdict(found) for metric, found in cell.scores.items()},
+            "scores": {metric: asdict(comparison) for metric, comparison in cell.scores.items()},
         }
         for cell in cells
     ]

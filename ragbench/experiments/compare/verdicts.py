@@ -77,25 +77,25 @@ class Verdict:
 
     def conclusion(self, metric: str) -> str:
         """What all contrasts on `metric` say together of compiling, in words."""
-        words = {pair: found[metric].verdict for pair, found in self.contrasts.items()}
+        words = {pair: by_metric[metric].verdict for pair, by_metric in self.contrasts.items()}
         return conclusion(subject(self.design, self.distinct_programs), words)
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
-        found = self.contrasts[ZERO_SHOT, COMPILED].values()
-        return not any(c.verdict.startswith("no difference") for c in found)
+        comparisons = self.contrasts[ZERO_SHOT, COMPILED].values()
+        return not any(c.verdict.startswith("no difference") for c in comparisons)
 
     def matched(self) -> dict[str, float]:
         """What each votes arm took of what it is to match, over what the compiled arm took."""
         measures = {VOTES: ("prompt_tokens", "completion_tokens"), VOTES_USD: ("cost_usd",)}
-        found = {}
+        ratios = {}
         for arm, names in measures.items():
             if arm in self.arms:
                 took = per_question(self.arms[arm], *names)
                 compiled = per_question(self.arms[COMPILED], *names)
                 if took is not None and compiled:
-                    found[arm] = took / compiled
-        return found
+                    ratios[arm] = took / compiled
+        return ratios
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -110,8 +110,8 @@ class Verdict:
             },
             "contrasts": [
                 {"a": a, "b": b, "metric": metric, **asdict(comparison)}
-                for (a, b), found in self.contrasts.items()
-                for metric, comparison in found.items()
+                for (a, b), by_metric in self.contrasts.items()
+                for metric, comparison in by_metric.items()
             ],
             "subject": subject(self.design, self.distinct_programs),
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
@@ -150,7 +150,7 @@ def assemble(folder: Path, design: Design) -> Verdict:
         DataError: a question was used to compile.
         RunError: an arm is missing.
     """
-    arms = {name: [reopen(folder / f) for f in found] for name, found in design.folders().items()}
+    arms = {name: [reopen(folder / f) for f in names] for name, names in design.folders().items()}
     sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
     zero_shot, compiled = arms[ZERO_SHOT], arms[COMPILED]
@@ -209,10 +209,10 @@ def _contrasts(
     family = correct(
         [compare_arms(arms[a], arms[b], metric, qids, method) for (a, b), metric in keys]
     )
-    found: dict[Pair, dict[str, Comparison]] = {pair: {} for pair, _ in keys}
+    by_pair: dict[Pair, dict[str, Comparison]] = {pair: {} for pair, _ in keys}
     for (pair, metric), comparison in zip(keys, family, strict=True):
-        found[pair][metric] = comparison
-    return found
+        by_pair[pair][metric] = comparison
+    return by_pair
 
 
 def _groupings(run: Evaluation, qids: Sequence[str]) -> dict[str, Grouping]:

@@ -36,7 +36,7 @@ from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked
 from ragbench.experiments.runs import OnPrepare, RunContext, asks_servers, stop_if_refused
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
-from ragbench.optimizers import Candidate, Found, Scores, StandIn, Task, make_scorer, measure
+from ragbench.optimizers import Candidate, Scores, SearchResult, StandIn, Task, make_scorer, measure
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Totals
 from ragbench.redact import redact
@@ -92,7 +92,7 @@ def compile_program(
             raise RunError(redact(str(error))) from None
         stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(plan, outcome, journal)
-    if _is_as_before(plan.run_context.program, outcome.found):
+    if _is_as_before(plan.run_context.program, outcome.result):
         on_message(
             "note: nothing was learned: no demonstration was found and no instruction changed, so "
             "the compiled program is the plain one; give more training questions (--train-limit) "
@@ -113,7 +113,7 @@ def _expected(plan: Plan) -> list[str]:
 class Outcome:
     """What came out, with the scores before and after over the same validation questions."""
 
-    found: Found
+    result: SearchResult
     before: Scores
     after: Scores
     seconds: float
@@ -144,32 +144,32 @@ def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
     callbacks = [*dspy.settings.callbacks, progress]
     with dspy.context(callbacks=callbacks):
         watched = replace(task, scorer=StandIn(progress.scorer, task.scorer))
-        found = plan.optimizer.compile(plan.run_context.program, watched)
+        result = plan.optimizer.compile(plan.run_context.program, watched)
     with use(replace(current(), side="compiled")):
-        after = measure(found.program, plan.val, task)
+        after = measure(result.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
-    return Outcome(found, before, after, time.perf_counter() - start)
+    return Outcome(result, before, after, time.perf_counter() - start)
 
 
-def _is_as_before(program: RAGProgram, found: Found) -> bool:
+def _is_as_before(program: RAGProgram, result: SearchResult) -> bool:
     states = [
         [predictor.dump_state() for _, predictor in one.named_predictors()]
-        for one in (program, found.program)
+        for one in (program, result.program)
     ]
-    return not found.files and states[0] == states[1]
+    return not result.files and states[0] == states[1]
 
 
 def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
     folder, run_context = plan.folder, plan.run_context
     shutil.rmtree(folder / "candidates", ignore_errors=True)
     rows = []
-    for number, candidate in enumerate(outcome.found.candidates):
+    for number, candidate in enumerate(outcome.result.candidates):
         name = f"candidates/{number:03d}.json"
         save_program(candidate.program, folder / name)
         rows.append({"file": name, "score": candidate.score, "note": candidate.note})
-    for name, content in outcome.found.files.items():
+    for name, content in outcome.result.files.items():
         write_json(folder / name, content)
-    digest = save_program(outcome.found.program, folder / PROGRAM)
+    digest = save_program(outcome.result.program, folder / PROGRAM)
     asked = plan.asked()
     write_sidecar(
         folder,
@@ -178,7 +178,7 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
             program=run_context.program.name,
             variant=run_context.program.knobs.variant,
             knobs=run_context.program.knobs.model_dump(mode="json"),
-            predictors=cards_of(outcome.found.program),
+            predictors=cards_of(outcome.result.program),
             program_sha256=digest,
             data=plan.data,
             optimizer=asked["optimizer"],
@@ -188,7 +188,7 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
             scores=_scores(plan, outcome),
             cost={"seconds": round(outcome.seconds, 3), **journal.to_dict()},
             inflation=_inflation(journal, len(plan.val)),
-            notes={**outcome.found.notes, "candidates": rows},
+            notes={**outcome.result.notes, "candidates": rows},
         ),
     )
 
@@ -207,15 +207,15 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "interval": asdict(interval) if interval else None,
         # The optimizer chose by these very questions: only a held-out run tells what it gained.
         "selected_on_these_questions": True,
-        **_corrected(outcome.found.candidates, len(plan.val)),
+        **_corrected(outcome.result.candidates, len(plan.val)),
     }
 
 
-def _scored(found: Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
-    interval = mean_interval(found.scores, (0.0, 1.0), clusters)
+def _scored(scores: Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
+    interval = mean_interval(scores.scores, (0.0, 1.0), clusters)
     return {
-        "mean": found.mean,
-        "failed": found.failed,
+        "mean": scores.mean,
+        "failed": scores.failed,
         "interval": asdict(interval) if interval else None,
     }
 
@@ -268,6 +268,6 @@ def _check_lms(plan: Plan) -> None:
 
 def _n(scores: Scores) -> str:
     failed = f", {scores.failed} failed" if scores.failed else ""
-    found = mean_interval(scores.scores, (0.0, 1.0))
-    interval = f"95 % interval [{found.low:.3f}, {found.high:.3f}], " if found else ""
+    ends = mean_interval(scores.scores, (0.0, 1.0))
+    interval = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], " if ends else ""
     return f"{interval}{len(scores.scores)} questions{failed}"

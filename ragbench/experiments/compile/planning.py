@@ -123,12 +123,12 @@ def claim(plan: Plan) -> bool:
 
 
 def _validation(dataset: Dataset, limit: int | None) -> Sequence[dspy.Example]:
-    found = dataset.splits.get("validation", ())
-    if not found:
+    examples = dataset.splits.get("validation", ())
+    if not examples:
         raise ConfigError(
             f"{dataset.name} has no validation questions, on which compiled programs are chosen"
         )
-    return found[:limit]
+    return examples[:limit]
 
 
 def compile_folder(config: RunConfig, settings: CompileConfig) -> Path:

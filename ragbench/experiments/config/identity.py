@@ -125,8 +125,8 @@ def _retriever(spec: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     from ragbench.retrievers import RETRIEVERS, parse_spec
 
     name, given = parse_spec(spec)
-    found = resolve(RETRIEVERS.get(name).Settings, name, {**given, **settings})
-    return {"retriever": name, "retriever_set": found.model_dump(mode="json")}
+    settled = resolve(RETRIEVERS.get(name).Settings, name, {**given, **settings})
+    return {"retriever": name, "retriever_set": settled.model_dump(mode="json")}
 
 
 def _lm(spec: str) -> str:

@@ -235,13 +235,13 @@ def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
 def flatten(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Nested `fields` by flat name; what no field has stays as it is."""
     names = {place: name for name, place in FLAT.items()}
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in fields.items():
         if name in GROUPS and isinstance(value, Mapping):
-            found |= {names.get((name, k), f"{name}.{k}"): each for k, each in value.items()}
+            flat |= {names.get((name, k), f"{name}.{k}"): each for k, each in value.items()}
         else:
-            found[name] = value
-    return found
+            flat[name] = value
+    return flat
 
 
 def _put(nested: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
@@ -336,10 +336,10 @@ def refreshed(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, A
 
 
 def _leaves(identity: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for name, value in identity.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": each for key, each in value.items()}
+            leaves |= {f"{name}.{key}": each for key, each in value.items()}
         else:
-            found[name] = value
-    return found
+            leaves[name] = value
+    return leaves

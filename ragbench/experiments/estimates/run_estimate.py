@@ -48,14 +48,14 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
         title += f" ({len(run_context.examples) - len(todo)} finished before)"
     if not todo:
         return Estimate(title=title)
-    found = rehearse_questions(run_context, todo)
+    each = rehearse_questions(run_context, todo)
     n, retry = len(todo), most_tries(run_context)
-    cost = found.cost and (MARGIN[0] * n * found.cost[0], MARGIN[1] * retry * n * found.cost[1])
+    cost = each.cost and (MARGIN[0] * n * each.cost[0], MARGIN[1] * retry * n * each.cost[1])
     return Estimate(
         title=title,
-        calls=Range(n * found.calls[0], retry * n * found.calls[1]),
+        calls=Range(n * each.calls[0], retry * n * each.calls[1]),
         tokens=Range(
-            int(MARGIN[0] * n * found.tokens[0]), int(MARGIN[1] * retry * n * found.tokens[1])
+            int(MARGIN[0] * n * each.tokens[0]), int(MARGIN[1] * retry * n * each.tokens[1])
         ),
         cost=cost,
         notes=(*_notes(run_context, retry), *_index_notes(run_context, todo)),
@@ -82,13 +82,15 @@ def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Reh
             make_retriever("bm25", run_context.dataset.corpus, setting=run_context.dataset.setting),
         )
     with run_context.active():
-        found = rehearse(program, questions[::step][:SAMPLE], run_context.adapter, run_context.lm)
-    if found is None:
+        rehearsed = rehearse(
+            program, questions[::step][:SAMPLE], run_context.adapter, run_context.lm
+        )
+    if rehearsed is None:
         raise RunError(
             f"{run_context.program.name} cannot be rehearsed; "
             "ask a few questions with --limit instead"
         )
-    return found
+    return rehearsed
 
 
 def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
@@ -119,8 +121,8 @@ def _index_notes(run_context: RunContext, todo: Sequence[Any]) -> list[str]:
     """What the program's own index would still take, which is no question's."""
     lines = []
     with run_context.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
-        found = run_context.program.index_ahead()
-    for part in found:
+        ahead = run_context.program.index_ahead()
+    for part in ahead:
         lm = run_context.role_lms.get(part.role, run_context.lm)
         longest = part.calls * int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
         tokens = Range(

@@ -193,16 +193,16 @@ def _usage(calls: Sequence[Call]) -> dict[str, ModelUsage]:
     """What each model took, as if nothing had been cached."""
     from inspect_ai.model import ModelUsage
 
-    found = {}
+    usage = {}
     for model in dict.fromkeys(call.model for call in calls):
         sums = total(call for call in calls if call.model == model)
-        found[model] = ModelUsage(
+        usage[model] = ModelUsage(
             input_tokens=sums.prompt_tokens,
             output_tokens=sums.completion_tokens,
             total_tokens=sums.tokens,
             total_cost=sums.cost_usd,
         )
-    return found
+    return usage
 
 
 def _mean(name: str, column: Sequence[float | None]) -> EvalScore:
@@ -210,15 +210,15 @@ def _mean(name: str, column: Sequence[float | None]) -> EvalScore:
     from inspect_ai.log import EvalMetric, EvalScore
 
     known = [value for value in column if value is not None]
-    found = {"mean": fmean(known)} if known else {}
+    stats = {"mean": fmean(known)} if known else {}
     if len(known) > 1:
-        found["stderr"] = stdev(known) / len(known) ** 0.5
+        stats["stderr"] = stdev(known) / len(known) ** 0.5
     return EvalScore(
         name=name,
         scorer=name,
         scored_samples=len(known),
         unscored_samples=len(column) - len(known),
-        metrics={key: EvalMetric(name=key, value=value) for key, value in found.items()},
+        metrics={key: EvalMetric(name=key, value=value) for key, value in stats.items()},
     )
 
 

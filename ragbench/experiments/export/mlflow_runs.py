@@ -47,9 +47,9 @@ def to_mlflow(runs: Sequence[ExportedRun], path: Path | None) -> str:
 
 def _experiment(client: MlflowClient, name: str, path: Path | None) -> str:
     """The id of the experiment called `name`, made where there is none."""
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
     where = (path / "artifacts" / name).resolve().as_uri() if path else None
     return str(client.create_experiment(name, artifact_location=where))
 
@@ -85,16 +85,16 @@ def _flat(identity: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def _metrics(run: ExportedRun) -> dict[str, float]:
     """Means of the scores, counts of questions, and spending; only what is known."""
     summary = run.evaluation.summary.to_dict()
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for name, column in run.scores.items():
         known = [value for value in column if value is not None]
-        found[name.replace("@", "_at_")] = sum(known) / len(known) if known else None
-    found |= {"questions": len(run.records), "failed": sum(r.failed for r in run.records)}
+        values[name.replace("@", "_at_")] = sum(known) / len(known) if known else None
+    values |= {"questions": len(run.records), "failed": sum(r.failed for r in run.records)}
     for kind in ("as_if", "billed"):
-        found |= {f"{kind}.{name}": value for name, value in summary[kind].items()}
-    found |= {f"latency_s.{name}": value for name, value in summary["latency_s"].items()}
-    found |= {f"errors.{name}": n for name, n in summary["errors"].items()}
-    return {name: float(value) for name, value in found.items() if value is not None}
+        values |= {f"{kind}.{name}": value for name, value in summary[kind].items()}
+    values |= {f"latency_s.{name}": value for name, value in summary["latency_s"].items()}
+    values |= {f"errors.{name}": n for name, n in summary["errors"].items()}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def _tags(run: ExportedRun) -> dict[str, Any]:

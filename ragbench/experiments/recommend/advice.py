@@ -176,9 +176,9 @@ def _detectable(table: Table, best: int) -> float | None:
 
 
 def _range(asked: Asked) -> tuple[float, float]:
-    found = get_metric(asked.objective).score_range
-    assert found is not None  # `gather` takes no other metric
-    return found
+    score_range = get_metric(asked.objective).score_range
+    assert score_range is not None  # `gather` takes no other metric
+    return score_range
 
 
 def _node(tree: Tree, table: Table, splits: Splits, at: NDArray[np.int64]) -> Node:

@@ -114,10 +114,10 @@ def gather(
 
 def _spending(runs: Sequence[Evaluation], qids: Sequence[str], name: str) -> Floats | None:
     columns = [run.records.only(qids).column(get_metric(name).score) for run in runs]
-    found = [[column[qid] for column in columns] for qid in qids]
-    if any(value is None for row in found for value in row):
+    rows = [[column[qid] for column in columns] for qid in qids]
+    if any(value is None for row in rows for value in row):
         return None
-    return np.array(found, dtype=np.float64)
+    return np.array(rows, dtype=np.float64)
 
 
 def _shares(
@@ -149,7 +149,7 @@ def _features(
     names = [name for name in FEATURES if name not in SCORE_FEATURES]
     search_k, scores = _searches(runs, list(questions))
     if search_k is not None:
-        rows = [{**row, **score_features(found)} for row, found in zip(rows, scores, strict=True)]
+        rows = [{**row, **score_features(own)} for row, own in zip(rows, scores, strict=True)]
         names = [*FEATURES]
     return np.array([[row[name] for name in names] for row in rows]), names, search_k
 
@@ -161,12 +161,12 @@ def _searches(
     if len({repr(_retriever(run)) for run in runs}) > 1:
         return None, []
     columns = [run.records.only(qids).column(_own_searches) for run in runs]
-    found = [{k: v for column in columns for k, v in column[qid].items()} for qid in qids]
-    depths = set.intersection(*({*mine} for mine in found))
+    searches = [{k: v for column in columns for k, v in column[qid].items()} for qid in qids]
+    depths = set.intersection(*({*mine} for mine in searches))
     if not depths:
         return None, []
     depth = min(depths)
-    return depth, [mine[depth] for mine in found]
+    return depth, [mine[depth] for mine in searches]
 
 
 def _question(record: Record) -> str:

@@ -54,8 +54,8 @@ class Table:
 
     def of(self, programs: NDArray[np.int64]) -> Floats:
         """The score of each question by its program of `programs`."""
-        found: Floats = self.scores[np.arange(len(programs)), programs]
-        return found
+        chosen: Floats = self.scores[np.arange(len(programs)), programs]
+        return chosen
 
     def excess(self, programs: NDArray[np.int64]) -> float:
         """The largest mean share of a limit that is spent; 0 without limits."""
@@ -96,16 +96,16 @@ def learn(table: Table) -> list[Tree]:
     Under limits, the best one within them over several weights of spending against the score.
     """
     least = max(LEAST_IN_LEAF, round(LEAST_SHARE * len(table.scores)))
-    found: list[Tree] = [Choice(best_single(table))] * (DEEPEST + 1)
-    values = [float(table.of(assign(found[0], table.holds)).mean())] * (DEEPEST + 1)
+    trees: list[Tree] = [Choice(best_single(table))] * (DEEPEST + 1)
+    values = [float(table.of(assign(trees[0], table.holds)).mean())] * (DEEPEST + 1)
     total = table.spent.sum(axis=2)
     for weight in _WEIGHTS if table.spent.shape[2] else _WEIGHTS[:1]:
         for depth, tree in enumerate(best_trees(table.scores - weight * total, table.holds, least)):
             programs = assign(tree, table.holds)
             value = float(table.of(programs).mean())
             if depth and table.excess(programs) <= 1 and value > values[depth] + 1e-9:
-                found[depth], values[depth] = tree, value
-    return found
+                trees[depth], values[depth] = tree, value
+    return trees
 
 
 def learn_depth(table: Table, rng: np.random.Generator) -> int:
@@ -154,8 +154,8 @@ def oracle(table: Table) -> NDArray[np.int64]:
         if table.excess(best) <= 1:
             break
         best = (table.scores - weight * total).argmax(axis=1)
-    found: NDArray[np.int64] = best.astype(np.int64)
-    return found
+    best_of_each: NDArray[np.int64] = best.astype(np.int64)
+    return best_of_each
 
 
 def folds(

@@ -68,8 +68,8 @@ def make_splits(names: Sequence[str], values: Floats) -> Splits:
 
 
 def _bounds(column: Floats) -> list[float]:
-    found = np.unique(column)
-    halfway = (found[1:] + found[:-1]) / 2
+    values = np.unique(column)
+    halfway = (values[1:] + values[:-1]) / 2
     if len(halfway) <= BOUNDS:
         return [float(bound) for bound in halfway]
     wanted = np.quantile(column, np.linspace(0, 1, BOUNDS + 2)[1:-1])

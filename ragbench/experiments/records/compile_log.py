@@ -82,12 +82,12 @@ class CallJournal:
 
     def to_dict(self) -> dict[str, Any]:
         """The totals of each side and of all, JSON-ready."""
-        found: dict[str, Any] = defaultdict(dict)
+        totals: dict[str, Any] = defaultdict(dict)
         for side in [*self.sides(), None]:
             name = side or "all"
-            found["as_if"][name] = asdict(self.as_if(side))
-            found["billed"][name] = asdict(self.billed(side))
-        return {"attempts": self.attempt, **found}
+            totals["as_if"][name] = asdict(self.as_if(side))
+            totals["billed"][name] = asdict(self.billed(side))
+        return {"attempts": self.attempt, **totals}
 
     def add(self, call: Call, writer: RecordWriter) -> None:
         """File `call`, in memory and in the file."""

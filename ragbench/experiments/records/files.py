@@ -44,13 +44,13 @@ def read_json(path: Path, kind: type[T]) -> T:
     """
     try:
         content = path.read_bytes()
-        found = TypeAdapter(kind).validate_json(content)
+        value = TypeAdapter(kind).validate_json(content)
         if not _is_sealed(content):
             raise RunError(
                 f"{path} was changed after it was written; put it back, or see what "
                 f"`ragbench doctor {path.parent}` advises"
             )
-        return found
+        return value
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:

@@ -33,7 +33,7 @@ def free_name(path: Path) -> Path:
     """`path` with .bak, or .bak.2 and so on: an earlier backup is never written over."""
     number = 1
     while True:
-        found = path.with_name(f"{path.name}.bak" + (f".{number}" if number > 1 else ""))
-        if not found.exists():
-            return found
+        backup = path.with_name(f"{path.name}.bak" + (f".{number}" if number > 1 else ""))
+        if not backup.exists():
+            return backup
         number += 1

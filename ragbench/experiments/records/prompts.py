@@ -94,9 +94,9 @@ def read_prompts(folder: Path, wanted: Collection[str]) -> dict[str, str]:
     Raises:
         RunError: the file cannot be read.
     """
-    found = {}
+    prompts = {}
     for line in read_each(folder / PROMPTS, parse_prompt):
         if line.row and line.row.id in wanted:
             packed = base64.b64decode(line.row.text)
-            found[line.row.id] = zlib.decompress(packed).decode("utf-8", "replace")
-    return found
+            prompts[line.row.id] = zlib.decompress(packed).decode("utf-8", "replace")
+    return prompts

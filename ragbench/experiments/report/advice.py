@@ -79,8 +79,12 @@ def held_out_table(advice: Advice) -> Table:
     table = _table(
         "held out", advice.asked.objective, "95 % interval", *measures, "gain", "interval of gain"
     )
-    for arm, found in zip(arms, differences, strict=True):
-        gain = ("-", "-") if found is None else (f"{found.mean:+.3f}", ends(found.interval, "+"))
+    for arm, difference in zip(arms, differences, strict=True):
+        gain = (
+            ("-", "-")
+            if difference is None
+            else (f"{difference.mean:+.3f}", ends(difference.interval, "+"))
+        )
         table.add_row(plain(arm.name), *_cells(arm, measures), *gain)
     return table
 
@@ -121,8 +125,8 @@ def _cells(arm: Arm, measures: Sequence[str]) -> list[str]:
 
 
 def _amount(spending: Mapping[str, float | None], measure: str) -> str:
-    found = spending.get(measure)
-    return "unknown" if found is None else f"{found:,.{_SPENDING[measure]}f}"
+    mean = spending.get(measure)
+    return "unknown" if mean is None else f"{mean:,.{_SPENDING[measure]}f}"
 
 
 def _table(*columns: str, left: int = 1) -> Table:

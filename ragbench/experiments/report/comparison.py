@@ -25,8 +25,8 @@ def print_comparison(result: RunComparison) -> None:
     for line in (*_partly_scored(result), *cluster_line(result.scores.values())):
         out.print(plain(line))
     print_table(_costs(result), "costs")
-    for name, found in result.scores.items():
-        out.print(plain(f"{name}: {_sentence(found)}"))
+    for name, comparison in result.scores.items():
+        out.print(plain(f"{name}: {_sentence(comparison)}"))
     if result.groups:
         out.print(plain("results by group of questions; intervals are not corrected"))
         print_table(group_table(result.groups), "groups")
@@ -53,8 +53,8 @@ def _partly_scored(result: RunComparison) -> list[str]:
 def _print_treatments(out: Console, result: RunComparison) -> None:
     """Print the differences under each treatment of failed questions; nothing if none failed."""
     shared = [qid for qid in result.a.records if qid in result.b.records]
-    found = paired_treatments(result.a, result.b, shared)
-    if not found:
+    scores = paired_treatments(result.a, result.b, shared)
+    if not scores:
         return
     out.print(plain("policies for failed questions (scored 0, left out: by the first record)"))
     table = Table(box=box.MARKDOWN)
@@ -62,7 +62,7 @@ def _print_treatments(out: Console, result: RunComparison) -> None:
         table.add_column(name, justify="left" if name[0] in "mq" else "right")
     for name in HEADLINE:
         if name in result.scores:
-            for treatment, sides in found.items():
+            for treatment, sides in scores.items():
                 table.add_row(name, treatment, *_means(get_metric(name), sides))
     print_table(table, "failure policies")
 
@@ -117,12 +117,12 @@ def compared(c: Comparison) -> tuple[str, ...]:
 
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
     """What the clusters of questions do to `comparisons`; nothing where there are none."""
-    found = [c.estimate for c in comparisons if c.estimate and c.estimate.clusters < c.n]
-    if not found:
+    used = [c.estimate for c in comparisons if c.estimate and c.estimate.clusters < c.n]
+    if not used:
         return []
-    effects = sorted(estimate.design_effect for estimate in found)
+    effects = sorted(estimate.design_effect for estimate in used)
     return [
-        f"questions count by {found[0].clusters} clusters that share gold passages: design effect "
+        f"questions count by {used[0].clusters} clusters that share gold passages: design effect "
         f"{effects[0]:.2f} to {effects[-1]:.2f}"
     ]
 

@@ -35,8 +35,8 @@ def find_programs(folder: Path) -> list[Shelved]:
     """
     if not folder.is_dir():
         raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
-    found = {path.parent for name in (SIDECAR, ASKED) for path in folder.rglob(name)}
-    return [_read(path) for path in sorted(found)]
+    folders = {path.parent for name in (SIDECAR, ASKED) for path in folder.rglob(name)}
+    return [_read(path) for path in sorted(folders)]
 
 
 def print_programs(shelf: list[Shelved]) -> None:
@@ -99,8 +99,8 @@ def difference(card: Sidecar) -> str:
 
 def _mean(scored: Mapping[str, Any]) -> str:
     """A mean with half the width of its interval, which older sidecars do not have."""
-    found = scored.get("interval")
-    return f"{scored['mean']:.3f}{half((found['low'], found['high']) if found else None)}"
+    interval = scored.get("interval")
+    return f"{scored['mean']:.3f}{half((interval['low'], interval['high']) if interval else None)}"
 
 
 def _cells(card: Sidecar) -> list[str]:

@@ -44,7 +44,7 @@ class Errors:
     folder: Path
     program: str
     n: int
-    found: Sequence[tuple[Record, Cause]]
+    wrong: Sequence[tuple[Record, Cause]]
     groups: Sequence[tuple[str, str, Collection[str]]] = ()
     asked: Mapping[str, Any] | None = None
     #: What the table does not show: lines that cannot be read, questions not asked.
@@ -84,11 +84,11 @@ def errors_of(
             annotated = annotate(folder, records, kind, asking)
         results = {qid: annotated.results(qid) for qid in annotated.units}
         asked = kind.summarize(records, annotated)
-    found = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
+    caused = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
     groups = members(stored, by)
     run = reopen(folder)
     notes = [*stop_lines("", run.progress), *unread_lines(run.corrupt)]
-    return Errors(folder, card.system, len(records), found, groups, asked, notes, kind.levels)
+    return Errors(folder, card.system, len(records), caused, groups, asked, notes, kind.levels)
 
 
 def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
@@ -99,7 +99,7 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
     Raises:
         UnknownNameError: no wrong answer has such a cause.
     """
-    names = {c.name for run in runs for _, c in run.found}
+    names = {c.name for run in runs for _, c in run.wrong}
     if cause is not None and not any(_matches(name, cause) for name in names):
         raise UnknownNameError("cause", cause, names | {name.partition("/")[0] for name in names})
     out = console()
@@ -122,17 +122,17 @@ def cause_table(runs: Sequence[Errors]) -> Table:
     for run in runs:
         name = run.program if len(runs) == 1 else f"{run.program}, {run.folder.name}"
         table.add_column(plain(name), justify="right", no_wrap=True)
-    levels = [Counter(cause.level for _, cause in run.found) for run in runs]
-    kinds = [Counter(cause.name for _, cause in run.found) for run in runs]
+    levels = [Counter(cause.level for _, cause in run.wrong) for run in runs]
+    kinds = [Counter(cause.name for _, cause in run.wrong) for run in runs]
     table.add_row("questions", *(str(run.n) for run in runs))
-    table.add_row("wrong", *(_share(len(run.found), run.n) for run in runs))
+    table.add_row("wrong", *(_share(len(run.wrong), run.n) for run in runs))
     for level in runs[0].levels:
-        counts = [found[level] for found in levels]
+        counts = [counted[level] for counted in levels]
         table.add_row(level, *(_share(n, run.n) for n, run in zip(counts, runs, strict=True)))
-        for name in sorted({name for found in kinds for name in found if _matches(name, level)}):
+        for name in sorted({name for kind in kinds for name in kind if _matches(name, level)}):
             cells = [
-                f"{found[name]}{_hops(run, name)}{_by_model(run, name)}"
-                for found, run in zip(kinds, runs, strict=True)
+                f"{kind[name]}{_hops(run, name)}{_by_model(run, name)}"
+                for kind, run in zip(kinds, runs, strict=True)
             ]
             table.add_row(plain(f"  {name.partition('/')[2]}"), *cells)
     return table
@@ -146,16 +146,16 @@ def group_table(runs: Sequence[Errors]) -> Table:
         text = name in ("run", "by", "group")
         table.add_column(name, justify="left" if text else "right", no_wrap=True)
     for run in runs:
-        levels = {record.qid: cause.level for record, cause in run.found}
+        levels = {record.qid: cause.level for record, cause in run.wrong}
         for by, group, qids in run.groups:
-            found = Counter(levels[qid] for qid in qids if qid in levels)
+            in_group = Counter(levels[qid] for qid in qids if qid in levels)
             n = len(qids)
             cells = [
                 by,
                 group,
                 n,
-                _share(found.total(), n),
-                *(found[level] for level in run.levels),
+                _share(in_group.total(), n),
+                *(in_group[level] for level in run.levels),
             ]
             first = [run.folder.name] if heads else []
             table.add_row(*(plain(cell) for cell in [*first, *cells]))
@@ -165,24 +165,24 @@ def group_table(runs: Sequence[Errors]) -> Table:
 def _who_says(run: Errors) -> str:
     """Which causes are a rule's and which a model's."""
     if run.asked is None:
-        weak = sum(c.name in UNDECIDED or c.kind == "undecided" for _, c in run.found)
+        weak = sum(c.name in UNDECIDED or c.kind == "undecided" for _, c in run.wrong)
         more = (
             f"; {weak} of them see only that strings differ, --judge LM asks a model"
             if weak
             else ""
         )
         return f"causes are determined by rules from the record alone (docs/metrics.md){more}"
-    found = run.asked
-    by_model = sum(cause.by == "model" for _, cause in run.found)
-    undecided = sum(cause.by == "model" and cause.kind == "undecided" for _, cause in run.found)
+    asked = run.asked
+    by_model = sum(cause.by == "model" for _, cause in run.wrong)
+    undecided = sum(cause.by == "model" and cause.kind == "undecided" for _, cause in run.wrong)
     return (
-        f"{len(run.found) - by_model} causes by rules, {by_model - undecided} by "
-        f"{found['model']}; {_second_reading(found)}{spending(found)}"
+        f"{len(run.wrong) - by_model} causes by rules, {by_model - undecided} by "
+        f"{asked['model']}; {_second_reading(asked)}{spending(asked)}"
     )
 
 
-def _second_reading(found: Mapping[str, Any]) -> str:
-    row = found.get("second_reading")
+def _second_reading(asked: Mapping[str, Any]) -> str:
+    row = asked.get("second_reading")
     if not row:
         return ""
     kappa = "-" if row["cohen_kappa"] is None else f"{row['cohen_kappa']:.3f}"
@@ -192,12 +192,12 @@ def _second_reading(found: Mapping[str, Any]) -> str:
 def example_lines(run: Errors, *, show: int, cause: str | None = None) -> list[str]:
     """The first `show` examples of each cause, by qid."""
     lines: list[str] = []
-    chosen = [(r, c) for r, c in run.found if cause is None or _matches(c.name, cause)]
+    chosen = [(r, c) for r, c in run.wrong if cause is None or _matches(c.name, cause)]
     for name in sorted({c.name for _, c in chosen}) if show else []:
-        some = [(record, found) for record, found in chosen if found.name == name]
+        some = [(record, c) for record, c in chosen if c.name == name]
         lines.append(f"{name}: {len(some)} in {run.folder}")
-        for record, found in some[:show]:
-            lines += _example(record, found)
+        for record, its_cause in some[:show]:
+            lines += _example(record, its_cause)
     return lines
 
 
@@ -220,14 +220,14 @@ def _matches(name: str, wanted: str) -> bool:
 
 
 def _hops(run: Errors, name: str) -> str:
-    hops = Counter(c.hop for _, c in run.found if c.name == name and c.hop)
+    hops = Counter(c.hop for _, c in run.wrong if c.name == name and c.hop)
     if not hops:
         return ""
     return " (" + ", ".join(f"hop {hop}: {n}" for hop, n in sorted(hops.items(), key=str)) + ")"
 
 
 def _by_model(run: Errors, name: str) -> str:
-    n = sum(cause.name == name and cause.by == "model" for _, cause in run.found)
+    n = sum(cause.name == name and cause.by == "model" for _, cause in run.wrong)
     return f" ({n} by the model)" if n else ""
 
 

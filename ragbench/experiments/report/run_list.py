@@ -40,8 +40,8 @@ def print_run_list(folder: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
+    content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, str]:
@@ -71,8 +71,8 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
 
 def _half(summary: Mapping[str, Any], metric: str) -> str:
     """Half the width of a mean's interval; blank where the summary has none."""
-    found = (summary.get("intervals") or {}).get(metric)
-    return f" ±{(found[1] - found[0]) / 2:.3f}" if found else ""
+    interval = (summary.get("intervals") or {}).get(metric)
+    return f" ±{(interval[1] - interval[0]) / 2:.3f}" if interval else ""
 
 
 def _number(value: float | None, digits: int = 3) -> str:

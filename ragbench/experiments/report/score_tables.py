@@ -77,9 +77,9 @@ def gold_table(runs: Sequence[Scored]) -> Table | None:
 
     Shares are of the questions that have such a passage.
     """
-    found = [(run, run.summary.get("gold_by_search") or {}) for run in runs]
-    numbers = {int(n) for _, rows in found for row in rows.values() for n in row if n != "never"}
-    if not any(rows for _, rows in found):
+    by_run = [(run, run.summary.get("gold_by_search") or {}) for run in runs]
+    numbers = {int(n) for _, rows in by_run for row in rows.values() for n in row if n != "never"}
+    if not any(rows for _, rows in by_run):
         return None
     last = min(max(numbers, default=1), 6)
     table = Table(box=box.MARKDOWN)
@@ -88,7 +88,7 @@ def gold_table(runs: Sequence[Scored]) -> Table | None:
     for name in ("run", "gold passage", "n", *heads, *later, "never"):
         left = name in ("run", "gold passage")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
-    for run, rows in found:
+    for run, rows in by_run:
         for place, row in rows.items():
             counts = [row.get(str(n), 0) for n in range(1, last + 1)]
             if later:

@@ -62,7 +62,7 @@ def metric_table(runs: Sequence[Scored]) -> Table:
     scores = [run.summary["scores"] for run in runs]
     table.add_row("questions", *(str(run.summary["n"]) for run in runs))
     table.add_row("failed", *(str(run.summary["n_failed"]) for run in runs))
-    for name in dict.fromkeys(name for found in scores for name in found):
+    for name in dict.fromkeys(name for by_name in scores for name in by_name):
         cells = [_cell(run.summary, name) for run in runs]
         table.add_row(plain(name), *cells)
     return table
@@ -73,11 +73,11 @@ def failure_table(runs: Sequence[Scored]) -> Table:
     table = _table("run", ["metric", "failed", "as worst", "without", "n/a"])
     for run in runs:
         for name, score in run.summary["scores"].items():
-            found = score.get("failures")
-            if found is None or found["excluded"] == found["as_worst"]:
+            failures = score.get("failures")
+            if failures is None or failures["excluded"] == failures["as_worst"]:
                 continue
-            without = _number(found["excluded"]) + half(found.get("excluded_interval"))
-            cells = (name, found["n"], _mean(score), without, "-")
+            without = _number(failures["excluded"]) + half(failures.get("excluded_interval"))
+            cells = (name, failures["n"], _mean(score), without, "-")
             table.add_row(plain(run.folder.name), *(plain(cell) for cell in cells))
     return table
 
@@ -109,14 +109,14 @@ def notes(run: Scored) -> list[str]:
     summary = run.summary
     lines: list[str] = []
     if summary["support_kinds"]:
-        found = ", ".join(f"{kind} {n}" for kind, n in summary["support_kinds"].items())
-        lines.append(f"supporting sentences: {found} of {summary['n']}")
+        counts = ", ".join(f"{kind} {n}" for kind, n in summary["support_kinds"].items())
+        lines.append(f"supporting sentences: {counts} of {summary['n']}")
     if summary["evidence_kinds"]:
-        found = ", ".join(f"{kind} {n}" for kind, n in summary["evidence_kinds"].items())
-        lines.append(f"evidence triples: {found} of {summary['n']}")
+        counts = ", ".join(f"{kind} {n}" for kind, n in summary["evidence_kinds"].items())
+        lines.append(f"evidence triples: {counts} of {summary['n']}")
     asked = {"attribution": summary["attribution"], "evidence": summary["evidence"]}
-    for name, found in {**asked, **summary["judges"]}.items():
-        lines += describe(name, found) if found else []
+    for name, counts in {**asked, **summary["judges"]}.items():
+        lines += describe(name, counts) if counts else []
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
     if run.corrupt:

@@ -47,8 +47,8 @@ def plain(text: object) -> Text:
 
 def console() -> Console:
     """The console for prose, wide where it is a file; stderr where stdout is for machines."""
-    found = Console(stderr=for_machines())
-    return found if found.is_terminal else Console(width=120, stderr=for_machines())
+    made = Console(stderr=for_machines())
+    return made if made.is_terminal else Console(width=120, stderr=for_machines())
 
 
 def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | None = None) -> None:
@@ -112,11 +112,11 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     Runs that no setting tells apart have their folder's name, too.
     """
     names = [row(e.card, e.summary)["program"] for e in evaluations]
-    found = told_apart([e.card for e in evaluations], names)
-    twice = {label for label, n in Counter(found).items() if n > 1}
+    labels = told_apart([e.card for e in evaluations], names)
+    twice = {label for label, n in Counter(labels).items() if n > 1}
     return [
         f"{label}, {evaluation.folder.name}" if label in twice else label
-        for label, evaluation in zip(found, evaluations, strict=True)
+        for label, evaluation in zip(labels, evaluations, strict=True)
     ]
 
 
@@ -251,23 +251,23 @@ def print_failures(out: Console, evaluation: Evaluation) -> None:
     if evaluation.summary.errors:
         out.print(plain("failures (scored 0; asked again by the next run)"))
         print_table(failure_table(evaluation.records), "failures")
-    found = evaluation.summary.treatments
-    if found:
-        out.print(plain(_treatment_line(found)), soft_wrap=True)
-        print_table(treatment_table(found, treatments(evaluation)), "failure policies")
+    means = evaluation.summary.treatments
+    if means:
+        out.print(plain(_treatment_line(means)), soft_wrap=True)
+        print_table(treatment_table(means, treatments(evaluation)), "failure policies")
 
 
 def failure_table(records: StoredRecords) -> Table:
     """A row per boundary and class of error: number, and the message of the first by id."""
-    found: dict[tuple[str, str], list[str]] = {}
+    qids_of: dict[tuple[str, str], list[str]] = {}
     for qid, error in sorted(records.column(error_of).items()):
         if error:
             boundary, _, name = error.partition("/")
-            found.setdefault((boundary, name), []).append(qid)
+            qids_of.setdefault((boundary, name), []).append(qid)
     table = Table(box=box.MARKDOWN)
     for name in ("failed at", "error", "n", "for example"):
         table.add_column(name, justify="right" if name == "n" else "left", no_wrap=True)
-    for (boundary, error), some in sorted(found.items()):
+    for (boundary, error), some in sorted(qids_of.items()):
         failure = records[some[0]].failure
         example = " ".join(f"{some[0]}: {failure.message if failure else ''}".split())
         short = example if len(example) <= 80 else example[:77] + "..."
@@ -279,15 +279,15 @@ def treatment_table(
     scores: Mapping[str, PolicyScores], records: Mapping[str, StoredRecords]
 ) -> Table:
     """The headline scores and their intervals, a row per treatment of failed questions."""
-    names = list(dict.fromkeys(n for found in scores.values() for n in found.scores))
+    names = list(dict.fromkeys(n for of_policy in scores.values() for n in of_policy.scores))
     table = Table(box=box.MARKDOWN)
     table.add_column("questions that failed", no_wrap=True)
     for name in ("n", "failed", *(name.upper() for name in names)):
         table.add_column(plain(name), justify="right", no_wrap=True)
-    for treatment, found in scores.items():
+    for treatment, of_policy in scores.items():
         halves = headline_intervals(records[treatment])
-        cells = [_score(found.scores.get(name)) + half(halves.get(name)) for name in names]
-        table.add_row(*map(plain, (treatment, found.n, found.failed, *cells)))
+        cells = [_score(of_policy.scores.get(name)) + half(halves.get(name)) for name in names]
+        table.add_row(*map(plain, (treatment, of_policy.n, of_policy.failed, *cells)))
     return table
 
 
@@ -307,10 +307,10 @@ def _kept_estimate(evaluation: Evaluation) -> list[str]:
     if not path.is_file() or not evaluation.progress.complete:
         return []
     took = evaluation.summary.as_if
-    found = read_json(path, Estimate)
-    if found.questions != evaluation.progress.questions:
+    estimate = read_json(path, Estimate)
+    if estimate.questions != evaluation.progress.questions:
         return []
-    return [found.against(calls=took.calls, tokens=took.tokens, cost=took.cost_usd)]
+    return [estimate.against(calls=took.calls, tokens=took.tokens, cost=took.cost_usd)]
 
 
 def money(usd: float | None) -> str:

@@ -125,9 +125,9 @@ def _plan(record: Record) -> list[str]:
         after = f" (after {', '.join(node['depends_on'])})" if node.get("depends_on") else ""
         asked = " / ".join(node.get("queries") or ())
         asked = f", asked: {asked}" if asked not in ("", wanted) else ""
-        found = "; ".join(f"{k} = {', '.join(v)}" for k, v in (node.get("values") or {}).items())
+        values = "; ".join(f"{k} = {', '.join(v)}" for k, v in (node.get("values") or {}).items())
         lines.append(
-            f"    {node['id']}: {wanted}{after}{asked}" + (f" -> {found}" if found else "")
+            f"    {node['id']}: {wanted}{after}{asked}" + (f" -> {values}" if values else "")
         )
     return lines
 

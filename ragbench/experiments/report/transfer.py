@@ -29,12 +29,14 @@ def print_matrix(cells: Sequence[Cell]) -> None:
     if any(cell.home for cell in cells):
         out.print(plain("* compiled with this LM and data set"))
     for cell in cells:
-        for metric, found in cell.scores.items():
-            out.print(plain(f"{cell.lm}, {cell.data}, {metric}: {found.verdict}"), soft_wrap=True)
+        for metric, comparison in cell.scores.items():
+            out.print(
+                plain(f"{cell.lm}, {cell.data}, {metric}: {comparison.verdict}"), soft_wrap=True
+            )
 
 
 def _shown(cell: Cell, metric: str) -> str:
-    found = cell.scores[metric]
-    mean = mean_with_half(found.mean_b, found.interval_b)
-    difference = f"{found.difference:+.3f} {shown_interval(found.interval, 3)}"
+    comparison = cell.scores[metric]
+    mean = mean_with_half(comparison.mean_b, comparison.interval_b)
+    difference = f"{comparison.difference:+.3f} {shown_interval(comparison.interval, 3)}"
     return f"{mean} ({difference}){'*' if cell.home else ''}"

@@ -62,8 +62,8 @@ def _cells(point: Point, names: list[str], luck: tuple[str, str]) -> list[str]:
 
 
 def _half(point: Point, name: str) -> str:
-    found = point.intervals.get(name)
-    return f" ±{(found.high - found.low) / 2:.2g}" if found else ""
+    interval = point.intervals.get(name)
+    return f" ±{(interval.high - interval.low) / 2:.2g}" if interval else ""
 
 
 def _short(value: object) -> str:

@@ -60,8 +60,8 @@ def summary_lines(verdict: Verdict) -> list[str]:
     lines = []
     for metric in verdict.design.metrics:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
-        for (a, b), found in verdict.contrasts.items():
-            lines.append(f"  {b} against {a}: {found[metric].verdict}")
+        for (a, b), by_metric in verdict.contrasts.items():
+            lines.append(f"  {b} against {a}: {by_metric[metric].verdict}")
     failed = {name: sum(run.summary.failed for run in runs) for name, runs in verdict.arms.items()}
     if any(failed.values()):
         shown = ", ".join(f"{name} {n}" for name, n in failed.items())
@@ -118,14 +118,14 @@ def _arms(verdict: Verdict) -> Table:
 
 def _mean(verdict: Verdict, arm: str, metric: str) -> str:
     """The mean score of an arm with its interval; every arm is in some contrast."""
-    pair, c = next((p, found[metric]) for p, found in verdict.contrasts.items() if arm in p)
+    pair, c = next((p, by_metric[metric]) for p, by_metric in verdict.contrasts.items() if arm in p)
     if pair[0] == arm:
         return mean_with_half(c.mean_a, c.interval_a)
     return mean_with_half(c.mean_b, c.interval_b)
 
 
 def _all(verdict: Verdict) -> Iterable[Comparison]:
-    return (c for found in verdict.contrasts.values() for c in found.values())
+    return (c for by_metric in verdict.contrasts.values() for c in by_metric.values())
 
 
 def _variance(verdict: Verdict) -> Iterable[str]:
@@ -155,8 +155,8 @@ def _contrasts(verdict: Verdict) -> Table:
     table = Table(box=box.MARKDOWN)
     for name in ("contrast (B - A)", "metric", *COMPARED):
         table.add_column(name, justify="left" if name[0] in "cm" else "right")
-    for (a, b), found in verdict.contrasts.items():
-        for metric, c in found.items():
+    for (a, b), by_metric in verdict.contrasts.items():
+        for metric, c in by_metric.items():
             table.add_row(f"{b} - {a}", metric, *compared(c))
     return table
 

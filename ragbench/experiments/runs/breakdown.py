@@ -44,12 +44,12 @@ def members(
     rows = []
     records.learn(by.values())
     for name, group in by.items():
-        found: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for qid, key in records.column(group).items():
             if key is not None:
-                found.setdefault(str(key), []).append(qid)
+                groups.setdefault(str(key), []).append(qid)
         shown = GROUP_NAMES.get(name, name)
-        rows += [(shown, key, records.only(found[key])) for key in sorted(found)]
+        rows += [(shown, key, records.only(groups[key])) for key in sorted(groups)]
     return rows
 
 
@@ -63,7 +63,7 @@ def _closed_book(folder: Path) -> dict[str, Grouping]:
     names = {True: "solved", False: "not solved"}
 
     def group(record: Record) -> Hashable | None:
-        found = solved.get(str(record.qid))
-        return None if found is None else names[found]
+        right = solved.get(str(record.qid))
+        return None if right is None else names[right]
 
     return {"closed_book": group}

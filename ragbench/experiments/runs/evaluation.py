@@ -61,9 +61,9 @@ class Evaluation:
 
     def stored(self) -> dict[str, Any]:
         """What `summary.json` holds: the summary, and the 95 % interval of each headline mean."""
-        found = headline_intervals(self.records)
         intervals = {
-            name: [round(each.low, 6), round(each.high, 6)] for name, each in found.items()
+            name: [round(each.low, 6), round(each.high, 6)]
+            for name, each in headline_intervals(self.records).items()
         }
         return {**self.summary.to_dict(), "intervals": intervals}
 

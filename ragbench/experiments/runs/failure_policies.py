@@ -41,7 +41,7 @@ def treatments(run: Attempts) -> dict[str, StoredRecords]:
     at_first = run.first.column(failed)
     if not any((*at_first.values(), *run.records.column(failed).values())):
         return {}
-    answered = run.first.only(qid for qid, found in at_first.items() if not found)
+    answered = run.first.only(qid for qid, fails in at_first.items() if not fails)
     return {SCORED_0: run.first, LEFT_OUT: answered, RETRIED: run.records}
 
 

@@ -55,17 +55,17 @@ def merge(shards: Sequence[Path], out: Path) -> None:
 
 
 def _check(shards: Sequence[Path], cards: Sequence[RunCard]) -> None:
-    first, found = cards[0], dict[str, Path]()
+    first, folder_of = cards[0], dict[str, Path]()
     for folder, card in zip(shards, cards, strict=True):
         if not card.shard:
             raise RunError(f"{folder} is a whole run, no shard")
         for difference in _different(first, card):
             raise RunError(f"{folder} and {shards[0]} are no shards of one run: {difference}")
-        if card.shard in found:
-            raise RunError(f"{folder} and {found[card.shard]} are both shard {card.shard}")
-        found[card.shard] = folder
+        if card.shard in folder_of:
+            raise RunError(f"{folder} and {folder_of[card.shard]} are both shard {card.shard}")
+        folder_of[card.shard] = folder
     of = first.shard.partition("/")[2]
-    missing = [name for n in range(1, int(of) + 1) if (name := f"{n}/{of}") not in found]
+    missing = [name for n in range(1, int(of) + 1) if (name := f"{n}/{of}") not in folder_of]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise RunError(f"shard {missing[0]}{more} is missing; give all {of} shards")

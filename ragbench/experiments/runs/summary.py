@@ -91,14 +91,14 @@ def summarize(
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     """The 95 % interval of each headline mean, by clusters where the records name them."""
     clusters = usable_clusters(list(records.column(cluster_of).values()))
-    found = {}
+    intervals = {}
     for name in HEADLINE:
         metric = get_metric(name)
         scores = [score or 0.0 for score in records.column(metric.score).values()]
         interval = mean_interval(scores, metric.score_range, clusters)
         if interval:
-            found[name] = interval
-    return found
+            intervals[name] = interval
+    return intervals
 
 
 class _Sums:

@@ -115,10 +115,10 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """As it is stored."""
-        found: dict[str, Any] = _SUMMARY.dump_python(self)
+        dumped: dict[str, Any] = _SUMMARY.dump_python(self)
         if self.progress is not None:
-            found["progress"] = self.progress.to_dict()
-        return found
+            dumped["progress"] = self.progress.to_dict()
+        return dumped
 
 
 _SUMMARY: TypeAdapter[Summary] = TypeAdapter(Summary)

@@ -107,7 +107,7 @@ class StoredScores:
                 "of": digest(record),
                 "scores": {**self.old.get(record.qid, {}), **scores},
             }
-            row |= {n: found for n in _ATTRIBUTED if (found := getattr(record, n)) is not None}
+            row |= {n: value for n in _ATTRIBUTED if (value := getattr(record, n)) is not None}
             lines.append(encode(row))
         whole = {**summary, "judges": self.judges}
         whole |= {name: self.summaries.get(name) for name in _NO_JUDGES}
@@ -176,7 +176,7 @@ def _summaries(folder: Path) -> dict[str, dict[str, Any]]:
     if not (folder / SUMMARY).is_file():
         return {}
     summary = read_object(folder / SUMMARY)
-    others = {name: found for name in _NO_JUDGES if (found := summary.get(name))}
+    others = {name: section for name in _NO_JUDGES if (section := summary.get(name))}
     return {**(summary.get("judges") or {}), **others}
 
 

@@ -103,41 +103,41 @@ def _word(address: str, value: Any) -> str:
 
 def flat(fields: Fields) -> dict[str, Any]:
     """`fields` by address: those that hold a mapping are taken apart."""
-    found: dict[str, Any] = {}
+    by_address: dict[str, Any] = {}
     for name, value in fields.items():
         if name == "compile" and isinstance(value, dict):
-            found |= flat_compile(value)
+            by_address |= flat_compile(value)
         elif name in MAPPINGS and isinstance(value, dict):
-            found |= {f"{name}.{key}": each for key, each in value.items()}
+            by_address |= {f"{name}.{key}": each for key, each in value.items()}
         else:
-            found[_SAME.get(name, name)] = value
-    return found
+            by_address[_SAME.get(name, name)] = value
+    return by_address
 
 
 def flat_compile(fields: Fields) -> dict[str, Any]:
     """Fields of a compile by address."""
-    found: dict[str, Any] = {}
+    by_address: dict[str, Any] = {}
     for name, value in fields.items():
         if name == "opt_set" and isinstance(value, dict):
-            found |= {f"compile.opt_set.{key}": each for key, each in value.items()}
+            by_address |= {f"compile.opt_set.{key}": each for key, each in value.items()}
         else:
-            found[f"compile.{name}"] = value
-    return found
+            by_address[f"compile.{name}"] = value
+    return by_address
 
 
 def nested(addressed: Fields, under: str = "") -> dict[str, Any]:
     """The fields of a run that `addressed` stands for, or with `under` "compile" a compile's."""
-    found: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
     for address, value in addressed.items():
         inside = address.startswith("compile.")
         if address == "optimizer" or inside != (under == "compile"):
             continue
         head, dot, key = address.removeprefix("compile.").partition(".")
         if dot:
-            found.setdefault(head, {})[key] = value
+            groups.setdefault(head, {})[key] = value
         else:
-            found[head] = value
-    return found
+            groups[head] = value
+    return groups
 
 
 def check_addresses(fields: Fields, where: str, *, also: Iterable[str] = ()) -> None:

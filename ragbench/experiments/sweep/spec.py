@@ -68,14 +68,14 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     Raises:
         RagbenchError: something the user can mend; a cell at fault is named.
     """
-    found = flatten(load_config(path))
-    check_addresses(found, str(path), also=[*SweepFields.model_fields, "out"])
-    own = {key: found.pop(key) for key in list(found) if key in SweepFields.model_fields}
+    fields = flatten(load_config(path))
+    check_addresses(fields, str(path), also=[*SweepFields.model_fields, "out"])
+    own = {key: fields.pop(key) for key in list(fields) if key in SweepFields.model_fields}
     spec = resolve(SweepFields, f"sweep {path}", own)
     for name in spec.metrics:
         get_metric(name)
-    folder = Path(out or found.get("out") or Path("sweeps") / Path(path).stem)
-    shared = {**flat(found), **(over or {})}
+    folder = Path(out or fields.get("out") or Path("sweeps") / Path(path).stem)
+    shared = {**flat(fields), **(over or {})}
     shared.pop("out", None)
     cells = labelled(_grouped(_distinct(_cells(spec, shared, folder))))
     return Sweep(folder, cells, _pairs(cells, spec), spec.metrics, spec.margin)
@@ -173,11 +173,11 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
     Raises:
         ConfigError: none is left, or two would be one run.
     """
-    found: dict[str, Cell] = {}
+    cells_of: dict[str, Cell] = {}
     for cell in cells:
-        found.setdefault(json.dumps(cell.facts, sort_keys=True), cell)
+        cells_of.setdefault(json.dumps(cell.facts, sort_keys=True), cell)
     folders: dict[Path, Cell] = {}
-    for cell in found.values():
+    for cell in cells_of.values():
         other = folders.setdefault(cell.folder, cell)
         if other is not cell:
             name = next(n for n in cell.facts if cell.facts[n] != other.facts[n])
@@ -186,9 +186,9 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
                 f"{cell.facts[name]}), which changes no answer, so they would be one run; give all "
                 "cells the same"
             )
-    if not found:
+    if not cells_of:
         raise ConfigError("every cell is excluded; nothing is left to run")
-    return list(found.values())
+    return list(cells_of.values())
 
 
 def _grouped(cells: Sequence[Cell]) -> list[Cell]:
@@ -236,8 +236,8 @@ def _most_like(cell: Cell, bases: Sequence[Cell], addresses: Sequence[str]) -> S
 
 def _axes(spec: SweepFields) -> list[str]:
     blocks = [spec.matrix, *spec.include]
-    found = {a: None for block in blocks for choices in _product(block, "") for a in choices}
-    return list(found)
+    axes = {a: None for block in blocks for choices in _product(block, "") for a in choices}
+    return list(axes)
 
 
 def _names(cells: Sequence[Cell]) -> str:

@@ -258,23 +258,23 @@ def _opened(cell: Cell) -> Evaluation | None:
 
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
     runs = {outcome.cell.label: outcome for outcome in outcomes}
-    found = [_contrast(sweep, runs[a], runs[b]) for b, a in sweep.pairs.items()]
-    family = iter(correct([c for contrast in found for c in contrast.scores.values()]))
-    return [replace(c, scores={metric: next(family) for metric in c.scores}) for c in found]
+    contrasts = [_contrast(sweep, runs[a], runs[b]) for b, a in sweep.pairs.items()]
+    family = iter(correct([c for contrast in contrasts for c in contrast.scores.values()]))
+    return [replace(c, scores={metric: next(family) for metric in c.scores}) for c in contrasts]
 
 
 def _contrast(sweep: Sweep, a: Outcome, b: Outcome) -> Contrast:
-    found = Contrast(b.cell.label, a.cell.label)
+    contrast = Contrast(b.cell.label, a.cell.label)
     for one in (a, b):
         if one.state != "done" or one.run is None:
-            return replace(found, why=f"{one.cell.label} is {one.state}")
+            return replace(contrast, why=f"{one.cell.label} is {one.state}")
     assert a.run is not None
     assert b.run is not None
     try:
         result = compare(a.run, b.run, metrics=sweep.metrics, method=Method(margin=sweep.margin))
     except CompareError as error:
-        return replace(found, why=str(error))
-    return replace(found, scores=result.scores)
+        return replace(contrast, why=str(error))
+    return replace(contrast, scores=result.scores)
 
 
 def _write(swept: Swept) -> None:

@@ -93,14 +93,14 @@ def _drawn(search: Search) -> list[tuple[int, Mapping[str, Any]]]:
     first = first_trial(search)
     if first:
         study.enqueue_trial(first)
-    found: list[tuple[int, Mapping[str, Any]]] = []
+    drawn: list[tuple[int, Mapping[str, Any]]] = []
     for number in range(min(search.settings.trials, STARTUP)):
         study.sampler = sampler_of(search.settings, number)
         trial = study.ask(search.space)
         study.tell(trial, [0.0] * len(search.settings.objectives))
-        if trial.params not in [first, *(knobs for _, knobs in found)]:
-            found.append((number, trial.params))
-    return found
+        if trial.params not in [first, *(knobs for _, knobs in drawn)]:
+            drawn.append((number, trial.params))
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ class _Combination:
         return _lowered(estimate_run(self.run_context), 1.0 if self.share == 1.0 else 0.0)
 
 
-def _lowered(found: Estimate, share: float) -> Estimate:
-    """`found` with so much of its lower ends."""
+def _lowered(estimate: Estimate, share: float) -> Estimate:
+    """`estimate` with so much of its lower ends."""
     calls, tokens = (
-        Range(math.floor(share * part.low), part.high) for part in (found.calls, found.tokens)
+        Range(math.floor(share * part.low), part.high) for part in (estimate.calls, estimate.tokens)
     )
-    cost = found.cost and (share * found.cost[0], found.cost[1])
-    return found.model_copy(update={"calls": calls, "tokens": tokens, "cost": cost})
+    cost = estimate.cost and (share * estimate.cost[0], estimate.cost[1])
+    return estimate.model_copy(update={"calls": calls, "tokens": tokens, "cost": cost})
 
 
 def _later(search: Search, known: Sequence[_Combination], trials: int) -> Estimate:
@@ -166,11 +166,11 @@ def _later(search: Search, known: Sequence[_Combination], trials: int) -> Estima
 def _size(space: Space) -> float:
     """How many combinations there are; infinite where a knob is a fraction."""
     size = 1.0
-    for found in space.values():
-        if isinstance(found, CategoricalDistribution):
-            size *= len(found.choices)
-        elif isinstance(found, IntDistribution):
-            size *= (found.high - found.low) // found.step + 1
+    for values in space.values():
+        if isinstance(values, CategoricalDistribution):
+            size *= len(values.choices)
+        elif isinstance(values, IntDistribution):
+            size *= (values.high - values.low) // values.step + 1
         else:
             return math.inf
     return size

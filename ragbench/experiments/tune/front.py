@@ -136,12 +136,12 @@ def corrected(search: Search, trials: Sequence[FrozenTrial]) -> Best | None:
     rows = [objective_of_each(name, search.records(params)) for params in runs.values()]
     if len(rows) < 2 or len(rows[0]) < 2:
         return None
-    found = corrected_best(sign * np.array(rows))
-    ends = sorted((sign * found.interval.low, sign * found.interval.high))
+    best = corrected_best(sign * np.array(rows))
+    ends = sorted((sign * best.interval.low, sign * best.interval.high))
     return replace(
-        found,
-        seen=sign * found.seen,
-        corrected=sign * found.corrected,
+        best,
+        seen=sign * best.seen,
+        corrected=sign * best.corrected,
         interval=Interval(*ends),
     )
 
@@ -156,11 +156,11 @@ def _cost(search: Search) -> dict[str, Any]:
     calls = [call for ledger in ledgers for call in ledger.calls]
     sums = {"as_if": total(calls), "billed": billed(calls)}
     drawn = search.pool.sidecar.cost if search.pool else None
-    found: dict[str, Any] = {}
+    costs: dict[str, Any] = {}
     for name, trials in sums.items():
         if drawn is None:
-            found[name] = {"all": asdict(trials)}
+            costs[name] = {"all": asdict(trials)}
             continue
         demos = Totals(**drawn[name]["all"])
-        found[name] = {"all": asdict(trials + demos), "demos": asdict(demos)}
-    return found
+        costs[name] = {"all": asdict(trials + demos), "demos": asdict(demos)}
+    return costs

@@ -97,15 +97,15 @@ class Search:
 
     def records(self, params: Mapping[str, Any]) -> list[Record]:
         """The records of a combination, in the order of the questions; those that there are."""
-        found = read_records(self.config(params).folder()).records
-        return [found[e.qid] for e in self.run_context.examples if e.qid in found]
+        kept = read_records(self.config(params).folder()).records
+        return [kept[e.qid] for e in self.run_context.examples if e.qid in kept]
 
     def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:
         """What `records` of a combination come to."""
         names = self.settings.objectives
         values = {name: objective(name, records) for name in names}
         clusters = usable_clusters([cluster_of(record) for record in records])
-        found = {
+        intervals = {
             name: mean_interval(objective_of_each(name, records), bounds_of(name), clusters)
             for name in names
         }
@@ -115,7 +115,7 @@ class Search:
             n=len(records),
             failed=sum(record.failure is not None for record in records),
             folder=self.config(params).folder(),
-            intervals={name: interval for name, interval in found.items() if interval},
+            intervals={name: interval for name, interval in intervals.items() if interval},
         )
 
 
@@ -131,8 +131,8 @@ def objective(name: str, records: Sequence[Record]) -> float:
     Raises:
         RunError: a price is unknown, or the metric is not defined for a question.
     """
-    found = objective_of_each(name, records)
-    return sum(found) / len(found)
+    values = objective_of_each(name, records)
+    return sum(values) / len(values)
 
 
 def objective_of_each(name: str, records: Sequence[Record]) -> list[float]:
@@ -142,11 +142,11 @@ def objective_of_each(name: str, records: Sequence[Record]) -> list[float]:
         RunError: a price is unknown, or the metric is not defined for a question.
     """
     measure = COSTS.get(name) or get_metric(name).score
-    found = [measure(record) for record in records]
-    known = [value for value in found if value is not None]
-    if len(known) < len(found):
+    taken = [measure(record) for record in records]
+    known = [value for value in taken if value is not None]
+    if len(known) < len(taken):
         raise RunError(
-            f"objective {name} is unknown for {len(found) - len(known)} of {len(found)} questions; "
+            f"objective {name} is unknown for {len(taken) - len(known)} of {len(taken)} questions; "
             + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
         )
     return known

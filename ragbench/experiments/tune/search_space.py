@@ -52,16 +52,16 @@ def make_space(
     space: Space = {}
     for name in names:
         default = getattr(defaults, name)
-        found = (
+        distribution = (
             _narrowed(program, given, name, narrowed[name])
             if name in narrowed
             else _of_field(fields[name], default)
         )
-        if found is None and name in only:
+        if distribution is None and name in only:
             raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
-        if found is not None:
-            _check(program, given, name, found)
-            space[name] = found
+        if distribution is not None:
+            _check(program, given, name, distribution)
+            space[name] = distribution
     if not space:
         raise ConfigError(f"no knob of {program.name} is left to search; leave out a --set")
     return space
@@ -70,11 +70,12 @@ def make_space(
 def describe(space: Space) -> list[str]:
     """One line per knob."""
     lines = []
-    for name, found in space.items():
-        if isinstance(found, CategoricalDistribution):
-            lines.append(f"  {name}: {', '.join(map(str, found.choices))}")
-        elif isinstance(found, IntDistribution | FloatDistribution):
-            lines.append(f"  {name}: {found.low} to {found.high}{' (log)' if found.log else ''}")
+    for name, distribution in space.items():
+        if isinstance(distribution, CategoricalDistribution):
+            lines.append(f"  {name}: {', '.join(map(str, distribution.choices))}")
+        elif isinstance(distribution, IntDistribution | FloatDistribution):
+            log = " (log)" if distribution.log else ""
+            lines.append(f"  {name}: {distribution.low} to {distribution.high}{log}")
     return lines
 
 
@@ -133,12 +134,12 @@ def _narrowed(
 
 
 def _check(
-    program: type[RAGProgram], given: Mapping[str, Any], name: str, found: BaseDistribution
+    program: type[RAGProgram], given: Mapping[str, Any], name: str, distribution: BaseDistribution
 ) -> None:
-    if isinstance(found, CategoricalDistribution):
-        values = list(found.choices)
+    if isinstance(distribution, CategoricalDistribution):
+        values = list(distribution.choices)
     else:
-        assert isinstance(found, IntDistribution | FloatDistribution)
-        values = [found.low, found.high]
+        assert isinstance(distribution, IntDistribution | FloatDistribution)
+        values = [distribution.low, distribution.high]
     for value in values:
         program.resolve_knobs({**given, name: value})

@@ -26,7 +26,7 @@ class LookUp(NamedTuple):
     query: str
 
 
-class Found(Protocol):
+class Fact(Protocol):
     """What a placeholder is filled with: a statement on a requirement."""
 
     @property
@@ -58,7 +58,7 @@ def checked(plan: Sequence[SubTask]) -> list[SubTask]:
     return tasks
 
 
-def filled(text: str, facts: Sequence[Found], *, most: int) -> list[str]:
+def filled(text: str, facts: Sequence[Fact], *, most: int) -> list[str]:
     """`text` with each {id} replaced by what is known of that requirement.
 
     A requirement with several facts forks the text, into `most` at the most; of one with none, the
@@ -93,7 +93,7 @@ def explained(text: str, facts: Sequence[Found]) -> str:
 def look_ups(
     actions: Sequence[PlanAction],
     plan: Sequence[SubTask],
-    facts: Sequence[Found],
+    facts: Sequence[Fact],
     trace: Trace,
     *,
     most: int,
@@ -123,7 +123,7 @@ def look_ups(
     return chosen[:most]
 
 
-def next_actions(plan: Sequence[SubTask], facts: Sequence[Found]) -> list[PlanAction]:
+def next_actions(plan: Sequence[SubTask], facts: Sequence[Fact]) -> list[PlanAction]:
     """One action per requirement that is open and waits for no other, asked in its own words."""
     met = {fact.requirement for fact in facts}
     ready = [

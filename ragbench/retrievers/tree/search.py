@@ -31,19 +31,19 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Found:
+class Selection:
     """Nodes kept; `empty` where no node passed the first threshold."""
 
     nodes: tuple[int, ...]
     empty: bool = False
 
 
-def collapsed(scores: Floats, *, k: int) -> Found:
+def collapsed(scores: Floats, *, k: int) -> Selection:
     """The `k` best nodes of all layers, best first."""
-    return Found(tuple(_best(range(len(scores)), scores)[:k]))
+    return Selection(tuple(_best(range(len(scores)), scores)[:k]))
 
 
-def traversal(scores: Floats, shape: Shape, *, k: int, start_layer: int = -1) -> Found:
+def traversal(scores: Floats, shape: Shape, *, k: int, start_layer: int = -1) -> Selection:
     """The `k` best of the start layer, then of the children of those, and so on, top first."""
     nodes: Sequence[int] = shape.layer(start_layer)
     kept: dict[int, None] = {}
@@ -51,7 +51,7 @@ def traversal(scores: Floats, shape: Shape, *, k: int, start_layer: int = -1) ->
         chosen = _best(nodes, scores)[:k]
         kept.update(dict.fromkeys(chosen))
         nodes = sorted({child for node in chosen for child in shape.children[node]})
-    return Found(tuple(kept))
+    return Selection(tuple(kept))
 
 
 def hiro(
@@ -62,7 +62,7 @@ def hiro(
     delta: float,
     start_layer: int = -1,
     keep_parent: KeepParent = "any_fail",
-) -> Found:
+) -> Selection:
     """Nodes down to which similarity to the query keeps rising, most similar first.
 
     From each node of the start layer above `selection`, descend into the children above it that
@@ -75,12 +75,12 @@ def hiro(
     walk = _Walk(scores, shape, selection, delta, keep_parent)
     for root in roots or start[:1]:
         walk.visit(root)
-    return Found(tuple(_best(walk.kept, scores)), empty=not roots)
+    return Selection(tuple(_best(walk.kept, scores)), empty=not roots)
 
 
 def hiro_reference(
     similarities: Floats, shape: Shape, *, selection: float, delta: float, start_layer: int = -1
-) -> Found:
+) -> Selection:
     """What the published code does, for comparison.
 
     It compares cosine *distances* with thresholds meant for similarities, keeps only parents of
@@ -101,7 +101,7 @@ def hiro_reference(
     for root in shape.layer(start_layer):
         if distances[root] > selection:
             visit(root)
-    return Found(tuple(sorted(kept)), empty=not kept)
+    return Selection(tuple(sorted(kept)), empty=not kept)
 
 
 @dataclass

@@ -43,5 +43,5 @@ def _quoted(text: str) -> str:
 
 def score_axis(field: str, board: Board) -> Spec:
     """The axis of the score, whose values are in `field`."""
-    found: Spec = {"field": field, "type": "quantitative", "title": board.metric.name}
-    return {**found, "scale": {"zero": True, "nice": True}}
+    axis: Spec = {"field": field, "type": "quantitative", "title": board.metric.name}
+    return {**axis, "scale": {"zero": True, "nice": True}}

@@ -80,8 +80,8 @@ class RunView:
     @cached_property
     def scores(self) -> dict[str, float]:
         """The score of each question that has one, by id."""
-        found = {qid: self.metric.score(record) for qid, record in self.records.items()}
-        return {qid: score for qid, score in found.items() if score is not None}
+        scores = {qid: self.metric.score(record) for qid, record in self.records.items()}
+        return {qid: score for qid, score in scores.items() if score is not None}
 
     @cached_property
     def score(self) -> Mean | None:
@@ -91,18 +91,18 @@ class RunView:
     @cached_property
     def spending(self) -> dict[str, float | None]:
         """Mean spending per question, by metric; None where it is not known of a question."""
-        found = {}
+        means = {}
         for name in SPENDING:
             values = [get_metric(name).score(record) for record in self.records.values()]
             known = [value for value in values if value is not None]
-            found[name] = sum(known) / len(known) if known and len(known) == len(values) else None
-        return found
+            means[name] = sum(known) / len(known) if known and len(known) == len(values) else None
+        return means
 
     @cached_property
     def causes(self) -> Counter[str]:
         """Wrong answers by their cause, such as `reading/partial`."""
-        found = (cause_of(record) for record in self.records.values())
-        return Counter(cause.name for cause in found if cause is not None)
+        causes = (cause_of(record) for record in self.records.values())
+        return Counter(cause.name for cause in causes if cause is not None)
 
     @cached_property
     def funnel(self) -> list[float | None] | None:
@@ -137,24 +137,24 @@ class Board:
     @cached_property
     def groups(self) -> list[Group]:
         """The score of every group of every breakdown that has more than one group, by run."""
-        found = []
+        groups = []
         for run in self.runs:
             for breakdown, name, records in members(run.records, groupings()):
                 mean = run.over(records.values())
                 if mean:
-                    found.append(Group(run.number, breakdown, name, mean))
-        many = Counter(breakdown for breakdown, _ in {(g.breakdown, g.name) for g in found})
-        return [group for group in found if many[group.breakdown] > 1]
+                    groups.append(Group(run.number, breakdown, name, mean))
+        many = Counter(breakdown for breakdown, _ in {(g.breakdown, g.name) for g in groups})
+        return [group for group in groups if many[group.breakdown] > 1]
 
     @cached_property
     def pairs(self) -> list[Pair]:
         """Runs that differ in being compiled alone: zero-shot first, compiled second."""
-        found = []
+        pairs = []
         for a, b in combinations(self.runs, 2):
             if _key(a) == _key(b) and _compiled(a) != _compiled(b):
                 before, after = (b, a) if _compiled(a) else (a, b)
-                found.append(self._pair(before, after))
-        return found
+                pairs.append(self._pair(before, after))
+        return pairs
 
     @property
     def uneven(self) -> bool:
@@ -183,8 +183,8 @@ class Board:
     @cached_property
     def sections(self) -> list[Section]:
         """The questions of a study that the runs say something to; the advice takes seconds."""
-        found = advice(self._evaluations, self._labels, self.metric)
-        return [*self.measured, *([found] if found else [])]
+        advised = advice(self._evaluations, self._labels, self.metric)
+        return [*self.measured, *([advised] if advised else [])]
 
     @property
     def _evaluations(self) -> list[Evaluation]:
@@ -253,10 +253,10 @@ def mean_of(records: Iterable[Record], metric: Metric) -> Mean | None:
         return None
     scores = [score for _, score in scored]
     mean = sum(scores) / len(scores)
-    found = mean_interval(
+    interval = mean_interval(
         scores, metric.score_range, usable_clusters([cluster_of(r) for r, _ in scored])
     )
-    low, high = (found.low, found.high) if found else (mean, mean)
+    low, high = (interval.low, interval.high) if interval else (mean, mean)
     return Mean(mean, low, high, len(scores))
 
 
@@ -268,10 +268,10 @@ def _stages(record: Record, scores: Mapping[str, float]) -> list[float | None] |
     gold = set(record.gold_pids)
     if not gold or record.qid not in scores:
         return None
-    found = gold & set(union(record))
+    retrieved = gold & set(union(record))
     read = next((s.pids for s in reversed(record.steps) if s.action == "answer" and s.pids), None)
-    share = None if read is None else len(found & set(read)) / len(gold)
-    return [1.0, len(found) / len(gold), share, scores[record.qid]]
+    share = None if read is None else len(retrieved & set(read)) / len(gold)
+    return [1.0, len(retrieved) / len(gold), share, scores[record.qid]]
 
 
 def _compiled(run: RunView) -> bool:

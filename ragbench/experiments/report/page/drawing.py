@@ -40,8 +40,8 @@ def to_png(spec: Spec, colours: Mapping[str, str] = PAPER, *, scale: float = 2.0
     Raises:
         MissingExtraError: the package that draws is not installed.
     """
-    found: bytes = _converter().svg_to_png(to_svg(spec, {**colours, "paper": "#ffffff"}), scale)
-    return found
+    png: bytes = _converter().svg_to_png(to_svg(spec, {**colours, "paper": "#ffffff"}), scale)
+    return png
 
 
 def _cleaned(part: Any) -> Any:

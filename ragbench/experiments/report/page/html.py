@@ -104,8 +104,8 @@ def _template() -> Any:
     with needs_extra("a page with charts"):
         from jinja2 import Environment, StrictUndefined
 
-    found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return found.from_string(_asset("page.html"))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.from_string(_asset("page.html"))
 
 
 def _asset(name: str) -> str:
@@ -143,17 +143,17 @@ def write_traces(board: Board, folder: Path, page: Path) -> list[str]:
     Raises:
         RunError: the folder cannot be written.
     """
-    found = []
+    names = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         place = Path(os.path.relpath(folder.resolve(), page.resolve().parent))
         for piece in pieces(board):
             name = hashlib.sha256(piece.encode()).hexdigest()[:16]
             (folder / f"{name}.js").write_text(f'ragbenchPiece("{name}", "{piece}");\n', "utf-8")
-            found.append(f"./{quote((place / name).as_posix())}.js")
+            names.append(f"./{quote((place / name).as_posix())}.js")
     except OSError as error:
         raise RunError(f"cannot write {folder}: {error.strerror}") from None
-    return found
+    return names
 
 
 def write_parts(board: Board, folder: Path) -> tuple[int, int]:

@@ -27,10 +27,10 @@ class LiveReport:
             RunError: there is none.
         """
         places = [self._folder, *sorted(self._folder.glob("*"))]
-        found = [p for p in places if (p / CONFIG).is_file() and (p / RECORDS).is_file()]
-        if not found:
+        runs = [p for p in places if (p / CONFIG).is_file() and (p / RECORDS).is_file()]
+        if not runs:
             raise RunError(f"no run in {self._folder}: give a run folder or a folder of them")
-        return found
+        return runs
 
     def version(self) -> str:
         """A text that differs when a run has new records."""

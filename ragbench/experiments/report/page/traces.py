@@ -59,14 +59,14 @@ def _piece(board: Board, questions: Sequence[Record]) -> Json:
         if wanted - {""}:
             texts |= read_prompts(run.evaluation.folder, wanted)
     for question in questions:
-        found = []
+        shown = []
         for run in board.runs:
             record = run.records.get(question.qid)
-            found.append(trace(record) if record else None)
+            shown.append(trace(record) if record else None)
             if record:
                 for passage in record.passages:
                     passages.setdefault(passage.pid, _passage(passage, record))
-        traces[question.qid] = found
+        traces[question.qid] = shown
     return {"passages": passages, "traces": traces, "texts": texts}
 
 
@@ -131,10 +131,10 @@ def _cell(run: RunView, record: Record | None) -> Json | None:
 
 def card_rows(card: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The run card as pairs of a dotted name and a text, nested parts flattened."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, value in card.items():
         if isinstance(value, Mapping):
-            found += [(f"{name}.{inner}", text) for inner, text in card_rows(value)]
+            pairs += [(f"{name}.{inner}", text) for inner, text in card_rows(value)]
         elif value not in (None, "", [], {}):
-            found.append((name, value if isinstance(value, str) else json.dumps(value)))
-    return found
+            pairs.append((name, value if isinstance(value, str) else json.dumps(value)))
+    return pairs

@@ -34,8 +34,8 @@ def answers(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) -
     if not named:
         return []
     makers = [families, retrieval, budgets]
-    found = [make(named, metric) for make in makers]
-    return [section for section in found if section]
+    sections = [make(named, metric) for make in makers]
+    return [section for section in sections if section]
 
 
 def advice(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) -> Section | None:
@@ -44,19 +44,19 @@ def advice(runs: Sequence[Evaluation], labels: Sequence[str], metric: Metric) ->
         asked = gather(runs, metric.name, labels=labels, common=True)
     except RagbenchError:
         return None
-    found = recommend(asked)
+    advised = recommend(asked)
     lead = f"Over the {len(asked.questions)} questions that all runs have. {_LEAD}"
     title = "When which architecture"
-    return Section("advice", title, lead, _tables(found), conclusion(found))
+    return Section("advice", title, lead, _tables(advised), conclusion(advised))
 
 
 def _tables(advice: Advice) -> list[Titled]:
     objective = advice.asked.objective
-    found = [Titled("advice_programs", "Programs", grid_of(arm_table(advice.programs, objective)))]
+    tables = [Titled("advice_programs", "Programs", grid_of(arm_table(advice.programs, objective)))]
     if advice.gain is not None:
         held_out = grid_of(held_out_table(advice))
         rule = grid_of(rule_table(advice))
-        found.append(Titled("advice_held_out", "Held out", held_out, held_out_note(advice)))
-        found.append(Titled("advice_rule", "Rule", rule, rule_note(advice)))
+        tables.append(Titled("advice_held_out", "Held out", held_out, held_out_note(advice)))
+        tables.append(Titled("advice_rule", "Rule", rule, rule_note(advice)))
     kinds = grid_of(kind_table(advice))
-    return [*found, Titled("advice_kinds", "By predicted kind of question", kinds)]
+    return [*tables, Titled("advice_kinds", "By predicted kind of question", kinds)]

@@ -47,14 +47,14 @@ def within(run: Named, name: str, metric: Metric) -> list[tuple[float, float]]:
     """What each scored question took and its score; empty where it is not known of one."""
     spent = run.run.records.column(get_metric(name).score)
     scores = run.run.records.column(metric.score)
-    found = []
+    outcomes = []
     for qid, score in scores.items():
         took = spent[qid]
         if took is None:
             return []
         if score is not None:
-            found.append((took, score))
-    return found
+            outcomes.append((took, score))
+    return outcomes
 
 
 def score_within(column: Sequence[tuple[float, float]], limit: float, metric: Metric) -> float:
@@ -66,8 +66,8 @@ def _limits(spent: Sequence[float]) -> list[float]:
     """Rounded quantiles of `spent`, each once; none where nothing was spent."""
     if not spent or max(spent) <= 0:
         return []
-    found = np.quantile(np.asarray(spent), _SHARES)
-    return sorted({_rounded_up(float(each)) for each in found if each > 0})
+    quantiles = np.quantile(np.asarray(spent), _SHARES)
+    return sorted({_rounded_up(float(each)) for each in quantiles if each > 0})
 
 
 def _rounded_up(value: float) -> float:

@@ -29,18 +29,18 @@ _SPENDING = ("calls", "tokens", "cost_usd")
 
 def families(runs: Sequence[Named], metric: Metric) -> Section | None:
     """Means of the families and their paired differences; None for fewer than two families."""
-    found: dict[str, list[Named]] = {}
+    by_family: dict[str, list[Named]] = {}
     for run in runs:
-        found.setdefault(_family(run), []).append(run)
+        by_family.setdefault(_family(run), []).append(run)
     qids = _shared(runs)
-    if len(found) < 2 or not qids:
+    if len(by_family) < 2 or not qids:
         return None
-    scores = {name: _scores(some, metric, qids) for name, some in found.items()}
+    scores = {name: _scores(some, metric, qids) for name, some in by_family.items()}
     known = [qid for qid in qids if all(qid in column for column in scores.values())]
     if not known:
         return None
     method = Method(clusters=clusters_of(runs[0].run.records.only(known)))
-    pairs = list(combinations(found, 2))
+    pairs = list(combinations(by_family, 2))
     compared = [
         compare_scores(
             {qid: scores[a][qid] for qid in known},
@@ -56,7 +56,7 @@ def families(runs: Sequence[Named], metric: Metric) -> Section | None:
     rows = [
         [name, ", ".join(run.label for run in some), str(len(known)), mean_cell(*means[name]),
          *(amount(_spent(some, each, known), each) for each in _SPENDING)]
-        for name, some in found.items()
+        for name, some in by_family.items()
     ]  # fmt: skip
     columns = ("family", "runs", "n", metric.name, *_SPENDING)
     table = Grid(columns, rows, frozenset({"family", "runs"}))
@@ -104,13 +104,13 @@ def _shared(runs: Sequence[Named]) -> list[str]:
 def _scores(runs: Sequence[Named], metric: Metric, qids: Sequence[str]) -> Mapping[str, float]:
     """The mean score of each question over `runs`, of those that all of them have."""
     columns = [run.run.records.only(qids).column(metric.score) for run in runs]
-    found = {}
+    scores = {}
     for qid in qids:
         values = [column[qid] for column in columns]
         known = [value for value in values if value is not None]
         if len(known) == len(values):
-            found[qid] = sum(known) / len(known)
-    return found
+            scores[qid] = sum(known) / len(known)
+    return scores
 
 
 def _spent(runs: Sequence[Named], name: str, qids: Sequence[str]) -> float | None:

@@ -62,7 +62,7 @@ def _is_retrieval(name: str) -> bool:
 
 def _differing(groups: Sequence[Sequence[Named]]) -> list[str]:
     """Settings that differ within a group; those of another kind of retriever do not count."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for group in groups:
         each = [settings_of(run.run.card) for run in group]
         for name in dict.fromkeys(name for settings in each for name in settings):
@@ -71,8 +71,8 @@ def _differing(groups: Sequence[Sequence[Named]]) -> list[str]:
                 continue
             mine = [s for s in each if name in s] if name.startswith("retriever.") else each
             if len({_text(settings.get(name)) for settings in mine}) > 1:
-                found[name] = None
-    return sorted(found, key=lambda name: (name != "retriever", name))
+                names[name] = None
+    return sorted(names, key=lambda name: (name != "retriever", name))
 
 
 def _measured(run: Named, metric: Metric) -> list[str]:

@@ -57,7 +57,7 @@ def calibrate(folder: Path, records: Sequence[Record], asking: Asking, n: int) -
 
 
 def _corrected(records: Sequence[Record], errors: JudgeErrors) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    means: dict[str, Any] = {}
     for name in ("chain_fidelity_judged", "hallucination_rate_judged"):
         scores = [r.scores.get(name) for r in records if not r.failed]
         values = [score for score in scores if score is not None]
@@ -69,8 +69,8 @@ def _corrected(records: Sequence[Record], errors: JudgeErrors) -> dict[str, Any]
         if supported:
             mean, low, high = 1 - mean, 1 - high, 1 - low
         plain = sum(values) / len(values)
-        found[name] = {"judged": plain, "mean": mean, "low": low, "high": high, "n": len(values)}
-    return found
+        means[name] = {"judged": plain, "mean": mean, "low": low, "high": high, "n": len(values)}
+    return means
 
 
 def describe_calibration(summary: Mapping[str, Any]) -> list[str]:

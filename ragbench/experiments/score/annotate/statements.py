@@ -125,7 +125,7 @@ def _faithful(context: Sequence[str], said: Sequence[str], lm: RagbenchLM) -> in
 
 
 def _count(numbers: Sequence[int], n: int) -> int:
-    found = set(numbers)
-    if not found <= set(range(1, n + 1)):
+    distinct = set(numbers)
+    if not distinct <= set(range(1, n + 1)):
         raise UnusableError("a number that no statement has")
-    return len(found)
+    return len(distinct)

@@ -132,11 +132,11 @@ def apply(
         records = [replace(record, answers=record.answers[:1]) for record in records]
     scores, missing = {}, []
     for measure in protocol.measures:
-        found = _score(measure, records)
-        if found is None:
+        measured = _score(measure, records)
+        if measured is None:
             missing.append(measure.name)
         else:
-            scores[measure.name] = found
+            scores[measure.name] = measured
     deviations = [text for check in _CHECKS for text in check(protocol, card, records, judges)]
     return Applied(
         protocol.name, scores, [*deviations, *protocol.always], protocol.unchecked, missing
@@ -167,8 +167,8 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
 def _mean(metric: Metric, records: Sequence[Record], values: Sequence[float]) -> dict[str, Any]:
     """The mean of `values`, the scores of `records`, and both ends of its 95 % interval."""
     clusters = usable_clusters([cluster_of(record) for record in records])
-    found = mean_interval(values, metric.score_range, clusters)
-    interval = {"interval": [found.low, found.high]} if found else {}
+    ends = mean_interval(values, metric.score_range, clusters)
+    interval = {"interval": [ends.low, ends.high]} if ends else {}
     return {"mean": sum(values) / len(values), "n": len(values), **interval}
 
 
@@ -260,27 +260,27 @@ def _check_judge(
     if not protocol.judge:
         return
     statements = protocol.judged_by == "statements"
-    found = judges.get("statements" if statements else "judge_arag")
-    if found is None:
+    judging = judges.get("statements" if statements else "judge_arag")
+    if judging is None:
         rule = "" if statements else f" --judge-rule {protocol.name}"
         yield f"judge: none was asked; give --judge LM{rule}"
         return
-    if protocol.self_judged and found["model"] != card.model:
-        yield f"judge: {found['model']}, not the answering model {card.model}"
-    name = found["model"].partition("@")[0].rpartition("/")[2]
+    if protocol.self_judged and judging["model"] != card.model:
+        yield f"judge: {judging['model']}, not the answering model {card.model}"
+    name = judging["model"].partition("@")[0].rpartition("/")[2]
     if not name.startswith(protocol.judge_model):
-        yield f"judge: {found['model']}, not {protocol.judge_model}"
+        yield f"judge: {judging['model']}, not {protocol.judge_model}"
     if statements:
-        yield f"similarity: {found['embedder']}, not bge-large-en-v1.5"
-        if found["unscored"]:
-            yield f"judge: {found['unscored']} answers are unscored and left out of the means"
-    elif found["unscored"]:
+        yield f"similarity: {judging['embedder']}, not bge-large-en-v1.5"
+        if judging["unscored"]:
+            yield f"judge: {judging['unscored']} answers are unscored and left out of the means"
+    elif judging["unscored"]:
         yield (
-            f"judge: {found['unscored']} replies were neither correct nor incorrect; "
+            f"judge: {judging['unscored']} replies were neither correct nor incorrect; "
             "they count as incorrect, as in the published code"
         )
-    if found["not_asked"]:
-        yield f"judge: {found['not_asked']} answers were not judged"
+    if judging["not_asked"]:
+        yield f"judge: {judging['not_asked']} answers were not judged"
 
 
 _CHECKS: tuple[_Check, ...] = (
