@@ -32,9 +32,9 @@ from ragbench.cli.options import (
 )
 @click.argument("question", required=False)
 @option("--example", is_flag=True, group="Data",
-        help="Ask the first question of the split, and show its gold answer.")  # fmt: skip
+        help="Ask the first question of the split, and show its correct answer too.")  # fmt: skip
 @option("--docs", type=click.Path(path_type=Path), group="Data",
-        help="Folder of documents to ask, instead of a data set.")  # fmt: skip
+        help="Folder of documents to answer from, instead of a data set.")  # fmt: skip
 @program_options
 @data_options
 @retriever_options
@@ -45,7 +45,7 @@ def ask_command(question: str | None, example: bool, docs: Path | None, **option
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
     Without QUESTION, questions are read line by line from standard input; commands such as
-    /program react and /lm local change what answers them.
+    /program react and /lm local switch the program and the LM that answer.
     """
     from ragbench.experiments.ask import (
         answer_example,

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 asking_options = stack(
     [
         option("--batch", is_flag=True, group="Judge",
-               help="Send the calls as a batch: half the price, done within a day."),
+               help="Use the provider's batch API: half the price, replies within a day."),
         option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
                help="Address of an OpenAI-compatible server, for the judging LMs."),
         option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
                help="Price per million tokens, where it is not known."),
         option("--reply-tokens", "--max-tokens", "reply_tokens", type=click.IntRange(min=16),
-               default=1024, group="Judge", help="Most tokens in one reply."),
+               default=1024, group="Judge", help="Maximum tokens of one reply."),
         option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
-               group="Judge", help="Calls made at once."),
+               group="Judge", help="Calls made in parallel."),
         option("--cache/--no-cache", default=True, group="Judge",
                help="Reuse the replies to identical calls."),
         limit_options,

@@ -119,9 +119,8 @@ output_options = stack(
     [
         option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
                callback=_set_format, is_eager=True, group="Output", show_default=False,
-               help="Format of the tables; notes go to stderr for all but table. "
-                    "[default: table]"),
+               help="Format of tables; with any but table, notes go to stderr. [default: table]"),
         option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
-               help="Show every column, also where the terminal is too narrow."),
+               help="Show every column, even if the terminal is too narrow for them."),
     ]
 )  # fmt: skip

@@ -31,7 +31,7 @@ from ragbench.cli.grouping import group_options
     "--margin",
     type=FiniteRange(min=0),
     group="Output",
-    help="Largest difference that does not matter.",
+    help="Difference too small to matter, to test for equivalence; in the metric's unit.",
 )
 @option(
     "--common", is_flag=True, group="Data", help="Compare only the questions that both runs have."
@@ -40,7 +40,7 @@ from ragbench.cli.grouping import group_options
     "--exact",
     is_flag=True,
     group="Output",
-    help="Intervals that hold for any distribution; most are wider.",
+    help="Use intervals that hold for any distribution of scores; most are wider.",
 )
 @group_options
 @option(

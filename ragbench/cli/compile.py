@@ -10,7 +10,7 @@ from ragbench.cli.command import FiniteRange, command, option
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     compile_options,
-    data_options,
+    corpus_options,
     dry_run_option,
     limit_options,
     lm_options,
@@ -35,8 +35,8 @@ from ragbench.cli.options import (
 @compile_options
 @dry_run_option
 @option("--seconds-per-call", type=FiniteRange(min=0, min_open=True), group="Limits",
-        help="Mean seconds of a call, for the time that --dry-run estimates.")  # fmt: skip
-@data_options
+        help="Mean seconds of an LM call, from which --dry-run estimates the time.")  # fmt: skip
+@corpus_options
 @retriever_options
 @lm_options
 @run_options

@@ -17,15 +17,15 @@ from ragbench.cli.command import command, option, output_options
 )
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
 @option("--repair", is_flag=True, group="Run",
-        help="Repair what can be repaired; records.jsonl.bak is kept.")  # fmt: skip
+        help="Repair what can be repaired; keeps old records as records.jsonl.bak.")  # fmt: skip
 @option("--data/--no-data", default=True, group="Data",
         help="Compare question ids with those of the data set.")  # fmt: skip
 @output_options
 def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
-    """Check the FOLDERS of runs, compiled programs, verdicts, searches and sweeps.
+    """Check the FOLDERS of runs, compiled programs, verdicts, tunings and sweeps.
 
-    One line for each thing that is wrong, with its cure. Exits with 0 where nothing is wrong (or
-    all was mended), 1 where something is, and 2 where a folder is none of these.
+    Prints a line for each problem, with what to do about it. Exits with 0 if there is none (or all
+    were repaired), with 1 if there are some, and with 2 if a folder is none of these.
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.doctor import examine, folders_under, repair as mend

@@ -11,7 +11,6 @@ from ragbench.cli.command import command, output_options
 from ragbench.cli.grouping import group_options
 from ragbench.cli.options import (
     control_options,
-    data_options,
     dry_run_option,
     limit_options,
     lm_options,
@@ -21,6 +20,7 @@ from ragbench.cli.options import (
     shard_options,
     take_limits,
     to_config,
+    whole_data_options,
 )
 from ragbench.cli.so_far import table_so_far
 
@@ -36,7 +36,7 @@ from ragbench.cli.so_far import table_so_far
 )
 @program_options
 @control_options
-@data_options
+@whole_data_options
 @retriever_options
 @lm_options
 @run_options

@@ -25,13 +25,13 @@ from ragbench.cli.command import command, option
     type=click.Choice(["parquet", "csv", "inspect", "mlflow"]),
     required=True,
     group="Output",
-    help="The format.",
+    help="Format to write.",
 )
 @option("-o", "--output", type=click.Path(path_type=Path), group="Output",
-        help="File to write; for inspect a file or a folder, for mlflow a folder "
-             "[default for mlflow: its tracking URI]")  # fmt: skip
+        help="File to write; for inspect also a folder, for mlflow a folder. "
+             "[default: none; for mlflow its tracking URI]")  # fmt: skip
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
-        help="Give this metric beside the stored scores; may be repeated.")  # fmt: skip
+        help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
 def export_command(
     runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...]
 ) -> None:

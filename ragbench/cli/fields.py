@@ -5,9 +5,9 @@ Name, type, choices, help and default of an option come from its field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -40,14 +40,25 @@ class Name(click.ParamType[str]):
 
 
 def field_options(
-    model: type[Knobs], group: str, *, only: Iterable[str] = (), without: Iterable[str] = ()
+    model: type[Knobs],
+    group: str,
+    *,
+    only: Iterable[str] = (),
+    without: Iterable[str] = (),
+    defaults: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[Callable[[Any], Any]]:
-    """An option for each field of `model`, or for those in `only`, in declared order."""
+    """An option for each field of `model`, or for those in `only`, in declared order.
+
+    `defaults` are what the help of a command says in place of a field's default; a field whose
+    default is None there is taken by the command and not in its help.
+    """
     names = [n for n in only or model.model_fields if n not in {*without}]
-    return [field_option(name, model.model_fields[name], group) for name in names]
+    return [field_option(n, model.model_fields[n], group, defaults.get(n, "")) for n in names]
 
 
-def field_option(name: str, field: FieldInfo, group: str) -> Callable[[Any], Any]:
+def field_option(
+    name: str, field: FieldInfo, group: str, default: str | None
+) -> Callable[[Any], Any]:
     """The option that sets `field`; not given, it is None, so that a config file's value holds."""
     about = option_of(field)
     flat = about.name or name
@@ -56,7 +67,8 @@ def field_option(name: str, field: FieldInfo, group: str) -> Callable[[Any], Any
     kind = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
         kind = kinds[0]
-    settings: dict[str, Any] = {"default": None, "help": _help(field, about)}
+    settings: dict[str, Any] = {"default": None, "help": _help(field, default or about.default)}
+    settings["hidden"] = default is None
     if about.metavar:
         settings["metavar"] = about.metavar
     if kind is bool:
@@ -81,9 +93,9 @@ def _type(kind: Any, about: Option) -> Any:
     return Finite() if kind is float else str if get_origin(kind) is tuple else kind
 
 
-def _help(field: FieldInfo, about: Option) -> str:
+def _help(field: FieldInfo, default: str) -> str:
     text = field.description or ""
-    default = about.default or _shown(field.default)
+    default = default or _shown(field.default)
     shown = f" [default: {default}]" if default else ""
     return f"{text[:1].upper()}{text[1:]}.{shown}"
 

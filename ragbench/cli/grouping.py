@@ -10,7 +10,7 @@ from ragbench.cli.command import option, stack
 
 closed_book_option = option(
     "--closed-book", type=click.Path(path_type=Path), metavar="RUN", group="Output",
-    help="Break results down by whether this run, made without retrieval, has the answer.",
+    help="Break results down by whether RUN, which used no retrieval, answers the question.",
 )  # fmt: skip
 group_options = stack(
     [

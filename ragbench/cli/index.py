@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragbench.cli.command import Command, option, output_options
-from ragbench.cli.options import data_options, retriever_options, to_config
+from ragbench.cli.options import corpus_options, retriever_options, to_config
 
 if TYPE_CHECKING:
     from ragbench.retrievers import Progress
@@ -37,7 +37,7 @@ def index_progress(title: str) -> Iterator[Progress]:
 
 @click.group("index")
 def index_group() -> None:
-    """Build, list and drop search indexes; every run keeps and reuses them."""
+    """Build, list and delete search indexes. Runs build and reuse them by themselves."""
 
 
 @index_group.command(
@@ -45,7 +45,7 @@ def index_group() -> None:
     cls=Command,
     examples=["ragbench index build --dataset hotpotqa --data-file dev.json --retriever hybrid"],
 )
-@data_options
+@corpus_options
 @retriever_options
 def build_command(**options: Any) -> None:
     """Build the index of a retriever over a data set, unless it exists."""

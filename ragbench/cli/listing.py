@@ -57,8 +57,8 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
     """Show one program, retriever, optimizer, metric, protocol, config or run.
 
     KIND is program, retriever, optimizer, metric, protocol, config or run. For a run, NAME is its
-    folder, and QID one of its questions, shown with its steps, passages and calls. The format is
-    that of a run's table of questions; all else is text.
+    folder, and QID one of its questions, shown with its steps, passages and calls. --format is
+    for a run's table of questions; all else is text.
     """
     if kind == "run":
         from ragbench.experiments.report import print_run

@@ -68,7 +68,7 @@ COMMANDS = {
     "verdict": (
         "verdict",
         "verdict_command",
-        "Test whether compiling helps, with all control arms.",
+        "Test whether compiling helps, against control arms.",
     ),
     "view": ("view", "view_command", "Serve the report of a folder of runs on this machine."),
 }

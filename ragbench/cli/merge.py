@@ -25,7 +25,7 @@ def merge_command(shards: tuple[Path, ...], out: Path) -> None:
     """Put the SHARDS of a run (`ragbench eval --shard I/N`) together, and print the table.
 
     The shards stay as they are. `ragbench eval` without --shard, with the same settings and --out,
-    asks what is missing. Scores are made of the whole run: `ragbench score`.
+    asks what is missing. To score the whole run, give `ragbench score`.
     """
     from ragbench.experiments.report import print_runs
     from ragbench.experiments.runs import merge, reopen

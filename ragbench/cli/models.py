@@ -88,14 +88,23 @@ def path_of_model(name: str) -> None:
     "serve", cls=Command, examples=["ragbench models serve local --port 8000 --slots 4"]
 )
 @click.argument("spec", default="local")
-@option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 for any free one.")
-@option("--slots", type=click.IntRange(min=1), help="Calls answered at the same time.")
-@option("--context", type=click.IntRange(min=256), help="Tokens of one call, prompt and reply.")
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)
+@option("--slots", type=click.IntRange(min=1), help="Calls answered in parallel. [default: 4]")
+@option(
+    "--context",
+    type=click.IntRange(min=256),
+    help="Maximum tokens of a call, prompt and reply together. [default: 8192]",
+)
 def serve_model(spec: str, port: int, slots: int | None, context: int | None) -> None:
     """Serve a local model to other programs on this machine until Ctrl-C.
 
-    SPEC is local, local:NAME or local:/path/to/model.gguf. The server wants a key: the one in
-    RAGBENCH_SERVER_KEY, or a random one, which is shown.
+    SPEC is local, local:NAME or local:/path/to/model.gguf. Clients need a key: the value of the
+    environment variable RAGBENCH_SERVER_KEY, or a random one, which is printed.
     """
     from ragbench.errors import LMSetupError
     from ragbench.lms import LocalSpec, parse_spec

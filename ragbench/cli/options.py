@@ -28,14 +28,25 @@ program_options = stack(
             help="YAML file, or the name of a shipped config (`ragbench list configs`).",
         ),
         *field_options(RunConfig, "Program", only=["program", "set"]),
-        option("--k", type=int, group="Program", help="Passages per search: the knob k."),
+        option(
+            "--k", type=int, group="Program",
+            help="Passages per search; same as --set k=INTEGER. [default: the program's]",
+        ),
         *field_options(RunConfig, "Program", only=["compiled", "policy"]),
     ]
 )  # fmt: skip
 control_options = stack(field_options(RunConfig, "Program", only=["form", "votes"]))
 
-data_source_options = stack(field_options(DataConfig, "Data", without=["dataset"]))
-data_options = stack(field_options(DataConfig, "Data"))
+data_source_options = stack(
+    field_options(DataConfig, "Data", without=["dataset"], defaults={"split": "test"})
+)
+data_options = stack(field_options(DataConfig, "Data", defaults={"split": "test"}))
+whole_data_options = stack(field_options(DataConfig, "Data"))
+tune_data_options = stack(
+    field_options(DataConfig, "Data", defaults={"split": "validation", "limit": "50"})
+)
+#: For commands that choose no questions.
+corpus_options = stack(field_options(DataConfig, "Data", defaults={"split": None, "limit": None}))
 retriever_options = stack(field_options(RetrieverConfig, "Retrieval"))
 
 _reply_option = option(
@@ -53,7 +64,7 @@ def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
 #: Sets the level by itself: no command needs to pass it on.
 log_option = option(
     "--log-level", type=click.Choice(LEVELS), default="info", expose_value=False, group="Output",
-    callback=_set_level, help="Least severe events written to log.jsonl. [default: info]",
+    callback=_set_level, help="Lowest level of the events written to log.jsonl. [default: info]",
     show_default=False,
 )  # fmt: skip
 _RUN_FIELDS = [
@@ -77,13 +88,13 @@ dry_run_option = option(
 limit_options = stack(
     [
         option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
-               help="Stop before more than this is spent."),
+               help="Stop before spending more than this."),
         option("--max-total-tokens", type=click.IntRange(min=1), group="Limits", metavar="N",
-               help="Stop before more tokens than this are used, prompts and replies together."),
+               help="Stop before using more tokens than this, prompts and replies together."),
         option("--max-calls", type=click.IntRange(min=1), group="Limits", metavar="N",
-               help="Stop after this many calls, retries included."),
+               help="Stop after this many LM calls, retries included."),
         option("--max-minutes", type=FiniteRange(min=0, min_open=True), group="Limits",
-               metavar="MINUTES", help="Start no call after this time."),
+               metavar="MINUTES", help="Start no more calls after this many minutes."),
     ]
 )  # fmt: skip
 

@@ -61,7 +61,10 @@ def transfer_command(
     artefact: Path, metrics: tuple[str, ...], lms: tuple[str, ...], data: tuple[str, ...],
     **options: Any,
 ) -> None:  # fmt: skip
-    """Run a program compiled and as it is, with every --lm, on every --dataset."""
+    """Run the compiled program in the folder ARTEFACT with every --lm, on every --dataset.
+
+    The same program without compiling is run beside it, and the two are compared in each place.
+    """
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.compare import transfer, transfer_folder
     from ragbench.experiments.report import print_matrix

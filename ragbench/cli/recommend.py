@@ -19,19 +19,19 @@ from ragbench.cli.command import FiniteRange, command, option, output_options
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @option("--objective", default="f1", show_default=True, group="Search",
-        help="Metric of accuracy that the choice is made by.")  # fmt: skip
+        help="Metric of accuracy to choose by.")  # fmt: skip
 @option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
-        help="US dollars that a question may take, on average.")  # fmt: skip
+        help="Maximum mean US dollars per question.")  # fmt: skip
 @option("--max-calls", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
-        help="LM calls that a question may take, on average.")  # fmt: skip
+        help="Maximum mean LM calls per question.")  # fmt: skip
 @option("--max-tokens", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
-        help="Tokens that a question may take, on average.")  # fmt: skip
+        help="Maximum mean tokens per question.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
-        help="Leave out questions that only some of the runs have.")  # fmt: skip
+        help="Use only the questions that all of the runs have.")  # fmt: skip
 @option("--seed", type=click.IntRange(min=0), default=0, show_default=True, group="Search",
         help="Seeds the folds.")  # fmt: skip
 @option("-o", "--output", type=click.Path(path_type=Path), group="Output",
-        help="Policy file to write, for `eval --program router --policy`.")  # fmt: skip
+        help="Policy file to write, for `ragbench eval --policy`.")  # fmt: skip
 @output_options
 def recommend_command(
     runs: tuple[Path, ...], objective: str, max_cost: float | None, max_calls: float | None,
@@ -39,9 +39,9 @@ def recommend_command(
 ) -> None:  # fmt: skip
     """Say which of the programs of RUNS to use, for all questions or by kind of question.
 
-    A short rule on what is known of a question before it is answered is learned from the runs and
-    tested on questions that it was not learned from. Where its gain over the best single program
-    is not shown, the best single program is recommended. Asks no model.
+    Learns a short rule from the runs, which picks a program by what a question looks like, and
+    tests it on questions that it was not learned from. Unless the rule is shown to gain over the
+    best single program, that program is recommended. Calls no LM.
     """
     from ragbench.cli.main import print_line
     from ragbench.experiments.artifacts import write_policy

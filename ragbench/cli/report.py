@@ -25,15 +25,15 @@ from ragbench.cli.command import command
     show_default=True,
     help="The HTML file to write.",
 )
-@click.option("--metric", default="f1", show_default=True, help="Accuracy is measured by it.")
+@click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
 @click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
 @click.option(
     "--export", "--charts", "export", type=click.Path(path_type=Path),
-    help="Folder for every chart as SVG and PNG, and every table as LaTeX.",
+    help="Also write every chart as SVG and PNG, and every table as LaTeX, to this folder.",
 )  # fmt: skip
 @click.option(
     "--traces", type=click.Path(path_type=Path),
-    help="Folder for the steps of the questions, to be kept beside the page, which then loads them "
+    help="Folder for the steps of each question; keep it beside the page, which then loads them "
     "when a question is opened. Without it they are in the page.",
 )  # fmt: skip
 def report_command(
@@ -46,7 +46,7 @@ def report_command(
 ) -> None:
     """Write a page about RUNS: leaderboard, charts, and how each question was answered.
 
-    The page opens from disk and asks the network for nothing. It is one file, unless --traces keeps
+    The page opens from disk and needs no network. It is one file, unless --traces keeps
     the steps of the questions in a folder beside it.
     """
     from ragbench.experiments.records import check_output

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragbench.cli.command import command, option, output_options
-from ragbench.cli.options import data_options, retriever_options, to_config
+from ragbench.cli.options import retriever_options, to_config, whole_data_options
 from ragbench.cli.so_far import so_far, until_stopped
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]
         "ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid",
     ],
 )
-@data_options
+@whole_data_options
 @retriever_options
 @option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
         group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip

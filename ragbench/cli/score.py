@@ -42,17 +42,17 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
 @option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
 @option("--judge-rule", type=click.Choice(RULES),
               group="Judge",
-              help="Rule of the judge. [default: the protocol's, else ragbench]")  # fmt: skip
+              help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
 @option(
     "--repeats",
     type=click.IntRange(1, 10),
     default=1,
     group="Judge",
-    help="Verdicts per answer. [default: 1]",
+    help="Verdicts to ask for per answer. [default: 1]",
     show_default=False,
 )
 @option("--labelled", group="Judge", type=click.IntRange(min=0), default=300,
-        help="Claims with known labels to measure a judge of claims by; 0 for none.")  # fmt: skip
+        help="Claims with known labels to test a judge of claims on; 0 for none.")  # fmt: skip
 @option(
     "--allow-self-judge",
     is_flag=True,
@@ -64,11 +64,11 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
     default="local",
     group="Judge",
     metavar="SPEC",
-    help="Embedder for the similarity of graphrag-bench. [default: local]",
+    help="Embedder for the answer similarity of the protocol graphrag-bench. [default: local]",
     show_default=False,
 )
 @option("--attribute", "attribute_lm", metavar="LM", group="Judge",
-              help="LM that attributes answers to sentences, and to 2Wiki's facts.")  # fmt: skip
+              help="LM that names the sentences (2Wiki: facts) behind each answer.")  # fmt: skip
 @option("--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop.")
 @asking_options
 @log_option

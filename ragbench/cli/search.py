@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ragbench.cli.command import command, option, output_options
-from ragbench.cli.options import data_options, retriever_options, to_config
+from ragbench.cli.options import corpus_options, retriever_options, to_config
 
 
 @command(
@@ -17,7 +17,7 @@ from ragbench.cli.options import data_options, retriever_options, to_config
     ],
 )
 @click.argument("query")
-@data_options
+@corpus_options
 @retriever_options
 @option("--k", type=click.IntRange(min=1), default=5, group="Output", help="Passages to show.")
 @option("--full", is_flag=True, group="Output",

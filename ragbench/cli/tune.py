@@ -10,7 +10,6 @@ from ragbench.cli.command import command, output_options, stack
 from ragbench.cli.fields import field_options
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
-    data_options,
     dry_run_option,
     limit_options,
     lm_options,
@@ -19,6 +18,7 @@ from ragbench.cli.options import (
     run_options,
     take_limits,
     to_config,
+    tune_data_options,
 )
 from ragbench.cli.so_far import table_so_far
 from ragbench.experiments.config import TuneConfig, option_of
@@ -35,7 +35,7 @@ from ragbench.experiments.config import TuneConfig, option_of
 @program_options
 @stack(field_options(TuneConfig, "Search"))
 @dry_run_option
-@data_options
+@tune_data_options
 @retriever_options
 @lm_options
 @run_options

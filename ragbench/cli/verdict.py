@@ -37,26 +37,26 @@ from ragbench.cli.so_far import table_so_far
 @compile_options
 @option(
     "--equal-cost/--no-equal-cost", default=True, show_default=True, group="Compiling",
-    help="Add an arm: zero-shot with votes, for as many tokens (and dollars) as compiled uses.",
+    help="Add an arm: not compiled, with votes for as many tokens (and dollars) as compiled uses.",
 )  # fmt: skip
 @option(
     "--form-too/--no-form-too", default=True, show_default=True, group="Compiling",
-    help="Add an arm: compiled, with the form of its answers repaired.",
+    help="Add an arm: compiled, with --form too.",
 )  # fmt: skip
 @option("--report", "metrics", multiple=True, group="Output", metavar="METRIC",
         help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
 @option("--margin", type=FiniteRange(min=0), group="Output",
-        help="Largest difference that does not matter.")  # fmt: skip
+        help="Difference too small to matter, to test for equivalence.")  # fmt: skip
 @option("--exact", is_flag=True, group="Output",
-        help="Intervals that hold for any distribution; wider on most.")  # fmt: skip
+        help="Use intervals that hold for any distribution of scores; most are wider.")  # fmt: skip
 @option("--until", type=click.Choice(["decided"]), group="Data",
-        help="Look at more and more questions, from --limit on, until decided.")  # fmt: skip
+        help="Begin with --limit questions and ask more until the result is decided.")  # fmt: skip
 @option("--max-questions", type=click.IntRange(min=2), group="Data",
-        help="Most questions that --until decided may ask.")  # fmt: skip
+        help="Maximum number of questions with --until decided.")  # fmt: skip
 @option("--show", type=click.IntRange(min=0), default=2, group="Output",
-        help="Number of fixed and of broken questions to show.")  # fmt: skip
+        help="How many questions to show that compiling fixed, and that it broke.")  # fmt: skip
 @option("--read", type=click.Path(path_type=Path), metavar="FOLDER", group="Output",
-        help="Print the finished verdict in this folder, and ask nothing.")  # fmt: skip
+        help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @data_options
 @retriever_options
 @lm_options
@@ -78,10 +78,11 @@ def verdict_command(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Test whether compiling helps: as it is, compiled, and both with the form repaired.
+    """Test whether compiling a program helps, beyond the form of its answers.
 
-    Compiles on training and validation questions, then asks held-out questions in every arm and
-    compares the arms. Give the same command again to continue after an interruption.
+    Compiles on training and validation questions, asks held-out questions in every arm (not
+    compiled, compiled, and each with --form), and compares the arms. Give the same command again to
+    continue after an interruption.
     """
     from ragbench.cli.progress import RunProgress
     from ragbench.experiments.compare import (

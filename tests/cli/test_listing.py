@@ -108,10 +108,10 @@ def test_options_are_grouped_and_say_type_choices_default_and_examples(
     assert titles[-1] == "Examples"
     text = " ".join(out.split())
     assert "--lm, --model SPEC" in text
-    assert "--workers, --num-threads INTEGER Questions answered at once. [default: 4]" in text
+    assert "--workers, --num-threads INTEGER Questions answered in parallel. [default: 4]" in text
     assert "--split [train|validation|test|all]" in text
     assert "Sampling temperature. [default: 0]" in text
-    assert "--reply-tokens INTEGER Most tokens in one reply. [default: 512]" in text
+    assert "--reply-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
 
 
 def test_every_field_of_a_run_is_an_option_of_eval() -> None:

@@ -20,22 +20,25 @@ class CompileConfig(Knobs):
     optimizer: Annotated[str, Option(choices="optimizer", metavar="NAME")] = Field(
         "bootstrap", description="optimizer; see `ragbench list optimizers`"
     )
-    preset: Literal["light", "medium", "heavy"] = Field("light", description="how much to spend")
+    preset: Literal["light", "medium", "heavy"] = Field(
+        "light", description="how much the search may spend"
+    )
     opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
-        {}, description="a knob of the optimizer; repeat for more"
+        {},
+        description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more",
     )
     metric: Annotated[str, Option(metavar="em|f1|MODULE:FUNCTION")] = Field(
-        "f1", description="score that candidates are chosen by; your own by where it is"
+        "f1", description="metric that candidates are chosen by; MODULE:FUNCTION is one of your own"
     )
-    train_limit: int | None = Field(50, ge=1, description="training questions; 0 for all")
-    val_limit: int | None = Field(50, ge=1, description="validation questions; 0 for all")
-    teacher: Annotated[str | None, Option(metavar="SPEC", default="the LM")] = Field(
+    train_limit: int | None = Field(50, ge=1, description="number of training questions; 0 for all")
+    val_limit: int | None = Field(50, ge=1, description="number of validation questions; 0 for all")
+    teacher: Annotated[str | None, Option(metavar="SPEC", default="the LM of --lm")] = Field(
         None, description="LM that answers the training questions"
     )
-    prompt_lm: Annotated[str | None, Option(metavar="SPEC", default="the LM")] = Field(
+    prompt_lm: Annotated[str | None, Option(metavar="SPEC", default="the LM of --lm")] = Field(
         None, description="LM that writes instructions"
     )
-    optimizer_seed: int = Field(0, ge=0, description="seeds the optimizer")
+    optimizer_seed: int = Field(0, ge=0, description="seed of the optimizer")
     out: Path | None = Field(None, description="folder of the compiled program")
 
 
@@ -47,19 +50,21 @@ class TuneConfig(Knobs):
     ] = Field(
         ("f1", "cost"),
         min_length=1,
-        description="metrics, and cost, tokens, calls or latency, separated by commas; "
-        "the first ranks",
+        description="what to improve: metrics, cost, tokens, calls, latency, separated by commas; "
+        "results are ranked by the first",
     )
-    trials: int = Field(20, ge=1, le=100_000, description="combinations of knobs to try")
-    sampler: Literal["tpe", "nsga2", "random"] = Field("tpe", description="how knobs are proposed")
+    trials: int = Field(20, ge=1, le=100_000, description="combinations of parameters to try")
+    sampler: Literal["tpe", "nsga2", "random"] = Field(
+        "tpe", description="Optuna sampler that proposes them"
+    )
     space: Annotated[dict[str, str], Option(metavar="KNOB=LOW:HIGH|A,B")] = Field(
-        {}, description="range or choices of a knob; repeat for more"
+        {}, description="range or choices of one parameter; repeat for more"
     )
     only: Annotated[tuple[str, ...], Option(metavar="KNOBS", default="all")] = Field(
-        (), description="knobs to search, separated by commas"
+        (), description="parameters to search, separated by commas"
     )
-    tune_seed: int = Field(0, ge=0, description="seeds the search")
-    prune: bool = Field(True, description="end bad trials early, where there is one objective")
+    tune_seed: int = Field(0, ge=0, description="seed of the search")
+    prune: bool = Field(True, description="stop poor trials early, where there is one objective")
     demos: Annotated[int, Option(metavar="N")] = Field(
         0, ge=0, le=64, description="also search 0 to N demonstrations of training questions"
     )

@@ -42,22 +42,24 @@ class RunConfig(Knobs):
         "ircot", description="architecture; see `ragbench list programs`"
     )
     set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
-        {}, description="a knob of the program; repeat for more"
+        {}, description="a knob (parameter) of the program, see `ragbench show`; repeat for more"
     )
     compiled: Annotated[Path | None, Option(group="program")] = Field(
-        None, description="folder of a compiled program, or shipped: the one that comes with it"
+        None,
+        description="folder of a compiled program, or shipped for the one that comes with ragbench",
     )
     policy: Annotated[Path | None, Option(group="program")] = Field(
-        None, description="policy file of `ragbench recommend`, which the program router runs"
+        None, description="policy file written by `ragbench recommend`, run by the program router"
     )
     form: Annotated[bool, Option(group="control")] = Field(
-        False, description="repair the form of each answer (a control for compiling)"
+        False,
+        description="ask for short answers and cut off the rest (a control for compiling)",
     )
     votes: Annotated[float, Option(group="control")] = Field(
         1,
         ge=1,
         le=99,
-        description="answers per question, on average; the most common one is kept (a control)",
+        description="answers sampled per question, on average; the most common is kept (a control)",
     )
     data: DataConfig = DataConfig()  # type: ignore[call-arg]
     lm: LMConfig = LMConfig()  # type: ignore[call-arg]
@@ -66,10 +68,10 @@ class RunConfig(Knobs):
         None, gt=0, description="seconds after which a question may make no further call"
     )
     workers: Annotated[int, Option(aliases=("num_threads",), group="run", incidental=True)] = Field(
-        4, ge=1, le=1024, description="questions answered at once"
+        4, ge=1, le=1024, description="questions answered in parallel"
     )
     processes: Annotated[int, Option(group="shard", incidental=True)] = Field(
-        1, ge=1, le=64, description="processes that the questions at once are spread over"
+        1, ge=1, le=64, description="processes that share the questions answered in parallel"
     )
     engine: Annotated[Literal["local", "ray"], Option(group="shard", incidental=True)] = Field(
         "local", description="where questions are answered: here, or over a Ray cluster"
@@ -77,17 +79,17 @@ class RunConfig(Knobs):
     shard: Annotated[str | None, Option(group="shard", metavar="I/N", incidental=True)] = Field(
         None,
         pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
-        description="ask every Nth question alone, from the Ith; see `ragbench merge`",
+        description="ask only every Nth question, beginning with the Ith; see `ragbench merge`",
     )
     prompts: Annotated[bool, Option(group="run", incidental=True)] = Field(
-        True, description="keep prompts and replies as sent beside the records, compressed"
+        True, description="save the prompts and replies of all calls beside the records, compressed"
     )
     seed: Annotated[int, Option(group="run")] = Field(
-        42, ge=0, description="seeds the split, the synthetic world and the LM"
+        42, ge=0, description="seed of the splits, the synthetic data set and the LM"
     )
     out: Annotated[
-        Path | None, Option(group="run", default="named after the config", incidental=True)
-    ] = Field(None, description="folder for the results")
+        Path | None, Option(group="run", default="a name made from the settings", incidental=True)
+    ] = Field(None, description="folder to write to")
 
     @model_validator(mode="before")
     @classmethod
