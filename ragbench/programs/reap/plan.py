@@ -76,7 +76,7 @@ def filled(text: str, facts: Sequence[Fact], *, most: int) -> list[str]:
     return forks[:most]
 
 
-def explained(text: str, facts: Sequence[Found]) -> str:
+def explained(text: str, facts: Sequence[Fact]) -> str:
     """`text`, followed by all that is known of each {id} in it; one of which nothing is goes.
 
     A statement in the place of its {id} would make no sentence, as a query need not be.
