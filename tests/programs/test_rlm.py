@@ -155,6 +155,17 @@ def test_the_passages_are_read_where_no_child_answered() -> None:
     assert "Orla Venn | " in lm.asked[-1].inputs["context"]
 
 
+def test_where_no_child_answered_the_passages_that_they_found_are_read_too() -> None:
+    _, lm, _ = converse(
+        RLM(shelf(), k=1),
+        QUESTION,
+        RecursiveDecompose=[split("Dunmoor?", "Tollen?"), UNKNOWN, UNKNOWN],
+        AnswerFromContext=[{"answer": "Dunmoor"}],
+    )
+    read = lm.asked[-1].inputs["context"]
+    assert [title in read for title in ("Orla Venn |", "Harwick |", "Eastmere |")] == [True] * 3
+
+
 def test_a_question_that_cannot_be_split_is_read_at_the_root() -> None:
     answer, lm, _ = converse(
         RLM(shelf()),

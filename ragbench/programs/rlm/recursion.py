@@ -17,6 +17,7 @@ import dspy
 from ragbench.data import question_key
 from ragbench.programs.core import Trace, answers_used, is_answer, render, with_answers
 from ragbench.programs.rlm.tree import Branch, Solved, full_tree
+from ragbench.retrievers import Passage
 
 #: What a split says of its combination where none is needed.
 _LAST = "last"
@@ -53,21 +54,20 @@ class Recursion:
             self.trace.count("memo_hit")
             return Solved(memo[key], 0, [branch.node(memo[key])])
         passages = self.trace.search(branch.question, k=self.knobs.k)
-        context = render(passages, max_tokens=self.knobs.context_tokens)
         if branch.depth >= self.knobs.max_depth or branch.calls < 4:
-            answer = self._leaf(branch, context)
+            answer = self._leaf(branch, passages)
             solved = Solved(answer, 1, [branch.node(answer)])
         else:
-            solved = self._decide(branch, context, memo)
+            solved = self._decide(branch, passages, memo)
         memo[key] = solved.answer
         return solved
 
-    def _decide(self, branch: Branch, context: list[str], memo: dict[str, str]) -> Solved:
+    def _decide(self, branch: Branch, passages: list[Passage], memo: dict[str, str]) -> Solved:
         breadth = self._breadth(branch)
         reply = self.trace.ask(
             self._decompose,
             otherwise={"mode": "direct", "answer": "", "sub_questions": [], "combine": ""},
-            context=context,
+            context=self._shown(passages),
             question=branch.question,
             depth=branch.depth,
             max_depth=self.knobs.max_depth,
@@ -84,17 +84,23 @@ class Recursion:
             return Solved(answer, 1, [branch.node(answer)])
         if split:
             instruction = str(reply.combine or "").strip()
-            return self._split(branch, context, memo, parts, instruction)
+            return self._split(branch, passages, memo, parts, instruction)
         if branch.depth and (reply.mode == "unknown" or answer):  # a refusal, of what was just read
             self.trace.step("answer", input=branch.question)
             return Solved("", 1, [branch.node("")])
-        answer = self._leaf(branch, context)
+        answer = self._leaf(branch, passages)
         return Solved(answer, 2, [branch.node(answer)])
 
-    def _leaf(self, branch: Branch, context: list[str]) -> str:
+    def _leaf(self, branch: Branch, passages: Sequence[Passage]) -> str:
         return self.trace.answer(
-            self._read, last=not branch.depth, context=context, question=branch.question
+            self._read,
+            last=not branch.depth,
+            context=self._shown(passages),
+            question=branch.question,
         )
+
+    def _shown(self, passages: Sequence[Passage]) -> list[str]:
+        return render(passages, max_tokens=self.knobs.context_tokens)
 
     def _parts(self, branch: Branch, proposed: Sequence[str]) -> dict[int, str]:
         """The sub-questions worth asking, by their number from 1, which placeholders refer to.
@@ -125,7 +131,7 @@ class Recursion:
     def _split(
         self,
         branch: Branch,
-        context: list[str],
+        passages: list[Passage],
         memo: dict[str, str],
         parts: Mapping[int, str],
         instruction: str,
@@ -137,11 +143,13 @@ class Recursion:
             observation="\n".join(parts.values()),
             notes={"node": branch.id},
         )
+        before = {passage.pid for passage in self.trace.passages}
         children = self._children(branch, parts, memo)
         spent = 1 + sum(child.calls for child in children)
         if not any(is_answer(child.answer) for child in children):
             self.trace.count("no_child_answered")
-            answer = self._leaf(branch, context)
+            more = [p for p in self.trace.passages if p.pid not in before]
+            answer = self._leaf(branch, [*passages, *more])
             spent += 1
         elif instruction.lower().strip(" .") == _LAST and is_answer(children[-1].answer):
             answer = children[-1].answer
