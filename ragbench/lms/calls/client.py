@@ -26,7 +26,7 @@ from dspy.lm15 import (
 from ragbench import stopping
 from ragbench.dspy_internals import LM15Engine
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.completion import UNREADABLE, attempt
+from ragbench.lms.calls.completion import UNREADABLE, USAGE, attempt
 from ragbench.lms.calls.refusal import CallRefusedError
 from ragbench.lms.calls.scope import Scope
 from ragbench.lms.calls.transport import BoundedTransport, StoredReply, TransportError, get
@@ -116,8 +116,10 @@ class HostedClient:
         """The last reply without its token counts, where those cannot be read; None without any."""
         try:
             body = json.loads(self._transport.last_body())
-            del body["usage"]
-            stored = StoredReply(200, json.dumps(body).encode())
+            kept = {name: value for name, value in body.items() if name not in USAGE}
+            if len(kept) == len(body):
+                return None
+            stored = StoredReply(200, json.dumps(kept).encode())
             return LM15Engine(replace(self._config, transport=stored)).complete(request)
         except UNREADABLE:
             return None

@@ -16,10 +16,16 @@ from ragbench.redact import without_keys
 _OVERFLOW = re.compile(r"context (size|length|window)|exceed_context_size|maximum context", re.I)
 #: Characters of a server's message that are kept.
 _MESSAGE = 1000
+#: From here on, LiteLLM's messages say where in its own code it failed.
+_TRACEBACK = "\nTraceback (most recent call last)"
 #: Endings of a completion that may have no content: all of it was reasoning, or was filtered.
 _BLANK = ("length", "content_filter")
 #: A server that counts more tokens than this counts nothing.
 MOST_TOKENS = 2**40
+#: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
+USAGE = ("usage", "usageMetadata")
+#: Endings of Anthropic's and Gemini's that may have no content.
+_ENDINGS = ("max_tokens", "model_context_window_exceeded", "refusal")
 _CONTENT = ("content", "tool_calls", "refusal", "reasoning_content", "reasoning")
 #: What reading a reply raises that is not of the protocol's shape.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
@@ -46,7 +52,8 @@ def attempt(
         return response
     except lm15.LM15Error as error:
         # A server may quote anything, also the key that it was sent.
-        error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
+        told = error.message[: 4 * _MESSAGE].partition(_TRACEBACK)[0]
+        error.message = without_keys(told)[:_MESSAGE]
         error.args = (error.message,)
         error.usage = _told_usage(body())
         raise
@@ -59,9 +66,10 @@ def billed_usage(error: Exception) -> Usage | None:
 
 
 def _told_usage(body: bytes) -> Usage | None:
-    """The token counts in the body of a reply by OpenAI's or Anthropic's protocol, if any."""
+    """The token counts in the body of a reply by OpenAI's, Anthropic's or Gemini's protocol."""
     try:
-        told = json.loads(body)["usage"]
+        reply = json.loads(body)
+        told = reply.get("usage") or _by_openai(reply["usageMetadata"])
         details = told.get("prompt_tokens_details") or {}
         usage = Usage(
             _count(told.get("prompt_tokens", told.get("input_tokens"))),
@@ -74,6 +82,16 @@ def _told_usage(body: bytes) -> Usage | None:
     except UNREADABLE:
         return None
     return usage if usage.input_tokens else None
+
+
+def _by_openai(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Gemini's token counts by OpenAI's names; what it thought is billed beside the answer."""
+    parts = [_count(told.get(n)) or 0 for n in ("candidatesTokenCount", "thoughtsTokenCount")]
+    return {
+        "prompt_tokens": told.get("promptTokenCount"),
+        "completion_tokens": sum(parts),
+        "prompt_tokens_details": {"cached_tokens": told.get("cachedContentTokenCount")},
+    }
 
 
 def _count(value: Any) -> int | None:
@@ -115,10 +133,11 @@ def _no_completion(body: Any) -> str:
     """
     if not isinstance(body, Mapping):
         return ""  # of an engine that keeps none
+    if body.get("error"):
+        return f"it failed: {body['error']}"
     choices = body.get("choices")
     if choices is None:
-        known = any(isinstance(body.get(name), list) for name in ("candidates", "content"))
-        return "" if known else f"it has {', '.join(map(str, body)) or 'nothing'}"
+        return _no_content(body)
     first = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(first, Mapping):
         return "it has no choices"
@@ -133,6 +152,28 @@ def _no_completion(body: Any) -> str:
     if first.get("finish_reason") in _BLANK or any(message.get(n) is not None for n in _CONTENT):
         return ""
     return "its message has no content"
+
+
+def _no_content(body: Mapping[str, Any]) -> str:
+    """`_no_completion` of a reply by Gemini's or Anthropic's protocol."""
+    parts, ending = body.get("content"), body.get("stop_reason")
+    if isinstance(candidates := body.get("candidates"), list):
+        first = candidates[0] if candidates and isinstance(candidates[0], Mapping) else {}
+        content = first.get("content")
+        parts = content.get("parts") if isinstance(content, Mapping) else None
+        ending = first.get("finishReason")
+    elif not isinstance(parts, list):
+        return f"it has {', '.join(map(str, body)) or 'nothing'}"
+    parts = parts if isinstance(parts, list) else []
+    if str(ending).lower() in _ENDINGS or any(map(_says_something, parts)):
+        return ""
+    return f"it has no content, and ended with {ending!r}"
+
+
+def _says_something(part: Any) -> bool:
+    return isinstance(part, Mapping) and any(
+        value is not None for name, value in part.items() if name != "type"
+    )
 
 
 def _as(kind: Any, error: lm15.LM15Error) -> lm15.LM15Error:

@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from dspy import LMConfigurationError
-from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from dspy.lm15 import Request, Response, Usage
 
 from ragbench.dspy_internals import usage_dict, wrap_error
 from ragbench.errors import RagbenchError
@@ -36,6 +36,7 @@ METER_KEY = "ragbench"
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 
+_COUNTED = tuple(each.name for each in fields(Usage))
 #: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
 _LONG_PROMPT, _DENSEST = 100, 4.0
 #: Most tokens of a reply for which the request states no limit; of reasoning models the least.
@@ -132,7 +133,8 @@ class MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _send(self, request: Request) -> Reply[Response]:
-        response = _with_cache_read(_with_usage(self.client.complete(request), request))
+        found = _without_keys(self.client.complete(request))
+        response = _with_cache_read(_with_usage(found, request, self.client.provider))
         usage = usage_dict(response, self.client.provider)
         self._learn(prompt_tokens(request), usage["prompt_tokens"])
         return Reply(
@@ -187,7 +189,6 @@ class MeteredEngine:
         return replace(
             response,
             id=None,
-            message=_without_keys(response.message),
             provider_data={METER_KEY: meter},
         )
 
@@ -226,13 +227,25 @@ class AsyncMeteredEngine:
         return self
 
 
-def _without_keys(message: Message) -> Message:
-    """`message` without a key that the server may have echoed."""
-    parts = tuple(
-        replace(part, text=without_keys(part.text)) if isinstance(part, TextPart) else part
-        for part in message.parts
-    )
-    return message if parts == message.parts else replace(message, parts=parts)
+def _without_keys(response: Response) -> Response:
+    """`response` without a key that the server may have echoed, in whatever part of its message."""
+    parts = tuple(map(_clean, response.message.parts))
+    if parts == response.message.parts:
+        return response
+    return replace(response, message=replace(response.message, parts=parts))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_keys(value)
+    if isinstance(value, Mapping):
+        return {_clean(name): _clean(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_clean, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        made = {each.name: _clean(getattr(value, each.name)) for each in fields(value) if each.init}
+        return replace(value, **made)
+    return value
 
 
 def _bounded(request: Request) -> Request:
@@ -248,18 +261,20 @@ def prompt_tokens(request: Request) -> int:
     return estimate_tokens("".join([*map(str, request.tools), *texts]))
 
 
-def _with_usage(response: Response, request: Request) -> Response:
+def _with_usage(response: Response, request: Request, provider: str) -> Response:
     """`response` with token counts: an estimate (4 characters a token) where it has none.
 
-    A prompt of no tokens is none that was counted.
+    A prompt of no tokens is none that was counted, and one of fewer than were cached neither.
     """
-    sent, got = (
-        n if n is not None and n < MOST_TOKENS else None
-        for n in (response.usage.input_tokens, response.usage.output_tokens)
-    )
-    if sent and got is not None:
+    told = response.usage
+    cached = (told.cache_read_tokens or 0) + (told.cache_write_tokens or 0)
+    likely = all(n is None or n < MOST_TOKENS for n in map(told.__getattribute__, _COUNTED))
+    if "anthropic" not in provider and told.input_tokens is not None:  # it counts these apart
+        likely = likely and cached <= told.input_tokens
+    if likely and told.input_tokens and told.output_tokens is not None:
         return response
-    sent = sent or prompt_tokens(request)
+    sent = told.input_tokens if likely and told.input_tokens else prompt_tokens(request)
+    got = told.output_tokens if likely else None
     got = estimate_tokens(response.text or "") if got is None else got
     count("tokens_estimated")
     return replace(response, usage=Usage(sent, got, sent + got))
