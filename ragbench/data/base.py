@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -161,8 +162,11 @@ def make_example(
 
 
 def question_key(question: str) -> str:
-    """The normalised text by which two questions count as the same: words, lower case."""
-    return " ".join(re.findall(r"\w+", question.lower()))
+    """The normalised text by which two questions count as the same: words, lower case.
+
+    Letters that are written in two ways (an accent by itself, full width) are the same (NFKC).
+    """
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).lower()))
 
 
 def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:

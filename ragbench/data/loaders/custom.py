@@ -51,7 +51,7 @@ class CustomRecord(Record):
     def kind(self) -> str:
         """The type of the question; blank where it has none."""
         given = self.type or self.metadata.get("type")
-        return given if isinstance(given, str) else ""
+        return given.encode("utf-8", "replace").decode() if isinstance(given, str) else ""
 
 
 class _Lookup:

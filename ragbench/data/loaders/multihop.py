@@ -18,7 +18,7 @@ from ragbench.data.corpora import read_corpus
 from ragbench.data.loaders.aliases import Aliases
 from ragbench.data.loaders.gold import StoredTitles, Titles, index_titles
 from ragbench.data.passages import from_sentences
-from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, validate
+from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, same_length, validate
 from ragbench.data.sources import rows_of
 from ragbench.errors import ConfigError, DataError
 from ragbench.retrievers import Passage
@@ -29,9 +29,9 @@ def _pairs(*names: str) -> BeforeValidator:
 
     def zipped(value: Any) -> Any:
         if isinstance(value, dict):
-            columns = [value.get(name) for name in names]
-            if all(isinstance(column, list) for column in columns):
-                return list(zip(*columns, strict=True))
+            columns = [value[name] for name in names if isinstance(value.get(name), list)]
+            if len(columns) == len(names):
+                return list(zip(*same_length(columns, names), strict=True))
         if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
             return [[v.get(name) for name in names] for v in value]
         return value

@@ -11,7 +11,7 @@ from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import read_corpus
 from ragbench.data.passages import from_text
-from ragbench.data.readers import Id, NonBlank, Record, Text, validate
+from ragbench.data.readers import Id, NonBlank, Record, Text, same_length, validate
 from ragbench.data.sources import rows_of
 from ragbench.retrievers import Corpus
 
@@ -19,7 +19,7 @@ from ragbench.retrievers import Corpus
 def _rows(value: Any) -> Any:
     """Columns, as `datasets` may hand out a list of objects, turned back into objects."""
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
-        columns = zip(*value.values(), strict=True)
+        columns = zip(*same_length(value.values(), value), strict=True)
         return [dict(zip(value, row, strict=True)) for row in columns]
     return value
 

@@ -22,6 +22,7 @@ from ragbench.data.readers.records import (
     as_answers,
     fail,
     map_fields,
+    same_length,
     validate,
 )
 from ragbench.data.readers.rows import (
@@ -49,5 +50,6 @@ __all__ = [
     "read_documents",
     "read_json",
     "read_rows",
+    "same_length",
     "validate",
 ]

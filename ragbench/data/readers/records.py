@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from pydantic import (
@@ -15,6 +15,9 @@ from pydantic import (
 )
 
 from ragbench.errors import DataError
+
+#: Characters of a message: what it quotes may be of any length.
+_LONGEST = 500
 
 
 def _printable(value: str) -> str:
@@ -53,6 +56,19 @@ def as_answers(value: Any) -> Any:
     if value is None:
         return ()
     return value if isinstance(value, list | tuple) else (value,)
+
+
+def same_length(columns: Iterable[Sequence[Any]], names: Iterable[str]) -> Sequence[Sequence[Any]]:
+    """`columns`, which are called `names`.
+
+    Raises:
+        ValueError: they do not have the same number of values.
+    """
+    kept = list(columns)
+    if len({len(column) for column in kept}) > 1:
+        sizes = (f"{len(column)} of {name}" for column, name in zip(kept, names, strict=True))
+        raise ValueError(f"has {' and '.join(sizes)}, which must be as many")
+    return kept
 
 
 #: Any text, stripped of nothing.
@@ -112,6 +128,8 @@ def fail(row: Row, field: str, message: str) -> NoReturn:
     """Raise a DataError that names the row, its id if it has one, and the field."""
     given = row.data.get("id", row.data.get("_id")) if isinstance(row.data, dict) else None
     known = f" (id {str(given)[:60]!r})" if isinstance(given, str | int) else ""
+    if len(message) > _LONGEST:
+        message = f"{message[:_LONGEST]}..."
     raise DataError(f"{row.where}{known}: field {field!r}: {message}")
 
 

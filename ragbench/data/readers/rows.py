@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,9 @@ def _csv_rows(path: Path, separator: str) -> Iterator[Row]:
         head = file.readline()
     if b";" in head and separator.encode() not in head:
         separator = ";"  # as spreadsheets write it where the comma is a decimal point
+    with contextlib.suppress(csv.Error):  # a name of more than 128 KB
+        names = csv.reader([head.decode("utf-8-sig", "replace")], delimiter=separator)
+        _check_names(path, next(names, []))
     settings = {"sep": separator, "dtype": str, "keep_default_na": False, "na_values": [""]}
     settings |= {"index_col": False, "encoding": "utf-8-sig", "chunksize": _ROWS_AT_ONCE}
     number = 0
@@ -149,6 +153,12 @@ def _csv_rows(path: Path, separator: str) -> Iterator[Row]:
         raise DataError(f"{path}: not a table ({_first_line(error)})") from None
     if not number:
         raise DataError(f"{path}: has a head and no records")
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
+    if twice:
+        raise DataError(f"{path}: has two columns named {twice[0][:80]!r}; rename or remove one")
 
 
 def _next_part(table: Any) -> Any:
@@ -168,6 +178,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     number = 0
     try:
         with _reading(path), pq.ParquetFile(path) as file:
+            _check_names(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
                 for record in batch.to_pylist():
                     number += 1
@@ -213,7 +224,7 @@ def _is_lines(text: str) -> bool:
         return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn what reading raises into one line."""
     try:

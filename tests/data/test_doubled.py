@@ -1,0 +1,70 @@
+"""What stands twice in data, or in two ways: names of columns, questions, lists of two lengths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.data import DataSpec, load_dataset, question_key
+from ragbench.errors import DataError
+
+CORPUS = {"T": "some text"}
+
+
+def load(folder: Path, name: str, content: str | bytes, **settings: Any) -> Any:
+    path, corpus = folder / name, folder / "corpus.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    corpus.write_text(json.dumps(CORPUS))
+    return load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus, **settings))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_table_with_two_columns_of_one_name_is_refused(ending: str, tmp_path: Path) -> None:
+    by = "," if ending == "csv" else "\t"
+    rows = [["question", "question", "answer"], ["q1", "q2", "a"]]
+    with pytest.raises(DataError, match="has two columns named 'question'; rename or remove one"):
+        load(tmp_path, f"twice.{ending}", "\n".join(by.join(row) for row in rows) + "\n")
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = [pa.array([text]) for text in ("q1", "q2", "a")]
+    path = tmp_path / "made.parquet"
+    pq.write_table(pa.Table.from_arrays(columns, names=["question", "question", "answer"]), path)
+    with pytest.raises(DataError, match="has two columns named 'question'"):
+        load(tmp_path, "twice.parquet", path.read_bytes())
+
+
+def test_columns_of_two_lengths_say_which(tmp_path: Path) -> None:
+    row = {"id": "a", "question": "Who?", "answer": "Bob", "type": "bridge"}
+    row["context"] = {"title": ["T", "U"], "sentences": [["s."]]}
+    row["supporting_facts"] = {"title": ["T"], "sent_id": [0]}
+    path = tmp_path / "hub.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(DataError, match="2 of title and 1 of sentences, which must be as many"):
+        load_dataset(DataSpec("hotpotqa", data_file=path))
+
+
+def test_a_message_does_not_quote_a_megabyte(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "a", "gold": ["X" * 1_000_000]}
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, "long.jsonl", json.dumps(row))
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Caf\u00e9 owner?", "Cafe\u0301 owner?"), ("\uff37ho?", "Who?")],
+)
+def test_a_letter_that_is_written_in_two_ways_is_the_same_question(one: str, other: str) -> None:
+    assert question_key(one) == question_key(other)
+
+
+def test_a_type_in_the_metadata_can_be_written_down(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "a", "metadata": {"type": "half \ud800"}}
+    dataset = load(tmp_path, "half.jsonl", json.dumps(row))
+    [example] = [each for examples in dataset.splits.values() for each in examples]
+    assert example.qtype.encode() == b"half ?"
