@@ -131,6 +131,7 @@ EXTRA_OF = {
     "pandas": "data",
     "pyarrow": "data",
     "pypdf": "pdf",
+    "qdrant_client": "qdrant",
     "ray": "ray",
     "sentence_transformers": "st",
     "sklearn": "graph",

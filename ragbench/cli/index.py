@@ -107,7 +107,7 @@ def info_command(key: str) -> None:
 @click.argument("keys", nargs=-1)
 @option("--all", "all_", is_flag=True, help="Drop every index.")
 def drop_command(keys: tuple[str, ...], all_: bool) -> None:
-    """Delete the indexes KEYS (or prefixes of them)."""
+    """Delete the indexes KEYS (or prefixes of them); collections on servers stay."""
     from ragbench.errors import ConfigError
     from ragbench.retrievers import IndexStore
 
@@ -118,6 +118,9 @@ def drop_command(keys: tuple[str, ...], all_: bool) -> None:
     for entry in entries:
         store.drop(entry.key)
         click.echo(f"dropped {entry.key}  {_size(entry.size)}")
+        if "collection" in entry.facts:
+            place = f"{entry.facts['server']}/collections/{entry.facts['collection']}"
+            click.echo(f"what it has on its server stays; DELETE {place} deletes that too")
 
 
 def _table(entries: Any) -> Any:

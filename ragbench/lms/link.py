@@ -95,6 +95,7 @@ class Asked(NamedTuple):
     cost_usd: float
     qid: str | None
     deadline: Deadline | None
+    calls: int
 
 
 class Send(NamedTuple):
@@ -236,7 +237,7 @@ def _asked(number: int, asked: CallSpec[Any]) -> Asked:
     context = current()
     return Asked(
         number, asked.prompt, asked.prompt_tokens, asked.reply_tokens, asked.cost_usd,
-        context.qid, context.deadline,
+        context.qid, context.deadline, asked.calls,
     )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ def _make(channel: Connection, asked: Asked) -> None:
 
     spec = CallSpec(
         attempt, asked.prompt, asked.prompt_tokens, asked.reply_tokens, asked.cost_usd,
-        lambda error: sent.billed,
+        lambda error: sent.billed, asked.calls,
     )  # fmt: skip
     with use(replace(current(), qid=asked.qid, deadline=asked.deadline, counts=counts)):
         try:

@@ -63,6 +63,7 @@ SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 _FROM_DOTENV = {
     name for known in (PROVIDERS, OTHER_PROVIDERS) for names in known.values() for name in names
 } | {
+    "QDRANT_API_KEY",
     "RAGBENCH_EMBEDDINGS_API_KEY",
     "RAGBENCH_EMBEDDINGS_RPM",
     "RAGBENCH_RERANK_API_KEY",

@@ -8,7 +8,6 @@ from ragbench.retrievers import (
     bm25,
     dense,
     hybrid,
-    lance,
     rank_bm25,
     rerank,
 )
@@ -28,6 +27,10 @@ from ragbench.retrievers.dense import (
 )
 from ragbench.retrievers.distractors.injection import (
     Distracting,
+)
+from ragbench.retrievers.engines import (
+    lance,
+    qdrant,
 )
 from ragbench.retrievers.factory import (
     make_retriever,
@@ -74,6 +77,7 @@ __all__ = [
     "make_retriever",
     "make_spec",
     "parse_spec",
+    "qdrant",
     "rank_bm25",
     "reciprocal_ranks",
     "rerank",

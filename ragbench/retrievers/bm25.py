@@ -20,7 +20,7 @@ from pydantic import Field
 from ragbench.errors import needs_extra
 from ragbench.retrievers import topk
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
-from ragbench.retrievers.sparse.postings import Postings, Weighting, make_postings
+from ragbench.retrievers.sparse.postings import WORDS, Postings, Weighting, make_postings
 from ragbench.retrievers.text import TextSettings, Words
 
 #: Below this size numpy answers in less time than it takes to load the compiled kernel.
@@ -145,7 +145,7 @@ class BM25(Retriever):
             self._postings.save(folder)
 
     def _load(self, folder: Path) -> None:
-        if (folder / "words.txt").exists():
+        if (folder / WORDS).exists():
             self._postings = Postings.load(folder)
 
     def _check(self) -> None:

@@ -15,7 +15,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -201,11 +201,15 @@ class IndexStore:
             raise
 
 
-def index_key(retriever: Retriever) -> str:
-    """The name of a retriever's index: a hash of corpus, settings and the versions that matter."""
+def index_key(retriever: Retriever, *, without: Collection[str] = ()) -> str:
+    """The name of a retriever's index: a hash of corpus, settings and the versions that matter.
+
+    `without` are settings that are left out.
+    """
+    settings = retriever.index_settings()
     parts = {
         "retriever": retriever.name,
-        "settings": retriever.index_settings(),
+        "settings": {name: settings[name] for name in settings if name not in without},
         "corpus": retriever.corpus.digest,
         "version": retriever.index_version,
         "engine": _engine(retriever),

@@ -18,8 +18,9 @@ from tests.retrievers.conftest import make_corpus, random_texts
 #: corpus. Both have tests of their own.
 PLAIN = {"rerank": "rerank(reranker=none)", "distracting": "distracting(rate=0)"}
 SPECS = [PLAIN.get(name, name) for name in RETRIEVERS.names()]
-if importlib.util.find_spec("lancedb") is None:
-    SPECS.remove("lancedb")
+for spec, package in (("lancedb", "lancedb"), ("qdrant", "qdrant_client")):
+    if importlib.util.find_spec(package) is None:
+        SPECS.remove(spec)
 
 HOSTILE: dict[str, list[str]] = {
     "empty": [],

@@ -17,7 +17,7 @@ from ragbench.errors import RunError
 from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate, usd
 from ragbench.experiments.estimates.rehearsal import Rehearsed, rehearse
 from ragbench.experiments.records import CONFIG, locked, read_records, write_json
-from ragbench.experiments.runs import RunContext, asks_servers
+from ragbench.experiments.runs import RunContext, asks_servers, takes_tokens
 from ragbench.lms import priced
 from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY
@@ -109,7 +109,7 @@ def _notes(run_context: RunContext, retry: int) -> list[str]:
         lines.append(f"never more than {most} calls a question (knob max_calls)")
     if retry > 1:
         lines.append(ASKED_TWICE)
-    if asks_servers(run_context.retriever):
+    if takes_tokens(run_context.retriever):
         tokens = sum(estimate_tokens(str(passage)) for passage in run_context.dataset.corpus)
         lines.append(
             f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"

@@ -12,6 +12,7 @@ from .context import (
     choose as choose,
     lm_of as lm_of,
     same_retrieval as same_retrieval,
+    takes_tokens as takes_tokens,
 )
 from .controls import (
     compiled_fields as compiled_fields,

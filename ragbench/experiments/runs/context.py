@@ -16,7 +16,13 @@ from ragbench.experiments.artifacts import read_policy
 from ragbench.experiments.config import RunConfig
 from ragbench.lms import RagbenchLM, configure_cache, make_lm
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.calls import GIVE_PRICE, Service, check_price, cost_is_limited
+from ragbench.lms.calls import (
+    GIVE_PRICE,
+    ServerCalls,
+    Service,
+    check_price,
+    cost_is_limited,
+)
 from ragbench.logs import quiet_libraries
 from ragbench.own_code import blamed_on
 from ragbench.programs import PROGRAMS
@@ -195,8 +201,13 @@ def _check_prices(retriever: Retriever) -> None:
 
 
 def asks_servers(retriever: Retriever) -> bool:
-    """Whether a search asks a server, for embeddings or for an order."""
+    """Whether a search asks a server, for embeddings, for an order or for the passages."""
     return any(_services(retriever))
+
+
+def takes_tokens(retriever: Retriever) -> bool:
+    """Whether a server that it asks reads texts, whose tokens count."""
+    return any(isinstance(service, Service) for service in _services(retriever))
 
 
 def models_in_process(retriever: Retriever) -> Iterator[str]:
@@ -206,14 +217,14 @@ def models_in_process(retriever: Retriever) -> Iterator[str]:
             yield type(model).__name__
 
 
-def _services(retriever: Retriever) -> Iterator[Service]:
+def _services(retriever: Retriever) -> Iterator[ServerCalls]:
     for model in _models(retriever):
         if model.service is not None:
             yield model.service
 
 
 def _models(retriever: Retriever) -> Iterator[Any]:
-    for model in (getattr(retriever, "embedder", None), getattr(retriever, "reranker", None)):
+    for model in (getattr(retriever, name, None) for name in ("embedder", "reranker", "server")):
         if model is not None:
             yield model
     inner = (retriever.whole,) if isinstance(retriever, PerQuestion) else retriever.parts

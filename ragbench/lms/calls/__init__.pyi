@@ -21,6 +21,7 @@ from .counting import (
 from .embedding_client import (
     Post as Post,
     Server as Server,
+    ServerCalls as ServerCalls,
     Service as Service,
 )
 from .engine import (

@@ -35,7 +35,8 @@ class CallSpec(Generic[Value]):
 
     `prompt` is a hash that tells prompts apart, `prompt_tokens` an estimate, `reply_tokens` the
     most that comes back, and `cost_usd` the most that it may cost, infinite where not known.
-    `billed` says what a failed attempt was billed, where its error tells it.
+    `billed` says what a failed attempt was billed, where its error tells it. `calls` is what an
+    attempt counts for under a limit on calls: 0 where no model is asked.
     """
 
     send: Callable[[], Reply[Value]]
@@ -44,6 +45,7 @@ class CallSpec(Generic[Value]):
     reply_tokens: int
     cost_usd: float
     billed: Callable[[Exception], FailedAttempts | None] = lambda error: None
+    calls: int = 1
 
 
 @dataclass(frozen=True)
@@ -164,17 +166,18 @@ class Caller:
             CallRefusedError: middleware, a limit of spending, a stop or the question's time.
         """
         passed: list[Middleware] = []
-        amount = Amount(1, attempt.tokens, asked.cost_usd)
+        amount = Amount(asked.calls, attempt.tokens, asked.cost_usd)
         try:
             for one in self.middleware:
                 one.before_call(attempt)
                 passed.append(one)
             with attempt.scope.reserved(amount) as reservation:
+                reservation.taken = Amount(asked.calls)
                 start = time.perf_counter()
                 send(attempt, asked)
                 attempt.latency_s = time.perf_counter() - start
                 if reply := attempt.reply:
-                    reservation.take(tokens=reply.tokens, cost=reply.cost_usd)
+                    reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.calls)
                 elif attempt.error and (lost := asked.billed(attempt.error)):
                     tokens = lost.prompt_tokens + lost.completion_tokens
                     reservation.take(tokens=tokens, cost=lost.cost_usd)

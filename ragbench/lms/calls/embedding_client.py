@@ -1,4 +1,4 @@
-"""A server of embeddings or rerankings: its calls go through a `Caller`, as those to an LM do."""
+"""A server of embeddings, rerankings or searches: calls go through a `Caller`, as an LM's do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 from dspy import lm15
 from dspy.lm15 import LM15Error, OpenAIChatLM, Timeouts
 
-from ragbench.dspy_internals import HttpResponse
+from ragbench.dspy_internals import HttpResponse, TransportRequest
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.ledger import file_call
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec
@@ -71,20 +71,16 @@ class Post(Generic[Value]):
         return sum(map(estimate_tokens, self.texts))
 
 
-class Service:
-    """Calls to `server`, which messages call `name` and the ledger `model`; thread-safe."""
+class ServerCalls:
+    """Requests to `server`, which messages call `name`; thread-safe.
+
+    `given` says in messages what a person gave that the server may have refused.
+    """
 
     def __init__(
-        self,
-        name: str,
-        server: Server,
-        *,
-        model: str,
-        kind: Literal["embed", "rerank"],
-        rpm: float | None = None,
+        self, name: str, server: Server, *, rpm: float | None = None, given: str = "its address"
     ) -> None:
-        self.name, self.model, self._server = name, model, server
-        self._kind: Literal["embed", "rerank"] = kind
+        self.name, self._server, self._given = name, server, given
         times = Timeouts(connect=10.0, read=TIMEOUT_S, write=TIMEOUT_S, pool=TIMEOUT_S)
         self._transport = BoundedTransport(times, max_bytes=MAX_REPLY_BYTES)
         self._rate = shared_rate_limit(
@@ -99,10 +95,10 @@ class Service:
         self._breaker = Breaker(self.name, patience=patience, key_variable=key)
         self._caller = Caller(self.name, retries=Retries(), holding=(self._breaker, self._rate))
 
-    def call(self, asked: Post[Value]) -> Answered[tuple[Value, int]]:
-        """What `asked` gives, and the tokens that the server counted, or an estimate.
-
-        A failure is filed in the ledger; a success is for the caller to file.
+    def make(
+        self, asked: CallSpec[Value], file_failure: Callable[..., None] = lambda error, **took: None
+    ) -> Answered[Value]:
+        """What `asked` gives, after as many attempts as it takes; `file_failure` as of `Caller`.
 
         Raises:
             CallRefusedError: the call was refused.
@@ -111,11 +107,80 @@ class Service:
         """
         made = 0
 
+        def count(error: Exception, *, attempts: int, **took: Any) -> None:
+            nonlocal made
+            made = attempts
+            file_failure(error, attempts=attempts, **took)
+
+        try:
+            return self._caller.call(asked, file_failure=count)
+        except LM15Error as error:
+            raise self._breaker.broken or self._explained(error, made) from error
+
+    def exchange(self, request: TransportRequest) -> tuple[bytes, Any]:
+        """What the server answers, as bytes and as the JSON that they are.
+
+        Raises:
+            LM15Error: it fails, is not there, takes too long, or answers with no JSON.
+        """
+        try:
+            with self._transport.stream(request) as reply:
+                content = reply.read()
+        except (ReadTimeout, TimeoutError):
+            raise lm15.TimeoutError("the request timed out") from None
+        except TransportError as error:
+            raise lm15.TransportError(str(error)) from error
+        if reply.status >= 400:
+            response = HttpResponse(reply.status, "", reply.headers, self._error_body(content))
+            raise _errors_of_chat()._http_error(response)
+        try:
+            return content, json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
+
+    def _error_body(self, content: bytes) -> bytes:
+        """The body of a reply with an error, as OpenAI words it."""
+        return content
+
+    def _explained(self, error: LM15Error, attempts: int) -> RagbenchError:
+        if isinstance(error, TRANSIENT):
+            return LMUnavailableError(
+                f"{self.name} failed {attempts} times: {reason(error)}; is it running?"
+            )
+        return LMSetupError(
+            f"{self.name} refuses the request: {reason(error)}; check {self._given} and its key "
+            f"({self._server.key_variable})"
+        )
+
+
+class Service(ServerCalls):
+    """Calls about texts to `server`, which the ledger calls `model`; thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        server: Server,
+        *,
+        model: str,
+        kind: Literal["embed", "rerank"],
+        rpm: float | None = None,
+    ) -> None:
+        super().__init__(name, server, rpm=rpm, given="its address, the name of the model")
+        self.model = model
+        self._kind: Literal["embed", "rerank"] = kind
+
+    def call(self, asked: Post[Value]) -> Answered[tuple[Value, int]]:
+        """What `asked` gives, and the tokens that the server counted, or an estimate.
+
+        A failure is filed in the ledger; a success is for the caller to file.
+
+        Raises:
+            RagbenchError: as `make`.
+        """
+
         def file_failure(
             error: Exception, *, attempts: int, latency_s: float, failed: object
         ) -> None:
-            nonlocal made
-            made = attempts
             kind = type(error).__name__
             call = Call(
                 model=self.model,
@@ -134,40 +199,14 @@ class Service:
             reply_tokens=0,
             cost_usd=asked.most_usd,
         )
-        try:
-            return self._caller.call(call, file_failure=file_failure)
-        except LM15Error as error:
-            raise self._breaker.broken or self._explained(error, made) from error
+        return self.make(call, file_failure)
 
     def _send(self, asked: Post[Value], body: bytes) -> Reply[tuple[Value, int]]:
         url = f"{self._server.api_base}/{asked.path}"
-        try:
-            with self._transport.stream(post(url, body, self._server.key)) as reply:
-                content = reply.read()
-        except (ReadTimeout, TimeoutError):
-            raise lm15.TimeoutError("the request timed out") from None
-        except TransportError as error:
-            raise lm15.TransportError(str(error)) from error
-        if reply.status >= 400:
-            response = HttpResponse(reply.status, "", reply.headers, content)
-            raise _errors_of_chat()._http_error(response)
-        try:
-            fields = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
+        _, fields = self.exchange(post(url, body, self._server.key))
         tokens = _counted(fields) or asked.tokens
         value, cost = asked.read(fields, tokens)
         return Reply((value, tokens), tokens, cost, self._transport.rate_limits())
-
-    def _explained(self, error: LM15Error, attempts: int) -> RagbenchError:
-        if isinstance(error, TRANSIENT):
-            return LMUnavailableError(
-                f"{self.name} failed {attempts} times: {reason(error)}; is it running?"
-            )
-        return LMSetupError(
-            f"{self.name} refuses the request: {reason(error)}; check its address, its key "
-            f"({self._server.key_variable}) and the name of the model"
-        )
 
 
 def _counted(reply: Any) -> int:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ _BLOCK_WORDS = 2_000_000
 #: Up to this size a vocabulary is read into a dict when it is loaded, which takes 0.1 s.
 _DICT_TO = 500_000
 _CHECKED_AT_ONCE = 10_000_000
+#: The file whose presence says that an index has words.
+WORDS = "words.txt"
 _ENCODING = ("utf-8", "surrogatepass")
 
 
@@ -52,10 +54,7 @@ class Postings:
 
     def save(self, folder: Path) -> None:
         """Write all parts into `folder`."""
-        encoded = [word.encode(*_ENCODING) for word in self.words]
-        (folder / "words.txt").write_bytes(b"\n".join(encoded) + b"\n")
-        ends = np.cumsum([len(word) + 1 for word in encoded], dtype=np.int64)
-        np.save(folder / "word_ends.npy", ends)
+        save_words(folder, self.words)
         for name in ("data", "indices", "indptr"):
             np.save(folder / f"{name}.npy", getattr(self, name))
 
@@ -67,7 +66,7 @@ class Postings:
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
             for name in ("data", "indices", "indptr")
         )
-        return cls(_load_words(folder), data, indices, indptr)
+        return cls(load_words(folder), data, indices, indptr)
 
     def check(self, passages: int) -> None:
         """Do nothing where every word and every posting points into the index.
@@ -84,6 +83,13 @@ class Postings:
         )
         if not (whole and self._ascend(passages)):
             raise ValueError(f"its postings do not fit a corpus of {passages} passages")
+
+    def by_passage(self, passages: int) -> Any:
+        """The same weights as a scipy matrix by column: of each passage the places of its words."""
+        from scipy.sparse import csr_matrix
+
+        shape = (len(self.words), passages)
+        return csr_matrix((self.data, self.indices, self.indptr), shape=shape).tocsc()
 
     def _ascend(self, passages: int) -> bool:
         """Whether the places of every word ascend and are below `passages`; some at a time."""
@@ -191,8 +197,17 @@ def _idf(held: Longs, n: int, kind: str) -> npt.NDArray[np.float64]:
     return idf
 
 
-def _load_words(folder: Path) -> Mapping[str, int]:
-    path = folder / "words.txt"
+def save_words(folder: Path, words: Iterable[str]) -> None:
+    """Write a vocabulary, which ascends, into `folder`."""
+    encoded = [word.encode(*_ENCODING) for word in words]
+    (folder / WORDS).write_bytes(b"\n".join(encoded) + b"\n")
+    ends = np.cumsum([len(word) + 1 for word in encoded], dtype=np.int64)
+    np.save(folder / "word_ends.npy", ends)
+
+
+def load_words(folder: Path) -> Mapping[str, int]:
+    """The vocabulary that `save_words` wrote: word -> its place."""
+    path = folder / WORDS
     ends = np.load(folder / "word_ends.npy", mmap_mode="r")
     if len(ends) > _DICT_TO:
         return _SortedWords(path, ends)

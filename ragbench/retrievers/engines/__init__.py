@@ -1,0 +1,1 @@
+"""Retrievers whose index an engine of somebody else's keeps: in this process, or on a server."""

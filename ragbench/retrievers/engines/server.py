@@ -1,0 +1,77 @@
+"""Requests of an engine's own client to its server, made as calls to an LM are.
+
+The client is given a transport under which every request is bounded in time and size, retried where
+it may be otherwise the next time, held while the server is down, and never redirected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import httpx
+
+from ragbench.dspy_internals import TransportRequest
+from ragbench.lms import place_of
+from ragbench.lms.calls import CallSpec, Reply, Server, ServerCalls
+
+#: What of a client's own headers is sent; the others are those of the connection.
+_SENT = ("content-type", "user-agent")
+
+
+class SearchServer(ServerCalls):
+    """The server of the engine `name` at `url`; its key is that of the environment's `variable`."""
+
+    priced = True  # it takes nothing by the call
+    in_process = False
+
+    def __init__(self, name: str, url: str, *, header: str, variable: str) -> None:
+        self.identity = f"{name} {place_of(url)}"
+        self._header, self._key = header, os.environ.get(variable, "")
+        server = Server(name, "", url, self._key, variable)
+        super().__init__(self.identity, server)
+
+    @property
+    def service(self) -> SearchServer:
+        """Itself, by the name under which embedders and rerankers have theirs."""
+        return self
+
+    def transport(self) -> httpx.BaseTransport:
+        """What the engine's client sends its requests through."""
+        return _Transport(self)
+
+    def answer(self, request: httpx.Request) -> bytes:
+        """The JSON that the server answers `request` with.
+
+        Raises:
+            RagbenchError: see `make`.
+        """
+        headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
+        if self._key:
+            headers.append((self._header, self._key))
+        body = request.read()
+        sent = TransportRequest(request.method, str(request.url), headers, body)
+
+        def send() -> Reply[bytes]:
+            return Reply(self.exchange(sent)[0], 0, 0.0, self._transport.rate_limits())
+
+        # It asks no model, so it counts for nothing under a limit on calls.
+        call = CallSpec(send, hash((sent.url, body)), 0, 0, 0.0, calls=0)
+        return self.make(call).reply.value
+
+    def _error_body(self, content: bytes) -> bytes:
+        try:
+            told: Any = json.loads(content)["status"]["error"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            return content
+        return json.dumps({"error": {"message": str(told)}}).encode()
+
+
+class _Transport(httpx.BaseTransport):
+    def __init__(self, server: SearchServer) -> None:
+        self._server = server
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        content = self._server.answer(request)
+        return httpx.Response(200, headers={"content-type": "application/json"}, content=content)

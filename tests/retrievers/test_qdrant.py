@@ -1,0 +1,211 @@
+"""Qdrant against bm25, dense and hybrid: in memory, over the wire, and on a server where one is.
+
+Set RAGBENCH_TEST_QDRANT_URL to the address of a Qdrant server to run the same tests against it; the
+collections that they make there are deleted. See `qdrant_wire` for what stands in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.retrievers import Retriever, make_retriever
+from ragbench.retrievers.store import IndexStore
+from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
+
+pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
+from qdrant_client import QdrantClient
+
+from tests.retrievers.qdrant_wire import VERSION, qdrant_wire
+
+REAL = os.environ.get("RAGBENCH_TEST_QDRANT_URL", "")
+CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
+QUERIES = random_texts(25, seed=42, vocabulary=400, length=5)
+
+
+@dataclass
+class Place:
+    """Where collections are: the address that the retriever is given, and what is asked there."""
+
+    url: str
+    engine: QdrantClient | None = None  # of a server
+
+    def make(self, corpus: Any = CORPUS, **settings: Any) -> Any:
+        return make_retriever("qdrant", corpus, url=self.url, **settings)
+
+
+@pytest.fixture(params=["memory", "wire", "server"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    if request.param == "memory":
+        yield Place("")
+    elif request.param == "wire":
+        with qdrant_wire() as wire:
+            yield Place(wire.url, wire.engine)
+    else:
+        yield from _real_server()
+
+
+@pytest.fixture(params=["wire", "server"])
+def remote(request: pytest.FixtureRequest) -> Iterator[Place]:
+    if request.param == "wire":
+        with qdrant_wire() as wire:
+            yield Place(wire.url, wire.engine)
+    else:
+        yield from _real_server()
+
+
+def _real_server() -> Iterator[Place]:
+    if not REAL:
+        pytest.skip("RAGBENCH_TEST_QDRANT_URL names no Qdrant server")
+    client = QdrantClient(url=REAL, api_key=os.environ.get("QDRANT_API_KEY"))
+    before = {each.name for each in client.get_collections().collections}
+    yield Place(REAL, client)
+    for each in client.get_collections().collections:
+        if each.name not in before and each.name.startswith("ragbench-"):
+            client.delete_collection(each.name)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"k1": 1.2, "b": 0.75, "title_weight": 3}, {"stopwords": "none", "idf": "okapi"}],
+)
+def test_words_are_ranked_as_by_bm25(place: Place, settings: dict[str, Any]) -> None:
+    expected = make_retriever("bm25", CORPUS, **settings).search_many(QUERIES, k=12)
+    found = place.make(mode="text", **settings).search_many(QUERIES, k=12)
+    _same(found, expected)
+
+
+def test_vectors_are_ranked_as_by_dense(place: Place) -> None:
+    expected = make_retriever("dense", CORPUS).search_many(QUERIES, k=12)
+    _same(place.make(mode="vector").search_many(QUERIES, k=12), expected)
+
+
+def _same(found: Any, expected: Any) -> None:
+    assert sum(map(len, expected)) > 100
+    for mine, theirs in zip(found, expected, strict=True):
+        scores = {hit.pid: hit.score for hit in theirs}
+        assert {hit.pid: hit.score for hit in mine} == pytest.approx(scores, abs=1e-5, rel=1e-5)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_both_are_fused_by_weighted_reciprocal_ranks(place: Place, weight: float) -> None:
+    sides = {mode: place.make(mode=mode).search("w3 w9", k=15) for mode in ("text", "vector")}
+    expected: dict[str, float] = {}
+    for mode, share in (("text", 1 - weight), ("vector", weight)):
+        for rank, hit in enumerate(sides[mode] if share else [], start=1):
+            expected[hit.pid] = expected.get(hit.pid, 0) + share / (10 + rank)
+    best = sorted(expected.items(), key=lambda item: (-item[1], CORPUS.positions[item[0]]))[:5]
+    found = place.make(rrf_k=10, dense_weight=weight, depth=3).search("w3 w9", k=5)
+    assert [(hit.pid, hit.score) for hit in found] == [
+        (pid, pytest.approx(score)) for pid, score in best
+    ]
+
+
+def test_ties_stand_in_corpus_order_even_at_the_cut(place: Place) -> None:
+    corpus = make_corpus(["other"] * 3 + ["same words"] * 300, title=lambda i: "")
+    for mode in ("text", "vector", "hybrid"):
+        found = place.make(corpus, mode=mode).search("same words", k=4)
+        assert [hit.pid for hit in found] == ["p3", "p4", "p5", "p6"], mode
+
+
+def test_passages_without_words_are_points_all_the_same(place: Place) -> None:
+    corpus = make_corpus(["", "the of", "cat"], title=lambda i: "")
+    made = place.make(corpus, mode="text")
+    assert [hit.pid for hit in made.search("the cat", k=3)] == ["p2"]
+    assert made.search("dog", k=3) == []
+
+
+def test_an_index_in_memory_is_filled_from_the_store_and_made_again_where_damaged(
+    store: IndexStore, embedder: WordEmbedder, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = make_retriever("qdrant", CORPUS).search_many(QUERIES, k=7)
+    embedder.embedded.clear()
+    for _ in range(2):
+        stored = make_retriever("qdrant", CORPUS).build(store)
+        assert stored.search_many(QUERIES, k=7) == expected
+    assert sum(text.startswith("T") for text in embedder.embedded) == 300
+    vectors = store.root / store.entries()[0].key / "vectors.npy"
+    vectors.write_bytes(vectors.read_bytes()[:-1] + b"?")
+    with caplog.at_level(logging.WARNING):
+        again = make_retriever("qdrant", CORPUS).build(store)
+    assert "is damaged" in caplog.text
+    assert again.search_many(QUERIES, k=7) == expected
+
+
+def test_a_collection_is_found_again_by_this_machine_and_by_others(
+    remote: Place, tmp_path: Path, embedder: WordEmbedder
+) -> None:
+    first = remote.make().build(IndexStore(tmp_path / "a"))
+    expected = first.search_many(QUERIES, k=7)
+    for folder in ("a", "b"):
+        embedder.embedded.clear()
+        store = IndexStore(tmp_path / folder)
+        again = remote.make().build(store)
+        assert again.search_many(QUERIES, k=7) == expected
+        assert not any(text.startswith("T") for text in embedder.embedded), "embedded again"
+        facts = store.entries()[0].facts
+        assert facts["server"] == remote.url
+        assert remote.engine.count(facts["collection"]).count == 300
+        assert again.card()["index"]["engine"].startswith("qdrant ")
+
+
+def test_a_collection_that_was_deleted_is_filled_again(remote: Place, store: IndexStore) -> None:
+    made = remote.make(mode="text").build(store)
+    expected = made.search_many(QUERIES, k=7)
+    name = store.entries()[0].facts["collection"]
+    remote.engine.delete_collection(name)
+    assert remote.make(mode="text").build(store).search_many(QUERIES, k=7) == expected
+    remote.engine.delete(name, [5, 6, 7], wait=True)  # a hole, which the number alone does not show
+    assert remote.make(mode="text").build(store).search_many(QUERIES, k=7) == expected
+    assert remote.engine.count(name).count == 300
+
+
+def test_words_alone_embed_nothing(embedder: WordEmbedder) -> None:
+    made = make_retriever("qdrant", CORPUS, mode="text")
+    made.search("w1", k=3)
+    assert embedder.embedded == []
+    assert "embedder" not in made.card()["index"]
+    assert made.embedder is None
+
+
+def test_a_question_s_own_passages_are_searched_in_memory(embedder: WordEmbedder) -> None:
+    with qdrant_wire() as wire:
+        whole: Retriever = make_retriever("qdrant", CORPUS, url=wire.url)
+        found = whole.restrict([5, 9, 2]).search("w0 w1", k=10)
+        assert {hit.pid for hit in found} == {"p5", "p9", "p2"}
+        assert wire.requests == []
+
+
+def test_facts_name_engine_and_server() -> None:
+    with qdrant_wire() as wire:
+        made = make_retriever("qdrant", CORPUS, mode="text", url=wire.url).build()
+        assert made.facts()["engine"] == f"qdrant {VERSION}"
+        assert made.facts()["server"] == wire.url
+    held = make_retriever("qdrant", CORPUS, mode="text").build()
+    assert held.facts()["engine"].startswith("qdrant-client ")
+
+
+def test_without_the_package_it_is_one_line() -> None:
+    script = """
+import sys
+sys.modules["qdrant_client"] = None
+from ragbench.retrievers import Corpus, Passage, make_retriever
+try:
+    make_retriever("qdrant", Corpus((Passage("p", "T", "x"),)), mode="text").build()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == (
+        "MissingExtraError retriever qdrant needs qdrant_client; "
+        "run pip install 'ragbench[qdrant]'\n"
+    )

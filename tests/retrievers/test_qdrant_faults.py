@@ -1,0 +1,324 @@
+"""A Qdrant server that is down, refuses, hangs, talks nonsense, or holds what it should not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ragbench.cli.main import cli
+from ragbench.context import current, use
+from ragbench.errors import DataError, LMSetupError, LMUnavailableError
+from ragbench.experiments.records.stored import read_records
+from ragbench.lms.calls import embedding_client as services
+from ragbench.lms.calls.refusal import QuestionTimeoutError
+from ragbench.lms.calls.retry import Retries
+from ragbench.lms.calls.scope import question_time
+from ragbench.lms.calls.spend_limits import Limits, spending
+from ragbench.lms.specs import load_dotenv
+from ragbench.retrievers import make_retriever
+from ragbench.retrievers.store import IndexStore
+from tests.fake_server import FakeServer
+from tests.kills import write_questions
+from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
+
+pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
+
+from qdrant_client import models
+
+from tests.retrievers.qdrant_wire import QdrantWire, failed, qdrant_wire
+
+CORPUS = make_corpus(random_texts(600, seed=51))
+SEARCH = "/points/query/batch"
+KEY = "canary 9f3a harbour"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other without a wait."""
+    monkeypatch.setattr(services, "Retries", partial(Retries, base_s=0.0))
+    monkeypatch.delenv("QDRANT_API_KEY", raising=False)
+
+
+@pytest.fixture
+def wire() -> Iterator[QdrantWire]:
+    with qdrant_wire() as running:
+        yield running
+
+
+def made(url: str, **settings: Any) -> Any:
+    return make_retriever("qdrant", CORPUS, url=url, **{"mode": "text", **settings})
+
+
+def always(status: int, body: bytes = b"") -> Callable[[str, str], tuple[int, bytes]]:
+    return lambda method, path: (status, body) if body else failed(status)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        (always(401), LMSetupError, "refuses the key: HTTP 401, .*takes in QDRANT_API_KEY"),
+        (always(403), LMSetupError, "refuses the request: HTTP 403, scripted; check its address"),
+        (always(404), LMSetupError, "refuses the request: HTTP 404, scripted; check its address"),
+        (always(500), LMUnavailableError, "failed 5 times: HTTP 500, scripted; is it running"),
+        (always(302), LMSetupError, "HTTP 302: the server redirects, and keys are not sent on"),
+        (always(200, b"<html>"), LMUnavailableError, "unreadable reply"),
+        (always(200, b"[1]"), LMSetupError, "does not answer as Qdrant does"),
+        (always(200, b'{"version": 3}'), LMSetupError, "does not answer as Qdrant does"),
+        (always(200, b'{"title": "qdrant", "version": "1"}'), LMSetupError, "as Qdrant does"),
+    ],
+)
+def test_a_server_of_no_use_is_told_in_one_line(
+    wire: QdrantWire, fault: Any, kind: type[Exception], said: str, store: IndexStore
+) -> None:
+    wire.fault = fault
+    with pytest.raises(kind, match=said) as error:
+        made(wire.url).build(store)
+    assert "\n" not in str(error.value)
+    assert wire.url.removeprefix("http://") in str(error.value)
+    assert store.entries() == []
+    wire.fault = lambda method, path: None
+    assert made(wire.url).build(store).search("w1", k=3)
+
+
+def test_a_server_that_is_down_is_told_in_one_line(store: IndexStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(LMUnavailableError, match=r"failed 5 times: .*is it running\?"):
+        made(url).build(store)
+    assert store.entries() == []
+
+
+def test_a_server_that_hangs_is_asked_twice(
+    wire: QdrantWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "TIMEOUT_S", 0.1)
+
+    def hang(method: str, path: str) -> None:
+        time.sleep(0.3)
+
+    wire.fault = hang
+    with pytest.raises(LMUnavailableError, match="failed 2 times: the request timed out"):
+        made(wire.url).build()
+
+
+def test_what_fails_for_a_moment_is_asked_again(wire: QdrantWire) -> None:
+    expected = make_retriever("bm25", CORPUS).search("w1 w7", k=5)
+    left = {"GET": 2, "PUT": 3, "POST": 2}
+
+    def fault(method: str, path: str) -> tuple[int, bytes] | None:
+        left[method] -= 1
+        return failed(503) if left[method] >= 0 else None
+
+    wire.fault = fault
+    found = made(wire.url).search("w1 w7", k=5)
+    assert {hit.pid for hit in found} == {hit.pid for hit in expected}
+    assert max(left.values()) < 0
+
+
+NONSENSE = {
+    "another passage": b'{"result": [{"points": [{"id": 600, "version": 0, "score": 1.0}]}]}',
+    "a name": b'{"result": [{"points": [{"id": "a", "version": 0, "score": 1.0}]}]}',
+    "no number": b'{"result": [{"points": [{"id": 1, "version": 0, "score": NaN}]}]}',
+    "the same twice": b'{"result": [{"points": ['
+    b'{"id": 1, "version": 0, "score": 1.0}, {"id": 1, "version": 0, "score": 1.0}]}]}',
+    "too few rankings": b'{"result": []}',
+    "no result": b'{"status": "ok"}',
+}
+
+
+@pytest.mark.parametrize("body", NONSENSE.values(), ids=NONSENSE.keys())
+def test_an_answer_that_cannot_be_is_no_ranking(wire: QdrantWire, body: bytes) -> None:
+    retriever = made(wire.url).build()
+    wire.fault = lambda method, path: (200, body) if path.endswith(SEARCH) else None
+    with pytest.raises(LMSetupError, match="does not answer as Qdrant does"):
+        retriever.search("w1", k=3)
+
+
+def test_a_collection_with_other_points_is_left_as_it_is(
+    wire: QdrantWire, store: IndexStore
+) -> None:
+    name = made(wire.url).build().facts()["collection"]
+    wire.engine.upsert(name, [models.PointStruct(id=600, vector={})])
+    with pytest.raises(DataError, match="has 601 points for 600 passages; delete it there"):
+        made(wire.url).build(store)
+    assert wire.engine.count(name).count == 601
+    assert store.entries() == []
+
+
+def test_a_server_that_loses_points_is_not_asked_for_ever(wire: QdrantWire) -> None:
+    def lose(method: str, path: str) -> tuple[int, bytes] | None:
+        if method == "PUT" and path.endswith("/points"):
+            return 200, b'{"result": {"operation_id": 0, "status": "completed"}}'
+        return None
+
+    wire.fault = lose
+    with pytest.raises(DataError, match="has 0 points after 600 were sent; delete it there"):
+        made(wire.url).build()
+
+
+class OtherEmbedder(WordEmbedder):
+    """The same name, fewer numbers."""
+
+    def _embed(self, texts: Any, progress: Any) -> Any:
+        made = super()._embed(texts, progress)
+        return replace(made, vectors=made.vectors[:, :20])
+
+
+def test_vectors_of_another_length_are_told_in_one_line(
+    wire: QdrantWire, store: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(wire.url, mode="vector").build(store)
+    name = store.entries()[0].facts["collection"]
+    other = OtherEmbedder()
+    monkeypatch.setattr("ragbench.retrievers.dense.make_embedder", lambda *_: other)
+    said = "has vectors of 32 numbers, and the embedder gives 20 numbers; delete it there"
+    with pytest.raises(DataError, match=said):
+        made(wire.url, mode="vector").build(store).search("w1", k=3)
+    wire.engine.delete(name, [3])
+    with pytest.raises(DataError, match=said):
+        made(wire.url, mode="vector").build(store)
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:6333", "ftp://x", "http://u:p@x:6333", "http://x:6333?api_key=1"]
+)
+def test_an_address_that_is_none_or_holds_a_key_is_refused(url: str) -> None:
+    with pytest.raises(LMSetupError, match=r"^(malformed url|url holds a password or a key);"):
+        made(url)
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(
+    wire: QdrantWire,
+    store: IndexStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dotenv = tmp_path / ".env"
+    dotenv.write_text(f"QDRANT_API_KEY={KEY}\n")
+    monkeypatch.setenv("QDRANT_API_KEY", "")  # restored after
+    monkeypatch.delenv("QDRANT_API_KEY")
+    load_dotenv(dotenv)
+    retriever = made(wire.url).build(store)
+    retriever.search("w1", k=3)
+    assert {*wire.keys} == {KEY}
+    wire.fault = always(400, b'{"status": {"error": "the key %s is bad"}}' % KEY.encode())
+    with pytest.raises(LMSetupError, match=r"the key \[QDRANT_API_KEY\] is bad") as error:
+        retriever.search("w2", k=3)
+    kept = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
+    for text in (str(retriever.card()), str(error.value), caplog.text, kept.decode("latin1")):
+        assert KEY not in text
+    assert KEY not in repr(vars(retriever._collection._client))
+
+
+def test_searches_count_for_nothing_under_a_limit_on_calls(wire: QdrantWire) -> None:
+    with spending(Limits(calls=1)) as spent:
+        retriever = made(wire.url).build()
+        wire.fault = lambda method, path: failed(500) if len(wire.requests) % 2 else None
+        for query in ("w1", "w2", "w3"):
+            assert retriever.search(query, k=3)
+    assert spent.total.calls == 0
+
+
+def test_a_question_s_time_ends_a_search(wire: QdrantWire) -> None:
+    retriever = made(wire.url).build()
+
+    def hang(method: str, path: str) -> None:
+        time.sleep(0.3)
+
+    wire.fault = hang
+    late = pytest.raises(QuestionTimeoutError)
+    with use(replace(current(), question_time_s=0.05)), question_time(), late:
+        retriever.search("w1", k=3)
+
+
+def build_in(url: str, folder: str) -> None:
+    """What the process does that is killed."""
+    made(url).build(IndexStore(Path(folder)))
+
+
+def test_a_build_that_is_killed_goes_on_where_it_was(wire: QdrantWire, store: IndexStore) -> None:
+    def slowly(method: str, path: str) -> None:
+        if len(wire.uploaded) >= 256 and method == "PUT":
+            time.sleep(60 if child.poll() is None else 0)
+
+    wire.fault = slowly
+    call = f"from {__name__} import build_in; build_in({wire.url!r}, {str(store.root)!r})"
+    child = subprocess.Popen([sys.executable, "-c", call], env={**os.environ})
+    try:
+        while len(wire.uploaded) < 256 or wire.requests[-1][0] != "PUT":
+            assert child.poll() is None, "the child ended before it was killed"
+            time.sleep(0.02)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert store.entries() == []
+    wire.fault, before = lambda method, path: None, len(wire.uploaded)
+    told: list[tuple[int, int]] = []
+    retriever = made(wire.url).build(store, lambda done, n: told.append((done, n)))
+    assert len({*wire.uploaded}) == 600
+    expected = make_retriever("bm25", CORPUS).search_many(["w1 w4", "w9"], k=9)
+    found = retriever.search_many(["w1 w4", "w9"], k=9)
+    assert [[h.pid for h in hits] for hits in found] == [[h.pid for h in hits] for hits in expected]
+    assert told[-1] == (600, 600)
+    assert before >= 256
+
+
+def evaluate(folder: Path, wire: QdrantWire, server: FakeServer) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, [
+        "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
+        "--data-file", str(write_questions(folder, 30)), "--limit", "10", "--setting", "pooled",
+        "--lm", "openai/fake", "--api-base", server.url, "--workers", "2",
+        "--out", str(folder / "run"), "--retriever", "qdrant", "--retriever-set", "mode=text",
+        "--retriever-set", f"url={wire.url}",
+    ])  # fmt: skip
+    error = result.exception
+    return getattr(error, "exit_code", result.exit_code), f"{result.output}{error or ''}"
+
+
+def test_a_run_ends_when_the_key_is_refused_and_goes_on_afterwards(
+    wire: QdrantWire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    searches: list[str] = []
+
+    def refuse(method: str, path: str) -> tuple[int, bytes] | None:
+        searches.extend([path] if path.endswith(SEARCH) else [])
+        return failed(401) if len(searches) > 4 else None
+
+    wire.fault = refuse
+    with FakeServer() as server:
+        code, said = evaluate(tmp_path, wire, server)
+        assert code == 2, said
+        assert "refuses the key: HTTP 401" in said
+        stored = read_records(tmp_path / "run")
+        assert 1 <= len(stored.records) == len(stored.finished) <= 4, "none failed"
+        uploaded = len(wire.uploaded)
+        wire.fault = lambda method, path: None
+        code, said = evaluate(tmp_path, wire, server)
+        assert code == 0, said
+    assert len(read_records(tmp_path / "run").finished) == 10
+    assert len(wire.uploaded) == uploaded, "the collection was there"
+
+
+def test_dropping_says_that_the_server_keeps_its_collection(
+    wire: QdrantWire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
+    name = made(wire.url).build(IndexStore()).facts()["collection"]
+    result = CliRunner().invoke(cli, ["index", "drop", "--all"])
+    assert f"stays; DELETE {wire.url}/collections/{name} deletes that too" in result.output
+    assert wire.engine.collection_exists(name)
