@@ -73,9 +73,9 @@ class Engine(Retriever):
         asked = [query for query in dict.fromkeys(queries) if query.strip()]
         if k < 1 or not asked:
             return [[] for _ in queries]
-        found = dict(zip(asked, self._hits(asked, k), strict=True))
+        hits_of = dict(zip(asked, self._hits(asked, k), strict=True))
         return [
-            [self.corpus.passages[i].scored(score) for i, score in found.get(query, [])]
+            [self.corpus.passages[i].scored(score) for i, score in hits_of.get(query, [])]
             for query in queries
         ]
 

@@ -65,13 +65,13 @@ class Lance(Engine):
         from lancedb.query import MatchQuery
 
         asked = self._table.search(MatchQuery(clean(query), "text"))
-        found = asked.select(["position", "_score"]).limit(depth).to_arrow()
-        return found["position"].to_numpy(), found["_score"].to_numpy()
+        table = asked.select(["position", "_score"]).limit(depth).to_arrow()
+        return table["position"].to_numpy(), table["_score"].to_numpy()
 
     def _by_vector(self, row: Vectors, depth: int) -> Found:
         asked = self._table.search(row).distance_type("dot").nprobes(self.settings.nprobe)
-        found = asked.select(["position", "_distance"]).limit(depth).to_arrow()
-        return found["position"].to_numpy(), 1 - found["_distance"].to_numpy()
+        table = asked.select(["position", "_distance"]).limit(depth).to_arrow()
+        return table["position"].to_numpy(), 1 - table["_distance"].to_numpy()
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):
