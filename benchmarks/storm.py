@@ -1,6 +1,6 @@
 """Lets every call to a file fail, one after another, and loses power, under every command.
 
-    python benchmarks/storm.py [--step 1] [--minutes 10] [--only eval,compile]
+    python benchmarks/storm.py [--step 1] [--first 1] [--minutes 10] [--only eval,compile]
 
 See `tests/disk/faults.py` and `tests/disk/power.py`. Needs a C compiler. Prints a line per command
 and exits with 1 if a run ended with a traceback, lost or changed finished work, or came to another
@@ -27,9 +27,10 @@ from tests.disk.power import lost_with_power
 
 @click.command()
 @click.option("--step", type=int, default=1, show_default=True, help="Every how many calls.")
+@click.option("--first", type=int, default=1, show_default=True, help="The first that fails.")
 @click.option("--minutes", type=float, default=math.inf, help="For each command, about.")
 @click.option("--only", default=",".join(JOBS), help="Commands, separated by commas.")
-def main(step: int, minutes: float, only: str) -> None:
+def main(step: int, first: int, minutes: float, only: str) -> None:
     """Print what came of the faults."""
     bad = 0
     memory = Path("/dev/shm")
@@ -39,8 +40,9 @@ def main(step: int, minutes: float, only: str) -> None:
             for name in only.split(","):
                 make, prepare, n = JOBS[name]
                 found = each_call(
-                    make, folder / name, shim, n=n, step=step, prepare=prepare, minutes=minutes
-                )
+                    make, folder / name, shim, n=n, step=step, first=first, prepare=prepare,
+                    minutes=minutes,
+                )  # fmt: skip
                 lost = lost_with_power(make, folder / f"{name}-power", shim, n=n, prepare=prepare)
                 calls = ", ".join(f"{what} {n}" for what, n in found.by_call.most_common())
                 codes = ", ".join(f"{code}: {n}" for code, n in sorted(found.codes.items()))

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,13 @@ class Ended:
     what: str
 
 
+#: A command counts as hung after so many seconds, and so many times what it took undisturbed: where
+#: other work has the processor, seconds alone say nothing.
+PATIENCE_S, PATIENCE = 300.0, 20
+#: Its exit code then.
+HUNG = 124
+
+
 class Shim:
     """A process with the shim in it that runs commands; for a `with` block.
 
@@ -59,7 +66,7 @@ class Shim:
         subprocess.run(
             ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True
         )
-        self._folder = folder
+        self._folder, self.patience_s = folder, PATIENCE_S
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.disk.server"],
             cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -87,7 +94,7 @@ class Shim:
         log, (sticky, error) = self._folder / "output", KINDS[kind]
         job = {
             "argv": list(argv), "root": str(root), "first": first, "sticky": sticky, "error": error,
-            "log": str(log), "copies": str(copies or ""),
+            "log": str(log), "copies": str(copies or ""), "patience_s": self.patience_s,
             "cache": str(cache or self._folder / "cache"),
         }  # fmt: skip
         assert self._process.stdin
@@ -109,10 +116,10 @@ class Outcome:
 
 
 def each_call(
-    make: Make, folder: Path, shim: Shim, *, n: int = 5, step: int = 1, prepare: Make | None = None,
-    minutes: float = math.inf,
+    make: Make, folder: Path, shim: Shim, *, n: int = 5, step: int = 1, first: int = 1,
+    prepare: Make | None = None, minutes: float = math.inf, kinds: Sequence[str] = tuple(KINDS),
 ) -> Outcome:  # fmt: skip
-    """Let every call of the command fail, or every `step`-th, each with another kind of error.
+    """Let every call of the command from `first` on fail, or every `step`-th, by turns of `kinds`.
 
     `step` grows to what can be done in about so many minutes; the calls are spread evenly.
     """
@@ -120,8 +127,8 @@ def each_call(
     with FakeServer(script) as server:
         work.mkdir(parents=True)
         if prepare:
-            first = prepare(work, server.url, n)
-            ended = shim.run(first.argv, work, cache=first.cache)
+            earlier = prepare(work, server.url, n)
+            ended = shim.run(earlier.argv, work, cache=earlier.cache)
             assert ended.code == 0, ended.output
         job = make(work, server.url, n)
         before = folder / "before"
@@ -135,13 +142,13 @@ def each_call(
         quiet = shim.run(job.argv, work, cache=job.cache)
         assert quiet.code == 0, quiet.output
         outcome.calls, wanted = quiet.calls, job.summary()
-        each_s = 2 * (time.monotonic() - start)
-        step = max(step, math.ceil(quiet.calls * each_s / 60 / minutes))
-        for first in range(1, quiet.calls + 1, step):
+        took_s = time.monotonic() - start
+        shim.patience_s = max(PATIENCE_S, PATIENCE * took_s)
+        step = max(step, math.ceil(quiet.calls * 2 * took_s / 60 / minutes))
+        for number, call in enumerate(range(first, quiet.calls + 1, step)):
             shutil.rmtree(work)
             shutil.copytree(before, work)
-            kind = list(KINDS)[(first // step) % len(KINDS)]
-            _one(job, work, shim, first, kind, wanted, outcome)
+            _one(job, work, shim, call, kinds[number % len(kinds)], wanted, outcome)
     return outcome
 
 
@@ -158,7 +165,8 @@ def _one(
         outcome.bad.append(f"{where}: {what} {shown}")
 
     if "Traceback" in ended.output or ended.code not in (0, 1, 2, 3):
-        wrong("traceback or crash:", ended.output[-1500:])
+        what = "hung" if ended.code == HUNG else "traceback or crash"
+        wrong(f"{what}:", ended.output[-1500:])
     if ended.code == 0 and _result(job) != wanted:
         wrong("another result")
     kept = job.finished()

@@ -15,9 +15,6 @@ from typing import Any
 
 import tests.disk.warm  # noqa: F401
 
-#: After so many seconds a command counts as hung.
-PATIENCE_S = 300
-
 
 class Page(ctypes.Structure):
     """What the shim counts; as in shim.c."""
@@ -56,8 +53,8 @@ def _run(job: dict[str, Any]) -> None:
     os._exit(code)
 
 
-def _wait(pid: int) -> int:
-    deadline = time.monotonic() + PATIENCE_S
+def _wait(pid: int, patience_s: float) -> int:
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -74,10 +71,11 @@ def serve() -> None:
     library.shim_page.restype = ctypes.POINTER(Page)
     page = library.shim_page().contents
     for line in sys.stdin:
+        job = json.loads(line)
         pid = os.fork()
         if not pid:
-            _run(json.loads(line))
-        code = _wait(pid)
+            _run(job)
+        code = _wait(pid, job["patience_s"])
         found = {"code": code, "calls": page.calls, "failed": page.failed}
         print(json.dumps({**found, "what": page.what.decode()}), flush=True)
 

@@ -31,6 +31,16 @@ def test_a_call_that_fails_costs_no_record_and_no_number(tmp_path: Path, shim: S
     assert outcome.faults >= 3
 
 
+def test_a_disk_that_fills_up_in_a_sweep_costs_no_record(tmp_path: Path, shim: Shim) -> None:
+    make, prepare, n = JOBS["sweep"]
+    outcome = each_call(
+        make, tmp_path, shim, n=n, first=60, step=170, prepare=prepare, kinds=["ENOSPC"]
+    )
+    assert outcome.bad == []
+    assert outcome.faults >= 2
+    assert set(outcome.codes) <= {0, 1, 2}
+
+
 def test_a_call_that_fails_damages_no_index(tmp_path: Path, shim: Shim) -> None:
     make, prepare, n = JOBS["index"]
     outcome = each_call(make, tmp_path, shim, n=n, step=29, prepare=prepare)

@@ -7,6 +7,7 @@ verdicts reach it.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import scipy
 
@@ -28,6 +29,7 @@ def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
     )
 
 
+@lru_cache(maxsize=1024)  # a table asks the same for each of its rows
 def least_shift(df: float, *, alpha: float = ALPHA, wanted: float = POWER) -> float:
     """The smallest true mean, in standard errors, that is shown with power `wanted`."""
     low, high = 0.0, 1.0
