@@ -116,6 +116,19 @@ class LazyGroup(click.Group):
             raise UnknownNameError("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does; 1 without a word where nobody reads the output any more (`| head`)."""
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, SystemExit) as error:
+            if not isinstance(error, BrokenPipeError) and not isinstance(
+                error.__context__,
+                BrokenPipeError,  # Rich makes a SystemExit of it
+            ):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere
+            ctx.exit(1)
+
 
 @click.group(
     cls=LazyGroup,
@@ -220,13 +233,7 @@ def print_line(line: str) -> None:
 
 
 def _of_the_system(error: OSError) -> NoReturn:
-    """End with 2 and one line: the disk is full, a file cannot be read, ...
-
-    Where nobody reads standard output any more (`| head`), end with 1 and say nothing.
-    """
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere
-        sys.exit(1)
+    """End with 2 and one line: the disk is full, a file cannot be read, ..."""
     where = f"{error.filename}: " if error.filename else ""
     click.echo(f"error: {one_line(f'{where}{error.strerror or error}')}", err=True)
     sys.exit(2)

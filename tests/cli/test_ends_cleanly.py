@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,8 +36,6 @@ class Process:
         self.environment = {**os.environ, **key}
 
     def start(self, before: Callable[[], Any] | None = None) -> subprocess.Popen[str]:
-        import sys
-
         command = [
             sys.executable, "-m", "ragbench", "eval", "--program", "vanilla", "--dataset", "jsonl",
             "--data-file", str(self.data), "--limit", str(N), "--no-cache", "--k", "1",
@@ -157,3 +156,13 @@ def test_read_only_folder(make: Callable[..., Process], tmp_path: Path) -> None:
     assert process.returncode == 2, err
     assert "cannot use the run folder" in one_line(err)
     assert run.server.hits == []
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_word() -> None:
+    command = [sys.executable, "-m", "ragbench", "list", "programs"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
