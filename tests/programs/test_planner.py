@@ -183,6 +183,27 @@ def test_a_part_that_cannot_be_found_is_asked_about() -> None:
     assert prediction.answer == "Dunmoor"
 
 
+def test_no_placeholder_is_shown_of_a_part_that_was_asked() -> None:
+    prediction, lm, _ = converse(
+        PlannerRAG(shelf()),
+        QUESTION,
+        RetrievalPlan=gate(),
+        PlannerAction=[
+            do("ROLLOUT", "n0", WHO, "Where was {1} born?", "In which county is {2}?"),
+            do("ROLLOUT", "n3", "In which county is Harwick?"),
+            do("STOP"),
+        ],
+        AnswerPart=[solved("Orla Venn"), solved("", 0.0), solved("Dunmoor")],
+        AnswerWithHints=[{"answer": "Dunmoor"}],
+    )
+    assert prediction.answer == "Dunmoor"
+    choosing = [asked for asked in lm.asked if asked.signature == "PlannerAction"]
+    assert "Where was Orla Venn born? -> not found" in choosing[1].inputs["tree"]
+    notes = lm.asked[-1].inputs["notes"]
+    assert "In which county is (Where was Orla Venn born): Dunmoor" in notes
+    assert "{" not in notes
+
+
 @pytest.mark.parametrize(
     ("main", "calls"), [("Dunmoor", 3), ("Orla Venn", 4), ("unknown", 4), ("", 4)]
 )

@@ -83,7 +83,7 @@ class Node:
             state = f"{self.answer} (confidence {self.confidence:.1f})"
         else:
             state = "not found" if self.tries else "open"
-        return f"{self.id}{part}: {self.question} -> {state}"
+        return f"{self.id}{part}: {self.filled or self.question} -> {state}"
 
 
 class Tree:
@@ -150,7 +150,10 @@ class Tree:
         if not node.parent:
             return node.question
         sisters = {n.number: n for n in self.children(self.nodes[node.parent])}
-        parts = {number: n.question for number, n in sisters.items()}
+        parts = {
+            number: n.question if n is node else n.filled or n.question
+            for number, n in sisters.items()
+        }
         answers = {number: n.answer for number, n in sisters.items()}
         return with_answers(node.question, parts, answers, count)
 
@@ -205,6 +208,7 @@ class Tree:
         if any(child.status != "solved" for child in children):
             return
         chain = bool(answers_used(children[-1].question))
+        parent.filled = parent.filled or self.asked(parent, lambda _: None)
         parent.answer = "; ".join(n.answer for n in (children[-1:] if chain else children))
         parent.confidence = min(child.confidence for child in children)
         parent.passages = without_repeats(p for n in children for p in n.passages)
