@@ -387,7 +387,7 @@ MOST = {
     ("lookahead", "rewrite"): (2, 2),
     ("ma_rag", "official"): (22, 4),  # each task finds three passages
     ("rag_enta", "arag"): (19, 4),  # five passages, claims dropped, three follow-ups
-    ("react", "seed"): (8, 7),
+    ("react", "seed"): (8, 8),
     ("react", "page"): (8, 7),
     ("react", "dspy"): (8, 7),
     ("react", "tree"): (19, 11),

@@ -158,7 +158,7 @@ def test_an_answer_before_any_search_is_asked_for_again_after_one() -> None:
 
 def test_react_calls_its_tools_natively_and_hides_lookup_until_something_was_found() -> None:
     prediction, bodies = talk(
-        ReActRAG(shelf()),
+        ReActRAG(shelf(), initial_retrieval=False),
         [search("Orla Venn"), Calls((("lookup", {"name": "born"}),)), "Harwick"],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
@@ -170,6 +170,18 @@ def test_react_calls_its_tools_natively_and_hides_lookup_until_something_was_fou
     assert [step.action for step in prediction.steps] == ["search", "lookup", "answer"]
     assert prediction.steps[0].thought == "I look for Orla Venn."
     assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
+
+
+def test_the_search_for_the_question_is_a_turn_of_its_own() -> None:
+    prediction, bodies = talk(ReActRAG(shelf()), [search("Orla Venn"), "Harwick"])
+    assert [search.query for search in prediction.searches] == [QUESTION, "Orla Venn"]
+    roles = [message["role"] for message in bodies[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    asked = [m["tool_calls"][0]["function"]["arguments"] for m in bodies[1]["messages"][2::2]]
+    assert [json.loads(arguments) for arguments in asked] == [
+        {"words": QUESTION},
+        {"words": "Orla Venn"},
+    ]
 
 
 def test_react_concludes_the_conversation_at_the_limit() -> None:

@@ -36,9 +36,26 @@ def observations(prediction: Any) -> list[str]:
 # -- seed
 
 
+def unstarted(**knobs: Any) -> ReActRAG:
+    """The program whose model makes the first search as well."""
+    return ReActRAG(shelf(), initial_retrieval=False, **knobs)
+
+
+def test_the_question_is_searched_before_the_first_turn() -> None:
+    prediction, lm, _ = converse(
+        ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "Tam Quill"), FINISH]
+    )
+    assert [search.query for search in prediction.searches] == [QUESTION, "Tam Quill"]
+    first, second = (asked.inputs["trajectory"] for asked in lm.asked)
+    assert first.startswith(f"Step 1.\nsearch({QUESTION}) showed:\nOrla Venn | ")
+    assert "Step 2. I need more.\nsearch(Tam Quill) showed:" in second
+    assert [asked.inputs["steps_left"][0] for asked in lm.asked] == ["7", "6"]
+    assert "lookup(" in lm.asked[0].inputs["tools"]
+
+
 def test_seed_searches_looks_up_and_finishes() -> None:
     prediction, lm, ledger = converse(
-        ReActRAG(shelf()),
+        unstarted(),
         QUESTION,
         ReActStep=[act("search", "Orla Venn"), act("lookup", "BORN in"), FINISH],
     )
@@ -103,7 +120,7 @@ def test_without_force_answer_the_limit_gives_none() -> None:
 
 def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() -> None:
     prediction, _, _ = converse(
-        ReActRAG(shelf()),
+        unstarted(),
         QUESTION,
         ReActStep=["Harwick, of course.", "I said Harwick."],
         AnswerWithHints=[{"answer": "Eastmere"}],
@@ -116,7 +133,7 @@ def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() 
 def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> None:
     again = act("search", "Orla Venn")
     prediction, lm, _ = converse(
-        ReActRAG(shelf()),
+        unstarted(),
         QUESTION,
         ReActStep=[again, again, again],
         AnswerWithHints=[{"answer": "Harwick"}],
@@ -159,13 +176,13 @@ def test_a_name_in_a_title_is_found_by_lookup() -> None:
 
 
 def test_lookup_is_offered_once_there_is_something_to_look_in() -> None:
-    _, lm, _ = converse(ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "Orla Venn"), FINISH])
+    _, lm, _ = converse(unstarted(), QUESTION, ReActStep=[act("search", "Orla Venn"), FINISH])
     assert ["lookup(" in asked.inputs["tools"] for asked in lm.asked] == [False, True]
 
 
 def test_a_search_for_the_tools_own_description_is_one_for_the_question() -> None:
     prediction, _, _ = converse(
-        ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "find passages"), FINISH]
+        unstarted(), QUESTION, ReActStep=[act("search", "find passages"), FINISH]
     )
     assert [search.query for search in prediction.searches] == [QUESTION]
     assert prediction.counts["copied_tool"] == 1
@@ -173,7 +190,7 @@ def test_a_search_for_the_tools_own_description_is_one_for_the_question() -> Non
 
 def test_where_nothing_was_found_the_question_is_searched_before_the_forced_answer() -> None:
     prediction, lm, _ = converse(
-        ReActRAG(shelf(), max_steps=1),
+        unstarted(max_steps=1),
         QUESTION,
         ReActStep=[act("search", "zzyzx")],
         AnswerWithHints=[{"answer": "Harwick"}],
@@ -184,7 +201,7 @@ def test_where_nothing_was_found_the_question_is_searched_before_the_forced_answ
 
 def test_a_blank_finish_is_answered_from_the_passages() -> None:
     prediction, _, _ = converse(
-        ReActRAG(shelf()),
+        unstarted(),
         QUESTION,
         ReActStep=[act("finish")],
         AnswerWithHints=[{"answer": "Harwick"}],
@@ -195,7 +212,7 @@ def test_a_blank_finish_is_answered_from_the_passages() -> None:
 
 def test_advice_where_the_argument_is_missing() -> None:
     prediction, _, _ = converse(
-        ReActRAG(shelf()), QUESTION, ReActStep=[act("search"), act("lookup", ""), FINISH]
+        unstarted(), QUESTION, ReActStep=[act("search"), act("lookup", ""), FINISH]
     )
     assert observations(prediction)[:2] == [
         "search needs the argument words.",
@@ -219,7 +236,7 @@ def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
 
 def test_a_passage_shown_before_is_named_and_steps_left_are_told() -> None:
     _, lm, _ = converse(
-        ReActRAG(shelf()),
+        unstarted(),
         QUESTION,
         ReActStep=[act("search", "Orla Venn"), act("search", "Orla Venn novel"), FINISH],
     )
@@ -239,6 +256,27 @@ def test_short_passages_are_shown_whole_and_long_ones_cut() -> None:
         "Longer": False,
         "Long": True,
     }
+
+
+def test_after_the_cut_stand_the_sentences_with_what_was_asked_for() -> None:
+    long = "He went on and on. " * 40
+    text = (
+        f"Milo Ferrant was a painter. {long} His wife Ada died in Ostrow. {long} He died in Lome."
+    )
+    passage = Passage("Milo", "Milo Ferrant", text)
+    trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
+    tools = CorpusTools(trace, k=1, snippet_words=40)
+
+    def ending(query: str) -> list[str]:
+        return tools.search(query).split(" ... ")[1:]
+
+    assert ending("Milo Ferrant wife") == ["His wife Ada died in Ostrow. ..."]
+    assert ending("Milo Ferrant Lome died") == ["He died in Lome. ..."]
+    assert ending("Milo Ferrant wife Lome") == [
+        "His wife Ada died in Ostrow.",
+        "He died in Lome. ...",
+    ]
+    assert tools.search("Milo Ferrant painter").endswith("He went ...")
 
 
 # -- page

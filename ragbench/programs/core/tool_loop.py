@@ -142,14 +142,17 @@ class ToolLoop:
     def run(self) -> tuple[str, StopReason]:
         """The answer, blank if there is none yet, and why the turns ended.
 
+        What was done before, such as a search for the question, is no turn of the model's.
+
         Raises:
             BudgetSpentError: calls or searches are spent.
         """
+        before = self._turn + 1 if self.done else 0
         for number in range(self.max_steps):
-            self._turn = number
+            self._turn = before + number
             if sum(step.tokens for step in self.done) >= self.token_budget:
                 return "", "budget"
-            turn = self.ask(self.done, self.max_steps - self._turn)
+            turn = self.ask(self.done, self.max_steps - number)
             if turn.unreadable:
                 if not self.search_question():
                     return "", "parse_fallback"

@@ -3,7 +3,8 @@
 Yao et al. 2023 (arXiv:2210.03629). Variants:
 
 - `seed`: the simplified specification. `search` shows the top passages of the corpus, `lookup` all
-  matching sentences of every passage found so far.
+  matching sentences of every passage found so far. The question is searched before the first turn,
+  which saves a call; `initial_retrieval=false` leaves that to the model, as published.
 - `page`: the original's tools. `search` opens the page of a title, or names similar ones; `lookup`
   walks the open page one hit at a time. The live Wikipedia is the given corpus here, and the six
   worked examples are left to `compile`. `force_answer=False` gives no answer at the limit, as the
@@ -62,6 +63,7 @@ class ReActKnobs(ProgramKnobs):
 
     max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
     snippet_words: int = Field(120, ge=5, le=10_000, description="words shown of a passage found")
+    initial_retrieval: bool = Field(True, description="search with the question first (seed, page)")
     lookup: bool = Field(True, description="offer the tool lookup")
     act_only: bool = Field(False, description="no thoughts (seed, page, tree)")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
@@ -94,9 +96,9 @@ class ReActRAG(RAGProgram):
     Knobs = ReActKnobs
     variants = {  # noqa: RUF012
         "seed": {},
-        "page": {"backend": "typed"},
-        "dspy": {},
-        "tree": {"backend": "typed", "lookup": False, "max_steps": 4},
+        "page": {"backend": "typed", "initial_retrieval": False},
+        "dspy": {"initial_retrieval": False},
+        "tree": {"backend": "typed", "initial_retrieval": False, "lookup": False, "max_steps": 4},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -183,6 +185,8 @@ class ReActRAG(RAGProgram):
         loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps)
         reason: StopReason
         try:
+            if self.knobs.initial_retrieval:
+                loop.search_question()
             answer, reason = loop.run()
         except BudgetSpentError:
             answer, reason = "", "budget"

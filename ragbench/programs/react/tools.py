@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ragbench.metrics import normalise_answer
+from ragbench.metrics import normalise_answer, tokens
 from ragbench.programs.core import (
     Seen,
     Toolbox,
@@ -26,6 +26,11 @@ from ragbench.retrievers import Passage
 PAGE_SENTENCES = 5
 SIMILAR_TITLES = 5
 _LITTLE_MORE = 1.25
+#: Share of the words of a cut passage that the sentences after the cut may take besides.
+_AFTER_CUT = 0.5
+_QUESTION_WORDS = frozenset(
+    ["who", "whom", "whose", "what", "when", "where", "which", "why", "how", "did", "does"]
+)
 
 
 class ReActTools(Toolbox):
@@ -94,9 +99,10 @@ class CorpusTools(ReActTools):
         return bool(self.trace.passages)
 
     def search(self, query: str) -> str:
-        """Title and first words of each passage found."""
-        passages = self.trace.search(query, k=self.k)
-        return "\n".join(_snippet(p, self.snippet_words) for p in passages) or "Nothing found."
+        """Title and first words of each passage found, and what else in it the query names."""
+        found = self.trace.search(query, k=self.k)
+        shown = [_snippet(passage, self.snippet_words, query) for passage in found]
+        return "\n".join(shown) or "Nothing found."
 
     def lookup(self, text: str) -> str:
         """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus.
@@ -186,12 +192,27 @@ def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tu
     ]
 
 
-def _snippet(passage: Passage, words: int) -> str:
-    """Title and first words; all of a passage that is not much longer than `words`."""
+def _snippet(passage: Passage, words: int, query: str) -> str:
+    """Title and first words; all of a passage that is not much longer than `words`.
+
+    After the cut follow the sentences with words of `query` that the first words lack, those with
+    the most first: the fact that was asked for may stand at the end.
+    """
     parts = str(passage).split()
     if len(parts) <= words * _LITTLE_MORE:
         return " ".join(parts)
-    return " ".join(parts[:words]) + " ..."
+    shown, rest = [" ".join(parts[:words])], " ".join(parts[words:])
+    missing = set(tokens(query)) - set(tokens(shown[0])) - _QUESTION_WORDS
+    room = int(words * _AFTER_CUT)
+    after = {s: set(tokens(s)) for s in sentences_of(Passage(passage.pid, "", rest))}
+    while True:
+        fitting = [sentence for sentence in after if len(sentence.split()) <= room]
+        best = max(fitting, key=lambda sentence: len(missing & after[sentence]), default="")
+        if not best or not missing & after[best]:
+            return " ... ".join([*shown, ""]).rstrip()
+        missing -= after[best]
+        room -= len(best.split())
+        shown.append(best.strip())
 
 
 def _without_bracket(title: str) -> str:
