@@ -54,6 +54,8 @@ def _long(asked: Asked) -> dict[str, Any]:
     assert isinstance(reply, dict)
     if asked.signature == "IsRel" and "Salt Road" not in asked.inputs["question"]:
         return {**reply, "relevance": "relevant"}  # of a sub-question
+    if asked.signature == "CritiquedAnswer":  # no passage answers alone
+        return {**reply, "relevance": "relevant", "answer": "unknown"}
     if "question_type" in asked.fields:
         return {**reply, "question_type": "bridge"}
     if "nodes" in asked.fields:
