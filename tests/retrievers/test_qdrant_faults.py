@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -322,3 +324,25 @@ def test_dropping_says_that_the_server_keeps_its_collection(
     result = CliRunner().invoke(cli, ["index", "drop", "--all"])
     assert f"stays; DELETE {wire.url}/collections/{name} deletes that too" in result.output
     assert wire.engine.collection_exists(name)
+
+
+def test_another_process_opens_the_collection_with_its_own_key(
+    wire: QdrantWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloudpickle = pytest.importorskip("ray.cloudpickle")
+    from ragbench.experiments.runs.spread.cluster import _LOCKS
+
+    class Pickler(cloudpickle.CloudPickler):
+        def reducer_override(self, value: Any) -> Any:
+            made = _LOCKS.get(type(value))
+            return (made, ()) if made else super().reducer_override(value)
+
+    monkeypatch.setenv("QDRANT_API_KEY", KEY)
+    for retriever in (made(wire.url).build(), made("").build()):
+        expected = retriever.search("w1 w4", k=5)
+        file = io.BytesIO()
+        Pickler(file).dump(retriever)
+        assert KEY.encode() not in file.getvalue()
+        monkeypatch.setenv("QDRANT_API_KEY", "another key")
+        assert pickle.loads(file.getvalue()).search("w1 w4", k=5) == expected
+    assert wire.keys[-1] == "another key"

@@ -53,7 +53,8 @@ class Collection:
     def __init__(self, name: str, server: SearchServer | None, url: str) -> None:
         with needs_extra("retriever qdrant"):
             from qdrant_client import QdrantClient
-        self.name, self._is_remote = name, server is not None
+        self.name, self._server, self._url = name, server, url
+        self._is_remote = server is not None
         self._where = "memory" if server is None else server.identity
         if server is None:
             self._client = QdrantClient(":memory:")
@@ -67,6 +68,12 @@ class Collection:
             with self._answers():
                 self.engine = f"qdrant {self._client.info().version}"
         self._look()
+
+    def __reduce__(self) -> Any:
+        """Another process opens a server's collection by itself; one in memory goes as it is."""
+        if self._is_remote:
+            return Collection, (self.name, self._server, self._url)
+        return super().__reduce__()
 
     def _look(self) -> None:
         """See what there is: `held` points of `size` numbers, None without vectors."""

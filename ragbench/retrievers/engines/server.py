@@ -16,6 +16,7 @@ from ragbench.dspy_internals import TransportRequest
 from ragbench.lms import place_of
 from ragbench.lms.calls import CallSpec, Reply, Server, ServerCalls
 
+_NO_KEY = "none"
 #: What of a client's own headers is sent; the others are those of the connection.
 _SENT = ("content-type", "user-agent")
 
@@ -28,9 +29,10 @@ class SearchServer(ServerCalls):
 
     def __init__(self, name: str, url: str, *, header: str, variable: str) -> None:
         self.identity = f"{name} {place_of(url)}"
-        self._header, self._key = header, os.environ.get(variable, "")
-        server = Server(name, "", url, self._key, variable)
-        super().__init__(self.identity, server)
+        self._header = header
+        # The key stands in `Server` alone, which another process makes with its own.
+        key = os.environ.get(variable, _NO_KEY)
+        super().__init__(self.identity, Server(name, "", url, key, variable))
 
     @property
     def service(self) -> SearchServer:
@@ -48,8 +50,8 @@ class SearchServer(ServerCalls):
             RagbenchError: see `make`.
         """
         headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
-        if self._key:
-            headers.append((self._header, self._key))
+        if self._server.key not in ("", _NO_KEY):
+            headers.append((self._header, self._server.key))
         body = request.read()
         sent = TransportRequest(request.method, str(request.url), headers, body)
 
