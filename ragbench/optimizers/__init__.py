@@ -1,42 +1,32 @@
 """Optimizers: one file each, over DSPy's own; `base` has the contract they share."""
 
 from ragbench.optimizers import (
-    bootstrap,
-    copro,
-    gepa,
-    infer_rules,
-    knn,
-    labeled,
-    mipro,
-    optuna,
-    random_search,
-    simba,
+    bootstrap as bootstrap,
+    copro as copro,
+    gepa as gepa,
+    infer_rules as infer_rules,
+    knn as knn,
+    labeled as labeled,
+    mipro as mipro,
+    optuna as optuna,
+    random_search as random_search,
+    simba as simba,
 )
-from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
-from ragbench.optimizers.scoring import OwnMetric, StandIn, make_scorer
-from ragbench.optimizers.task import Budget, Candidate, Scores, SearchResult, Size, Task
-
-__all__ = [
-    "OPTIMIZERS",
-    "Budget",
-    "Candidate",
-    "Optimizer",
-    "OwnMetric",
-    "Scores",
-    "SearchResult",
-    "Size",
-    "StandIn",
-    "Task",
-    "bootstrap",
-    "copro",
-    "gepa",
-    "infer_rules",
-    "knn",
-    "labeled",
-    "make_scorer",
-    "measure",
-    "mipro",
-    "optuna",
-    "random_search",
-    "simba",
-]
+from ragbench.optimizers.base import (
+    OPTIMIZERS as OPTIMIZERS,
+    Optimizer as Optimizer,
+    measure as measure,
+)
+from ragbench.optimizers.scoring import (
+    OwnMetric as OwnMetric,
+    StandIn as StandIn,
+    make_scorer as make_scorer,
+)
+from ragbench.optimizers.task import (
+    Budget as Budget,
+    Candidate as Candidate,
+    Scores as Scores,
+    SearchResult as SearchResult,
+    Size as Size,
+    Task as Task,
+)

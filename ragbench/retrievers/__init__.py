@@ -5,81 +5,50 @@
 """
 
 from ragbench.retrievers import (
-    bm25,
-    dense,
-    hybrid,
-    rank_bm25,
-    rerank,
+    bm25 as bm25,
+    dense as dense,
+    hybrid as hybrid,
+    rank_bm25 as rank_bm25,
+    rerank as rerank,
 )
 from ragbench.retrievers.base import (
-    RETRIEVERS,
-    Corpus,
-    Passage,
-    PassageSource,
-    PerQuestion,
-    Progress,
-    Retriever,
-    View,
-    digest_line,
+    RETRIEVERS as RETRIEVERS,
+    Corpus as Corpus,
+    Passage as Passage,
+    PassageSource as PassageSource,
+    PerQuestion as PerQuestion,
+    Progress as Progress,
+    Retriever as Retriever,
+    View as View,
+    digest_line as digest_line,
 )
 from ragbench.retrievers.dense import (
-    Dense,
+    Dense as Dense,
 )
 from ragbench.retrievers.distractors.injection import (
-    Distracting,
+    Distracting as Distracting,
 )
 from ragbench.retrievers.engines import (
-    lance,
-    qdrant,
+    lance as lance,
+    qdrant as qdrant,
 )
 from ragbench.retrievers.factory import (
-    make_retriever,
-    make_spec,
-    parse_spec,
-    split_specs,
+    make_retriever as make_retriever,
+    make_spec as make_spec,
+    parse_spec as parse_spec,
+    split_specs as split_specs,
 )
 from ragbench.retrievers.granular import (
-    GranularIndex,
-    Match,
+    GranularIndex as GranularIndex,
+    Match as Match,
 )
 from ragbench.retrievers.hybrid import (
-    reciprocal_ranks,
+    reciprocal_ranks as reciprocal_ranks,
 )
 from ragbench.retrievers.store import (
-    IndexStore,
+    IndexStore as IndexStore,
 )
 from ragbench.retrievers.text import (
-    TextSettings,
-    Words,
+    TextSettings as TextSettings,
+    Words as Words,
 )
-
-__all__ = [
-    "RETRIEVERS",
-    "Corpus",
-    "Dense",
-    "Distracting",
-    "GranularIndex",
-    "IndexStore",
-    "Match",
-    "Passage",
-    "PassageSource",
-    "PerQuestion",
-    "Progress",
-    "Retriever",
-    "TextSettings",
-    "View",
-    "Words",
-    "bm25",
-    "dense",
-    "digest_line",
-    "hybrid",
-    "lance",
-    "make_retriever",
-    "make_spec",
-    "parse_spec",
-    "qdrant",
-    "rank_bm25",
-    "reciprocal_ranks",
-    "rerank",
-    "split_specs",
-]

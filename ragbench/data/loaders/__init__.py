@@ -1,19 +1,10 @@
 """The loaders: each registers the name of its data set."""
 
-from ragbench.data import synthetic
+from ragbench.data import synthetic as synthetic
 from ragbench.data.loaders import (
-    beir,
-    chunked,
-    custom,
-    multihop,
-    musique,
+    beir as beir,
+    chunked as chunked,
+    custom as custom,
+    multihop as multihop,
+    musique as musique,
 )
-
-__all__ = [
-    "beir",
-    "chunked",
-    "custom",
-    "multihop",
-    "musique",
-    "synthetic",
-]

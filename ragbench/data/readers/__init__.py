@@ -5,51 +5,29 @@ number, and its id where it has one) and the field.
 """
 
 from ragbench.data.readers.documents import (
-    read_documents,
+    read_documents as read_documents,
 )
 from ragbench.data.readers.layouts import (
-    LAYOUTS,
-    describe_layout,
-    detect_layout,
+    LAYOUTS as LAYOUTS,
+    describe_layout as describe_layout,
+    detect_layout as detect_layout,
 )
 from ragbench.data.readers.records import (
-    Answer,
-    Id,
-    NonBlank,
-    Record,
-    Row,
-    Text,
-    as_answers,
-    fail,
-    map_fields,
-    same_length,
-    validate,
+    Answer as Answer,
+    Id as Id,
+    NonBlank as NonBlank,
+    Record as Record,
+    Row as Row,
+    Text as Text,
+    as_answers as as_answers,
+    fail as fail,
+    map_fields as map_fields,
+    same_length as same_length,
+    validate as validate,
 )
 from ragbench.data.readers.rows import (
-    count_rows,
-    is_streamed,
-    read_json,
-    read_rows,
+    count_rows as count_rows,
+    is_streamed as is_streamed,
+    read_json as read_json,
+    read_rows as read_rows,
 )
-
-__all__ = [
-    "LAYOUTS",
-    "Answer",
-    "Id",
-    "NonBlank",
-    "Record",
-    "Row",
-    "Text",
-    "as_answers",
-    "count_rows",
-    "describe_layout",
-    "detect_layout",
-    "fail",
-    "is_streamed",
-    "map_fields",
-    "read_documents",
-    "read_json",
-    "read_rows",
-    "same_length",
-    "validate",
-]

@@ -4,13 +4,7 @@
 """
 
 from ragbench.data.synthetic.loader import (
-    load_synthetic,
-    number_of_questions,
-    stream_passages,
+    load_synthetic as load_synthetic,
+    number_of_questions as number_of_questions,
+    stream_passages as stream_passages,
 )
-
-__all__ = [
-    "load_synthetic",
-    "number_of_questions",
-    "stream_passages",
-]

@@ -1,51 +1,33 @@
 """The config of a run: its model, the files it is read from, and the identity it resolves to."""
 
 from ragbench.experiments.config.fields import (
-    DataConfig,
-    LMConfig,
-    Option,
-    RetrieverConfig,
-    option_of,
+    DataConfig as DataConfig,
+    LMConfig as LMConfig,
+    Option as Option,
+    RetrieverConfig as RetrieverConfig,
+    option_of as option_of,
 )
-from ragbench.experiments.config.files import load_config, shipped_configs
-from ragbench.experiments.config.methods import CompileConfig, TuneConfig
+from ragbench.experiments.config.files import (
+    load_config as load_config,
+    shipped_configs as shipped_configs,
+)
+from ragbench.experiments.config.methods import (
+    CompileConfig as CompileConfig,
+    TuneConfig as TuneConfig,
+)
 from ragbench.experiments.config.model import (
-    FLAT,
-    GROUPS,
-    RunConfig,
-    ask_whole,
-    differing,
-    flatten,
-    make_config,
-    refreshed,
+    FLAT as FLAT,
+    GROUPS as GROUPS,
+    RunConfig as RunConfig,
+    ask_whole as ask_whole,
+    differing as differing,
+    flatten as flatten,
+    make_config as make_config,
+    refreshed as refreshed,
 )
 from ragbench.experiments.config.shipped_programs import (
-    SHIPPED,
-    SHIPPED_FOLDER,
-    compiled_folder,
-    shipped_programs,
+    SHIPPED as SHIPPED,
+    SHIPPED_FOLDER as SHIPPED_FOLDER,
+    compiled_folder as compiled_folder,
+    shipped_programs as shipped_programs,
 )
-
-__all__ = [
-    "FLAT",
-    "GROUPS",
-    "SHIPPED",
-    "SHIPPED_FOLDER",
-    "CompileConfig",
-    "DataConfig",
-    "LMConfig",
-    "Option",
-    "RetrieverConfig",
-    "RunConfig",
-    "TuneConfig",
-    "ask_whole",
-    "compiled_folder",
-    "differing",
-    "flatten",
-    "load_config",
-    "make_config",
-    "option_of",
-    "refreshed",
-    "shipped_configs",
-    "shipped_programs",
-]

@@ -1,53 +1,34 @@
 """Statistics of means and paired differences: intervals, tests, power, seeds, clusters, looks."""
 
 from ragbench.metrics.stats.betting import (
-    EProcess,
-    anytime_interval,
-    betting_interval,
-    e_process,
+    EProcess as EProcess,
+    anytime_interval as anytime_interval,
+    betting_interval as betting_interval,
+    e_process as e_process,
 )
 from ragbench.metrics.stats.comparison import (
-    Comparison,
-    Method,
-    bet_units,
-    compare_scores,
-    correct,
+    Comparison as Comparison,
+    Method as Method,
+    bet_units as bet_units,
+    compare_scores as compare_scores,
+    correct as correct,
 )
 from ragbench.metrics.stats.estimates import (
-    Interval,
-    MeanEstimate,
-    estimate_mean,
-    mean_interval,
-    paired_interval,
+    Interval as Interval,
+    MeanEstimate as MeanEstimate,
+    estimate_mean as estimate_mean,
+    mean_interval as mean_interval,
+    paired_interval as paired_interval,
 )
-from ragbench.metrics.stats.power import ALPHA, power, questions_needed
-from ragbench.metrics.stats.seeds import LEAST_SEEDS, VarianceSplit
-from ragbench.metrics.stats.selection import Best, corrected_best, expected_lead
-from ragbench.metrics.stats.significance import McNemar, holm
-
-__all__ = [
-    "ALPHA",
-    "LEAST_SEEDS",
-    "Best",
-    "Comparison",
-    "EProcess",
-    "Interval",
-    "McNemar",
-    "MeanEstimate",
-    "Method",
-    "VarianceSplit",
-    "anytime_interval",
-    "bet_units",
-    "betting_interval",
-    "compare_scores",
-    "correct",
-    "corrected_best",
-    "e_process",
-    "estimate_mean",
-    "expected_lead",
-    "holm",
-    "mean_interval",
-    "paired_interval",
-    "power",
-    "questions_needed",
-]
+from ragbench.metrics.stats.power import (
+    ALPHA as ALPHA,
+    power as power,
+    questions_needed as questions_needed,
+)
+from ragbench.metrics.stats.seeds import LEAST_SEEDS as LEAST_SEEDS, VarianceSplit as VarianceSplit
+from ragbench.metrics.stats.selection import (
+    Best as Best,
+    corrected_best as corrected_best,
+    expected_lead as expected_lead,
+)
+from ragbench.metrics.stats.significance import McNemar as McNemar, holm as holm
