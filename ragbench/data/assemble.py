@@ -78,7 +78,7 @@ def assemble(
         raise DataError(f"{spec.dataset}: there are no questions")
     chosen = choose_setting(spec, has_corpus=corpus is not None)
     if chosen == "distractor":
-        _need_contexts(spec, gathered, corpus)
+        _need_contexts(gathered, corpus)
     passages = _fixed(gathered.pool.passages if corpus is None else corpus)
     # The user's own splits keep the order of their files; official ones are sampled from.
     given = {"train": spec.train_file, "validation": spec.val_file, "test": spec.test_file}
@@ -135,7 +135,7 @@ def choose_setting(spec: DataSpec, *, has_corpus: bool) -> Setting:
     return spec.setting or default_setting(spec.dataset, spec.view, has_corpus=has_corpus)
 
 
-def _need_contexts(spec: DataSpec, gathered: _Questions, corpus: Sequence[Passage] | None) -> None:
+def _need_contexts(gathered: _Questions, corpus: Sequence[Passage] | None) -> None:
     if corpus is not None:
         raise ConfigError(
             "a corpus file is searched as a whole, so it cannot go with --setting distractor; "

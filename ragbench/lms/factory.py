@@ -126,7 +126,7 @@ def make_lm(
         holding=(Breaker(parsed.identity(), patience=patience), rate),
     )
     if parsed.by_litellm:
-        _say_what_is_unknown(parsed, engine)
+        _warn_of_unknown(engine)
     limits = _sampling(engine, temperature, max_tokens, seed)
     return RagbenchLM(engine, cache=cache, **limits)
 
@@ -160,7 +160,7 @@ def _map_price(spec: HostedSpec, provider: str) -> Pricing:
     return UnknownPrice() if spec.api_base else MapPrice(provider, spec.model)
 
 
-def _say_what_is_unknown(spec: HostedSpec, engine: MeteredEngine) -> None:
+def _warn_of_unknown(engine: MeteredEngine) -> None:
     """One warning on what is not known of a model that LiteLLM carries, if anything is not."""
     unknown = [
         fact

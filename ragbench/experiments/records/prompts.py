@@ -14,7 +14,6 @@ import threading
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -55,13 +54,8 @@ class PromptLog:
         self._writer.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._writer.__exit__(*error)
 
     def keep(self, text: str, write: Callable[[Mapping[str, Any]], object] | None = None) -> str:
         """Keep `text`, keys taken out, and give its id; `write` gets the row of a new one."""

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ragbench.errors import RunError
@@ -48,12 +47,7 @@ class RecordWriter:
             raise RunError(f"cannot write {self._path}: {error.strerror}") from None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._syncing, self._lock:
             if self._file:
                 if self._durable and self._synced < self._size:

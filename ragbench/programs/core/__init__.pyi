@@ -8,7 +8,6 @@ from .budget import (
 )
 from .confidence import (
     Label as Label,
-    Source as Source,
     Weighing as Weighing,
     ask_probabilities as ask_probabilities,
     grader as grader,

@@ -25,8 +25,7 @@ from ragbench.errors import LMSetupError
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.trace import Trace
 
-Source = Literal["verbal", "decision", "logprob"]
-#: How sure of a label: by one of the sources, or its bare label counts as certain.
+#: Where the confidence in a label comes from; with "label", a bare label counts as certain.
 Weighing = Literal["label", "verbal", "decision", "logprob"]
 Label = str | int | bool
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import dspy
 import numpy as np
@@ -31,8 +31,6 @@ _STORED_FROM = 100
 #: Indexes held in memory, as many as a distractor setting holds retrievers.
 _KEPT = 512
 _REPLIES = "replies.sqlite"
-
-AnyIndex = TypeVar("AnyIndex", bound="LMIndex")
 
 
 class LMIndexSettings(Knobs):
