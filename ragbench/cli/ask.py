@@ -10,12 +10,9 @@ import click
 
 from ragbench.cli.command import command, option
 from ragbench.cli.options import (
+    answering_options,
     data_options,
-    limit_options,
-    lm_options,
     program_options,
-    retriever_options,
-    run_options,
     take_limits,
     to_config,
 )
@@ -37,10 +34,7 @@ from ragbench.cli.options import (
         help="Folder of documents to answer from, instead of a data set.")  # fmt: skip
 @program_options
 @data_options
-@retriever_options
-@lm_options
-@run_options
-@limit_options
+@answering_options
 def ask_command(question: str | None, example: bool, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 

@@ -9,14 +9,11 @@ import click
 from ragbench.cli.command import FiniteRange, command, option
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
+    answering_options,
     compile_options,
     corpus_options,
     dry_run_option,
-    limit_options,
-    lm_options,
     program_options,
-    retriever_options,
-    run_options,
     take_compile_config,
     take_limits,
     to_config,
@@ -37,10 +34,7 @@ from ragbench.cli.options import (
 @option("--seconds-per-call", type=FiniteRange(min=0, min_open=True), group="Limits",
         help="Mean seconds of an LM call, from which --dry-run estimates the time.")  # fmt: skip
 @corpus_options
-@retriever_options
-@lm_options
-@run_options
-@limit_options
+@answering_options
 def compile_command(
     seeds: int, dry_run: bool, seconds_per_call: float | None, **options: Any
 ) -> None:

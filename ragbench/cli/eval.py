@@ -10,13 +10,10 @@ import click
 from ragbench.cli.command import command, output_options
 from ragbench.cli.grouping import group_options
 from ragbench.cli.options import (
+    answering_options,
     control_options,
     dry_run_option,
-    limit_options,
-    lm_options,
     program_options,
-    retriever_options,
-    run_options,
     shard_options,
     take_limits,
     to_config,
@@ -37,13 +34,10 @@ from ragbench.cli.so_far import table_so_far
 @program_options
 @control_options
 @whole_data_options
-@retriever_options
-@lm_options
-@run_options
+@answering_options
 @group_options
 @shard_options
 @dry_run_option
-@limit_options
 @output_options
 def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **options: Any) -> None:
     """Run a program over questions and print the table.

@@ -98,6 +98,9 @@ limit_options = stack(
     ]
 )  # fmt: skip
 
+#: For commands that answer questions: what searches and answers, how, and within which limits.
+answering_options = stack([retriever_options, lm_options, run_options, limit_options])
+
 compile_options = stack(
     [
         *field_options(CompileConfig, "Compiling", without=["out"]),

@@ -10,12 +10,9 @@ from ragbench.cli.command import command, output_options, stack
 from ragbench.cli.fields import field_options
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
+    answering_options,
     dry_run_option,
-    limit_options,
-    lm_options,
     program_options,
-    retriever_options,
-    run_options,
     take_limits,
     to_config,
     tune_data_options,
@@ -36,10 +33,7 @@ from ragbench.experiments.config import TuneConfig, option_of
 @stack(field_options(TuneConfig, "Search"))
 @dry_run_option
 @tune_data_options
-@retriever_options
-@lm_options
-@run_options
-@limit_options
+@answering_options
 @output_options
 def tune_command(dry_run: bool, **options: Any) -> None:
     """Search a program's knobs with Optuna and keep the Pareto front.

@@ -10,14 +10,11 @@ import click
 from ragbench.cli.command import FiniteRange, command, option, output_options
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
+    answering_options,
     compile_options,
     data_options,
     dry_run_option,
-    limit_options,
-    lm_options,
     program_options,
-    retriever_options,
-    run_options,
     take_compile_config,
     take_limits,
     to_config,
@@ -58,11 +55,8 @@ from ragbench.cli.so_far import table_so_far
 @option("--read", type=click.Path(path_type=Path), metavar="FOLDER", group="Output",
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @data_options
-@retriever_options
-@lm_options
-@run_options
+@answering_options
 @dry_run_option
-@limit_options
 @output_options
 def verdict_command(
     seeds: int,
