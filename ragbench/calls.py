@@ -29,7 +29,7 @@ NOT_EMPTY = Field(exclude_if=lambda value: not value)
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
-    """What attempts at a call that failed were billed, as far as their replies told it."""
+    """Tokens and price of the failed attempts at a call, where their replies gave them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -26,7 +26,7 @@ from typing import Any
 
 
 class RagbenchError(Exception):
-    """Something the user can mend; its message is one line.
+    """An error that the user can fix; its message is one line.
 
     `partial` are the runs (`Evaluation`) that there are to show all the same.
     """
@@ -145,7 +145,7 @@ EXTRA_OF = {
 def missing_extra(
     error: ImportError, feature: str = "this", otherwise: str = ""
 ) -> MissingExtraError | None:
-    """What to say of a package that is not installed; None where no extra brings it."""
+    """The error for a package that is not installed; None if no extra of ragbench installs it."""
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None

@@ -82,7 +82,7 @@ def names_of(kind: str) -> list[str]:
 
 
 def _kept() -> Any:
-    """What `ragbench.cli.catalog.everything` gives, kept from an earlier command if it may be."""
+    """The result of `ragbench.cli.catalog.everything`, kept from an earlier command if current."""
     path = cache_root() / f"catalog-{_fingerprint()}.json"
     with contextlib.suppress(OSError, ValueError):
         return json.loads(path.read_text("utf-8"))

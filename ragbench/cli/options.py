@@ -114,7 +114,7 @@ compile_options = stack(
 
 
 def given_fields(options: dict[str, Any], names: Any) -> dict[str, Any]:
-    """Those of `options` called one of `names` that were given, taken out; a limit of 0 is None."""
+    """The options in `names` that were given, removed from `options`; a limit of 0 becomes None."""
     values = {name: options.pop(name, None) for name in names}
     given = {name: value for name, value in values.items() if value not in (None, {}, ())}
     return {n: None if n.endswith("limit") and v == 0 else v for n, v in given.items()}

@@ -46,7 +46,7 @@ class SweepProgress:
         self._rows[self._now].state = "starting"
 
     def prepare(self, done: int, total: int) -> None:
-        """So much of the index, or of what else all questions share, is made."""
+        """Show how much of the index, or of what else all questions share, is made."""
         self._rows[self._now].state = f"preparing {done}/{total}"
 
     def start(self, title: str, todo: int, done: int) -> None:
@@ -63,7 +63,7 @@ class SweepProgress:
         row.f1 += record.scores.get("f1") or 0.0
 
     def on_message(self, line: str) -> None:
-        """What a compile says."""
+        """Show a message of a compile."""
         self._rows[self._now].state = "compiling"
         self._print(f"  {line}")
 

@@ -56,6 +56,6 @@ def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
 
 
 def links(example: Any) -> list[Hashable]:
-    """What an example may share with others: gold passages and sub-questions with their answers."""
+    """Keys that link an example to others: gold passages, and sub-questions with answers."""
     parts = [(part["question"], part["answer"]) for part in example.decomposition]
     return [*example.gold_pids, *parts]

@@ -15,7 +15,7 @@ from ragbench.record import Record
 
 
 def open_context(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
-    """What answers questions, with the compiled state if the config names one.
+    """The run context of `ask`, with the compiled state if the config names one.
 
     Raises:
         RagbenchError: something the user can mend.

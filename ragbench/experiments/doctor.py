@@ -148,7 +148,7 @@ def _run(folder: Path, data: bool) -> Iterator[Finding]:
 
 
 class _Facts(NamedTuple):
-    """What is looked at of a line of records; `qid` is None where it cannot be used."""
+    """The parts of a record line that are checked; `qid` is None if the line cannot be used."""
 
     number: int
     torn: bool

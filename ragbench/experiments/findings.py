@@ -34,6 +34,6 @@ class Finding:
 
 
 def told_by(path: Path, error: RagbenchError, cure: str) -> Finding:
-    """What `error` says of `path`; the cure is its own, or else `cure`."""
+    """The finding of `error` on `path`, with the cure in its message, or else `cure`."""
     problem, _, own = str(error).removeprefix(f"{path} ").partition("; ")
     return Finding(path, problem, own or cure)

@@ -99,14 +99,14 @@ class Asked(NamedTuple):
 
 
 class Send(NamedTuple):
-    """That the worker is to make attempt `number`; `counts` are events of those before."""
+    """Tells the worker to make attempt `number`; `counts` are the events of earlier attempts."""
 
     number: int
     counts: Mapping[str, int]
 
 
 class Sent(NamedTuple):
-    """What came of an attempt: what its reply took, or its error and what that was billed."""
+    """The outcome of an attempt: usage of its reply, or its error with what that was billed."""
 
     tokens: int = 0
     cost_usd: float | None = None
@@ -116,7 +116,7 @@ class Sent(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """That a call was refused, or failed for good; `failure` is what is to be filed of it."""
+    """Tells that a call was refused or has failed for good; `failure` goes into the ledger."""
 
     refusal: PackedError | None
     failure: Mapping[str, Any]

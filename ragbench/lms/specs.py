@@ -104,7 +104,7 @@ class HostedSpec:
 
 
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
-    """What the LM spec `text` says.
+    """The parsed LM spec `text`.
 
     Raises:
         LMSetupError: it is malformed, or names a provider, a model or a file that does not exist.

@@ -186,7 +186,7 @@ def _looped(record: Record) -> bool:
 
 
 def _missing_names(record: Record, hop: int) -> list[str]:
-    """What the missing passages are called: their titles, or the answer that leads to them."""
+    """Names of the missing passages: their titles, or the answer that leads to them."""
     seen = {passage.title for passage in record.passages}
     titles = dict.fromkeys(title for title, _ in record.support)
     if titles:

@@ -65,7 +65,7 @@ _SORTS = ("name", "number", "word", "negation", "stop")
 
 
 class Claim(NamedTuple):
-    """What must be found: stems of names and of other words, and numbers.
+    """The parts of a claim to look for: stems of names and of other words, and numbers.
 
     `anchors` counts numbers and runs of capitalised words.
     """
@@ -130,7 +130,7 @@ def _claim(text: str) -> Claim:
 
 
 def _read(word: str) -> tuple[str, str]:
-    """What sort of word it is, and its stem."""
+    """The kind of a word, and its stem."""
     low = word.lower()
     if word[0].isdigit() or low in _NUMBERS:
         return "number", _NUMBERS.get(low, word)
@@ -300,7 +300,7 @@ def _bridged(claim: Claim, a: Window, b: Window) -> bool:
 
 
 def _found(stems: frozenset[str], text: str) -> frozenset[str]:
-    """Those of `stems` that may be in `text`, which is in lower case."""
+    """The stems of `stems` that may be in `text`, which is in lower case."""
     return frozenset([stem for stem in stems if _may_be(stem, text)])
 
 

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Memo(dict[str, T], Generic[T]):
-    """What `function` gives for each word, worked out once; faster by `[]` than any call."""
+    """A cache of `function` by word; indexing it is faster than any call."""
 
     def __init__(self, function: Callable[[str], T], *, limit: int = 200_000) -> None:
         super().__init__()

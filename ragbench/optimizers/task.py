@@ -79,7 +79,7 @@ _ROLLOUTS = 100_000
 
 @dataclass(frozen=True)
 class Task:
-    """What to compile for.
+    """The task of a compile: questions, scorer and LMs.
 
     `train` and `val` are full examples; an optimizer is handed their questions and answers alone.
     `prompt_lm` writes instructions and `teacher` answers training questions; None for `lm`.
@@ -170,7 +170,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search came to; `files` are further JSON files that the artefact must hold."""
+    """The result of a search; `files` are further JSON files that the artefact must hold."""
 
     program: RAGProgram
     candidates: Sequence[Candidate] = ()

@@ -192,7 +192,7 @@ class Retriever(ABC):
         return self
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """What a program shows of `hits`, which it found for `query` through an index of its own.
+        """What a program shows of `hits`, retrieved for `query` through an index of its own.
 
         By default all, in their order; a wrapper that changes what is found does the same to them.
         """
@@ -304,7 +304,7 @@ class PerQuestion(Retriever):
         return self
 
     def card(self) -> dict[str, Any]:
-        """That of the retriever over the whole corpus."""
+        """The card of the retriever over the whole corpus, with its setting."""
         return {**self.whole.card(), "setting": "distractor"}
 
     def for_question(self, question: str) -> Retriever:

@@ -60,7 +60,7 @@ class Asked:
 
     @property
     def key(self) -> str:
-        """What two questions about the same facts share: which is first, A or B; newer, B or A."""
+        """A key shared by questions on the same facts: which is first, A or B; newer, B or A."""
         start = self.logic.get("start") or sorted(self.logic["items"])
         return json.dumps([start, self.logic["path"]])
 

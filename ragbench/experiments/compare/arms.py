@@ -121,7 +121,7 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
 
 
 def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
-    """Those of `qids` that more than half of the runs got exactly right."""
+    """The questions of `qids` that more than half of the runs answered exactly right."""
     columns = [run.records.only(qids).column(get_metric("em").score) for run in arm]
     return {qid for qid in qids if sum(column[qid] == 1 for column in columns) > len(arm) / 2}
 

@@ -37,7 +37,7 @@ class PayBack:
         return math.ceil(self.compile / self.saved)
 
     def words(self) -> str:
-        """What it says, in words."""
+        """The break-even point in words."""
         if self.compile is None or self.saved is None:
             return "unknown: a price is unknown"
         if not (self.compile or self.before or self.after):

@@ -30,7 +30,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Design:
-    """What a verdict is over: the arms' folders, and how they are compared.
+    """The arms' folders of a verdict, and how they are compared.
 
     `votes` and `votes_usd` are votes per question of the arms at equal tokens and equal dollars; 0
     for no such arm. `form_too` runs the compiled programs with the form repaired as well.
@@ -83,7 +83,7 @@ class Design:
 
 @dataclass(frozen=True)
 class VerdictRequest:
-    """What a verdict is asked for, beside its run and its compile.
+    """The settings of a verdict beside those of its run and its compile.
 
     `equal_cost` adds votes for what the compiled arm costs more; `form_too` runs the compiled
     programs with the form repaired as well. `max_questions` looks at growing numbers of questions,
@@ -105,7 +105,7 @@ def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
 
 
 def subject(design: Design, distinct_programs: int) -> str:
-    """What the verdict is on, in words that take a plural verb where there are several."""
+    """The subject of the verdict's sentences; plural if there are several programs."""
     if design.of_optimizer(distinct_programs):
         return "compiling"
     n = len(design.seeds)
@@ -113,7 +113,7 @@ def subject(design: Design, distinct_programs: int) -> str:
 
 
 def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
-    """What the verdicts on all contrasts of one metric say together, in words."""
+    """A sentence on all contrasts of one metric together."""
     many = who.startswith("these")
     helps, hurts, changes, is_ = (
         ("help", "hurt", "change", "are") if many else ("helps", "hurts", "changes", "is")

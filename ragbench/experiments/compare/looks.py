@@ -48,7 +48,7 @@ class Look:
 
 
 def schedule(first: int, most: int) -> list[int]:
-    """How many questions each look is after: from `first`, half as many more each time."""
+    """The number of questions at each look: `first`, then half as many more each time."""
     looks = [min(first, most)]
     while looks[-1] < most:
         looks.append(min(most, math.ceil(looks[-1] * _GROWTH)))
@@ -56,7 +56,7 @@ def schedule(first: int, most: int) -> list[int]:
 
 
 def seen(contrasts: Mapping[Pair, Mapping[str, Comparison]]) -> tuple[Seen, ...]:
-    """What a look notes of `contrasts`."""
+    """The part of `contrasts` that a look keeps."""
     return tuple(
         Seen(a, b, name, c.difference, c.p, c.p_adjusted or c.p, c.verdict)
         for (a, b), by_metric in contrasts.items()

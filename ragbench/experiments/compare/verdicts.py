@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def distinct_programs(self) -> int:
-        """How many different programs the seeds came to."""
+        """The number of different programs that the seeds led to."""
         return len({sidecar.program_sha256 for sidecar in self.sidecars})
 
     @property
@@ -76,7 +76,7 @@ class Verdict:
         return len(self.arms[ZERO_SHOT][0].records)
 
     def conclusion(self, metric: str) -> str:
-        """What all contrasts on `metric` say together of compiling, in words."""
+        """A sentence on compiling from all contrasts of `metric` together."""
         words = {pair: by_metric[metric].verdict for pair, by_metric in self.contrasts.items()}
         return conclusion(subject(self.design, self.distinct_programs), words)
 
@@ -86,7 +86,7 @@ class Verdict:
         return not any(c.verdict.startswith("no difference") for c in comparisons)
 
     def matched(self) -> dict[str, float]:
-        """What each votes arm took of what it is to match, over what the compiled arm took."""
+        """Each votes arm's spending, of the kind that it matches, divided by the compiled arm's."""
         measures = {VOTES: ("prompt_tokens", "completion_tokens"), VOTES_USD: ("cost_usd",)}
         ratios = {}
         for arm, names in measures.items():

@@ -63,7 +63,7 @@ def estimate_compile(plan: Plan, *, seconds_per_call: float | None = None) -> Es
 def rest_of_budget(
     optimizer: Optimizer, size: Size, zero_shot: Totals, *, seconds: float
 ) -> list[str]:
-    """What is still to come, for people, from what the zero-shot validation took.
+    """Lines for people on what the rest will spend, judged by what zero-shot validation took.
 
     `seconds` is its wall time, had nothing been cached; teaching runs go one by one, so the upper
     bound takes the sum of their latencies.

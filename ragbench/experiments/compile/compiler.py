@@ -111,7 +111,7 @@ def _expected(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out, with the scores before and after over the same validation questions."""
+    """The result of a compile; scores before and after are on the same validation questions."""
 
     result: SearchResult
     before: Scores

@@ -41,7 +41,7 @@ class Plan:
         return Size(len(self.run_context.program.predictors()), len(self.train), len(self.val))
 
     def asked(self) -> dict[str, Any]:
-        """What decides the result, JSON-ready: a folder holds one such compile."""
+        """Everything that decides the result, JSON-ready; a folder holds one such compile."""
         return {
             "config": self.run_context.config.identity(),
             "optimizer": {

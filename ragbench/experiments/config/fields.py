@@ -160,7 +160,7 @@ class LMConfig(Knobs):
 
 
 class RetrieverConfig(Knobs):
-    """What searches."""
+    """The retriever and its settings."""
 
     name: Annotated[str, Option("retriever", choices="retriever", metavar="NAME")] = Field(
         "bm25", description="retriever; see `ragbench list retrievers`"

@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Advice:
-    """What several runs say of which program to use.
+    """The recommendation that follows from several runs.
 
     `programs` are of all questions; `single`, `rule` and `oracle` of held-out ones (the oracle
     needs no holding out: it knows the scores). They, `gain` (rule minus best single program),
@@ -132,7 +132,7 @@ def _use(table: Table, programs: NDArray[np.int64]) -> Floats:
 
 
 def _arm(asked: Asked, name: str, use: Floats) -> Arm:
-    """What giving questions to programs by `use` `(questions, programs)` comes to."""
+    """The scores and spending where questions go to programs by `use` `(questions, programs)`."""
     scores = (use * asked.table.scores).sum(axis=1)
     spending = {
         measure: None if spent is None else float((use * spent).sum(axis=1).mean())

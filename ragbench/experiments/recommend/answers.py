@@ -29,7 +29,7 @@ class Limits:
     tokens: float | None = None
 
     def given(self) -> dict[str, float]:
-        """Those that are set, by the metric that measures them."""
+        """The limits that are set, by the metric that measures them."""
         return {name: float(limit) for name, limit in asdict(self).items() if limit is not None}
 
 
@@ -123,7 +123,7 @@ def _spending(runs: Sequence[Evaluation], qids: Sequence[str], name: str) -> Flo
 def _shares(
     spending: Mapping[str, Floats | None], limits: Mapping[str, float], n: int, programs: int
 ) -> Floats:
-    """What is spent as shares of the limits, `(questions, programs, limits)`."""
+    """Spending divided by each limit, `(questions, programs, limits)`."""
     shares = []
     for name, limit in limits.items():
         spent = spending[name]

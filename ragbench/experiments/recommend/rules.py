@@ -35,7 +35,7 @@ _WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class Table:
-    """What a rule is learned from, question by question.
+    """The data that a rule is learned from, a row per question.
 
     `scores` `(questions, programs)`; `spent` `(questions, programs, limits)` as shares of the
     limits, whose mean over questions is to be 1 at the most; `holds` `(questions, splits)`;
@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How often each question was given to each program by what was learned without it.
+    """How often rules learned without a question gave it to each program.
 
     `single` (the best single program) and `rule` are shares of the repeats, `(questions,
     programs)`. `chosen` is how often each program was the best single one, over all folds.

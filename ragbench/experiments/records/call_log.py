@@ -146,12 +146,12 @@ def first_fault(kind: TypeAdapter[Any], value: object, name: str) -> str:
 
 
 def wrong_with_call(row: object) -> str:
-    """What keeps a call from being counted; empty if nothing does."""
+    """The reason why a call cannot be counted; empty if it can."""
     return first_fault(_CALL_LINE, row, "call")
 
 
 def wrong_with_sent(row: dict[str, Any]) -> str:
-    """What keeps a line of the file from being counted; empty if nothing does."""
+    """The reason why a line of the file cannot be counted; empty if it can."""
     return wrong_with_call({n: value for n, value in row.items() if n not in ("qid", "lost")})
 
 

@@ -53,7 +53,7 @@ def unseal(line: bytes) -> bytes:
 
 
 def decode(line: bytes) -> Row:
-    """What `line` holds.
+    """The row in `line`.
 
     Raises:
         ValueError: the line is torn or was changed.

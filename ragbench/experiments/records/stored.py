@@ -142,7 +142,7 @@ class StoredRecords(Mapping[str, Record]):
                 self._shelf.learn(place, self._shelf.record(place), unknown)
 
     def column(self, wanted: Callable[[Record], T]) -> dict[str, T]:
-        """What `wanted` says of each record, which is asked once; by question."""
+        """The value of `wanted` for each record, by question; computed once."""
         known = self._shelf.values(self._places.values(), wanted)
         return {qid: known[place] for qid, place in self._places.items()}
 
@@ -181,7 +181,7 @@ class RecordList(Sequence[Record]):
         return [qid for qid, _ in self._places]
 
     def only(self, qids: Container[str]) -> RecordList:
-        """Those of the questions in `qids`."""
+        """The records of the questions in `qids`."""
         return RecordList(self._shelf, [pair for pair in self._places if pair[0] in qids])
 
 
@@ -205,7 +205,7 @@ class Loaded:
     corrupt: list[int]
 
     def only(self, qids: Collection[str]) -> Loaded:
-        """What there is of the questions in `qids`."""
+        """The records that there are of the questions in `qids`."""
         chosen = [qid for qid in self.records if qid in qids]
         return Loaded(
             self.records.only(chosen),
@@ -256,7 +256,7 @@ def read_finished(folder: Path) -> tuple[frozenset[str], list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What came of a question."""
+    """The outcome of a question."""
 
     qid: str
     failure: Failure | None

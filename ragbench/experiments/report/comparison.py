@@ -116,7 +116,7 @@ def compared(c: Comparison) -> tuple[str, ...]:
 
 
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
-    """What the clusters of questions do to `comparisons`; nothing where there are none."""
+    """A line on the clusters of questions in `comparisons`; none where there are no clusters."""
     used = [c.estimate for c in comparisons if c.estimate and c.estimate.clusters < c.n]
     if not used:
         return []

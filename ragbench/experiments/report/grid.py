@@ -26,7 +26,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 
 @dataclass
 class _Output:
-    """How the command in progress prints; `pending` tables are written when it ends."""
+    """The output format of the command; `pending` tables are written when it ends."""
 
     format: str = "table"
     wide: bool = False

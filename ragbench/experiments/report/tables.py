@@ -180,7 +180,7 @@ def row(card: RunCard, summary: Summary) -> dict[str, str]:
 
 
 def _arm(identity: dict[str, Any]) -> str:
-    """What was done to the program beside its knobs, such as " compiled"."""
+    """A suffix for what was done to the program beside its knobs, such as " compiled"."""
     votes = identity.get("votes", 1)
     return (
         (" compiled" if identity.get("compiled") else "")

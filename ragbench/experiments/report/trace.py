@@ -77,7 +77,7 @@ def call_lines(record: Record) -> list[str]:
 
 
 def _billed(call: Call) -> str:
-    """What the tokens and the list price of a call do not say of its bill."""
+    """Remarks on a call's bill beside its tokens and list price."""
     words = ""
     if call.cache_read_tokens:
         words += f", {call.cache_read_tokens:,} tokens from the provider's cache"

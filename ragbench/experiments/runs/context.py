@@ -47,7 +47,7 @@ class RunContext:
 
     @property
     def title(self) -> str:
-        """What the run asks of what, for people."""
+        """A title of the run, for people."""
         config = self.config
         part = f", shard {config.shard}" if config.shard else ""
         asked = f"{self.dataset.name} {config.data.split}"

@@ -21,7 +21,7 @@ from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 
 
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
-    """What `config` runs on, with its compiled state and controls in place; asks no LM.
+    """The run context of `config`, with compiled state and controls applied; calls no LM.
 
     Raises:
         RagbenchError: something the user can mend.

@@ -10,7 +10,7 @@ from ragbench.experiments.records import Loaded
 
 @dataclass(frozen=True)
 class Progress:
-    """How many of a run's questions came to what; None for all where a run does not say."""
+    """A run's questions by outcome; all None if the run does not say."""
 
     answered: int
     failed: int
@@ -35,7 +35,7 @@ class Progress:
         return not self.cut_off and not self.not_asked
 
     def words(self) -> str:
-        """Such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
+        """In words, such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
         parts = [f"{self.answered} of {self.questions} answered"]
         for n, outcome in (
             (self.failed, "failed"),
@@ -51,7 +51,7 @@ class Progress:
 
 
 def stop_lines(stopped_by: str, progress: Progress) -> list[str]:
-    """What a partial table must say; nothing for one that is whole."""
+    """The lines to print with the table of a run that is not complete; none if it is."""
     if progress.complete:
         return []
     state = f"stopped by {stopped_by}" if stopped_by else "not finished"

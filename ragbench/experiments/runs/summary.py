@@ -38,12 +38,12 @@ def error_of(record: Record) -> str | None:
 
 
 def stop_reason(record: Record) -> str | None:
-    """What ended the question."""
+    """The reason why the question ended."""
     return record.stop_reason
 
 
 def shown() -> list[Any]:
-    """What every table wants to know of each record, to be learned where they are read anyway."""
+    """The facts of a record that every table shows, collected as the records are read."""
     return [
         *(get_metric(name).score for name in HEADLINE),
         failed,
@@ -102,7 +102,7 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
 
 
 class _Sums:
-    """What is added up record by record."""
+    """Sums that grow record by record."""
 
     def __init__(self) -> None:
         self.billed, self.as_if = Sum(billed=True), Sum()

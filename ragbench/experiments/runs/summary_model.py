@@ -114,7 +114,7 @@ class Summary:
         return sum(self.failures.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is stored."""
+        """The summary as `summary.json` holds it."""
         dumped: dict[str, Any] = _SUMMARY.dump_python(self)
         if self.progress is not None:
             dumped["progress"] = self.progress.to_dict()

@@ -57,7 +57,7 @@ class _PerMinute:
 
 @dataclass
 class _Quota:
-    """What the server said is left of one unit, less what was sent since."""
+    """The quota of one unit that the server reported, less what was sent since."""
 
     left: float
     until: float
@@ -72,14 +72,14 @@ class Started:
     at: float = 0.0
 
     def need(self, unit: str) -> int:
-        """What it takes of a unit of the server's."""
+        """How much of one of the server's units the call needs."""
         parts = {"input-tokens": self.prompt_tokens, "output-tokens": self.reply_tokens}
         return {**parts, "tokens": sum(parts.values()), "requests": 1}[unit]
 
 
 @dataclass
 class Rate:
-    """What is known of one server's limits; no clock of its own, and for one thread at a time."""
+    """The known limits of one server. Takes the time from its caller; not thread-safe."""
 
     open: set[Started] = field(default_factory=set)
     most_open: float = START_OPEN

@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Amount:
-    """What one or more requests took, or may take at the most; infinite cost: not known."""
+    """Spending of one or more requests, or its upper bound; an unknown cost is infinite."""
 
     calls: int = 1
     tokens: int = 0
@@ -103,7 +103,7 @@ class Spent:
                 self.total += Amount(call.attempts, took.tokens, cost)
 
     def words(self) -> str:
-        """What was spent, in words."""
+        """The spending in words."""
         cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
@@ -161,7 +161,7 @@ class Spent:
 
 @dataclass(eq=False)
 class Reservation:
-    """What one call, or all calls of a batch, may take at the most, and then what they took."""
+    """The upper bound on what a call or batch may spend, replaced by what it did spend."""
 
     reserved: Amount
     taken: Amount = Amount()
@@ -239,7 +239,7 @@ def wait_for_calls() -> None:
 
 
 def room() -> Amount:
-    """What may still be spent, beside what is reserved; infinite without limits."""
+    """The amount that may still be spent and is not reserved; infinite without limits."""
     with _turn:
         rows = [row for spent in active() for row in spent._rows(spent._reserved())]
     left = {

@@ -223,7 +223,7 @@ def _bet(
 def bet_units(
     d: Floats, score_range: tuple[float, float], clusters: Sequence[Hashable] | None
 ) -> tuple[Floats, float]:
-    """What is bet on: the sums of differences over each cluster, and how far one can be from 0."""
+    """Sums of differences over each cluster, and the largest absolute value that one can have."""
     width = score_range[1] - score_range[0]
     if clusters is None:
         return d, width

@@ -150,7 +150,7 @@ def paired_interval(
 
 
 def difference_bounds(score_range: tuple[float, float] | None) -> Bounds:
-    """What a difference of two scores can be, where scores lie in `score_range`."""
+    """The lowest and highest difference of two scores that lie in `score_range`."""
     if score_range is None:
         return None
     width = score_range[1] - score_range[0]

@@ -44,7 +44,7 @@ class ToolUse(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a tool showed: the observation, its passages, and the texts of the corpus in it.
+    """The result of a tool: the observation, its passages, and the texts of the corpus in it.
 
     The texts are None where a tool shows passages as the searches have them.
     """
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a model did in one turn: uses of tools, or else an answer."""
+    """A model's turn: uses of tools, or else an answer."""
 
     thought: str = ""
     answer: str = ""

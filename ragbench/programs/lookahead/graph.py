@@ -143,7 +143,7 @@ class PlanGraph:
 
 @dataclass(frozen=True)
 class LookedUp:
-    """What a look-up came to; `unbound` are the variables wanted of it that it did not find out.
+    """The result of a look-up; `unbound` are the wanted variables that got no value.
 
     One that was computed was not `searched`.
     """

@@ -27,7 +27,7 @@ class RouterKnobs(Knobs):
 
 
 class _Bounds(RouterKnobs):
-    """What bounds a question, whichever program answers it."""
+    """The limits of a question, whichever program answers it."""
 
     max_calls: int
 

@@ -21,7 +21,7 @@ _DONORS = 1000
 
 
 class DistractingSettings(Knobs):
-    """What is put among the hits of another retriever."""
+    """The settings for passages that are put among the hits of another retriever."""
 
     inner: str = Field("bm25", description="spec of the retriever that searches")
     rate: float = Field(0.5, ge=0, le=1, description="share of searches that are tampered with")
@@ -108,7 +108,7 @@ class Distracting(Retriever):
     def _made(
         self, kind: Kind, source: Passage, query: str, names: list[str], chance: random.Random
     ) -> tuple[Passage, ...] | None:
-        """What takes the place of `source`, if anything, and the passage that is put in."""
+        """The replacement for `source`, if any, and the passage that is put in."""
         if kind == "split_evidence":
             return texts.split_evidence(source)
         if kind == "false_shortcut":

@@ -37,7 +37,7 @@ class VectorCache:
         self._rows = KeptRows(path, _SCHEMA, "ALTER TABLE vectors ADD COLUMN sum BLOB")
 
     def get(self, model: str, texts: Sequence[str]) -> dict[str, Kept]:
-        """What is kept of `texts`, by text."""
+        """The kept vectors of `texts`, by text."""
         keys = {_key(model, text): text for text in texts}
         kept: dict[str, Kept] = {}
         wanted = list(keys)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Bridging:
-    """How far it goes: `max_iterations` counts the seeds, so 3 is two hops beyond them."""
+    """The limits of bridging; `max_iterations` counts the seeds, so 3 is two hops beyond them."""
 
     max_iterations: int = 3
     top_k_sentence: int = 1
@@ -39,7 +39,7 @@ def activate(
     similarity: Callable[[Sequence[int]], Sequence[float]],
     bridging: Bridging,
 ) -> Activated:
-    """What `seeds`, entities with their scores, lead to.
+    """The entities that `seeds`, entities with their scores, lead to.
 
     In each iteration every entity of the one before that has at least the threshold takes its
     `top_k_sentence` sentences most similar to the question among those that none took before it.

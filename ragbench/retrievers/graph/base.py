@@ -97,7 +97,7 @@ class LMIndex(Retriever):
         index._read(index.maker(), progress)
 
     def ahead(self) -> Ahead:
-        """What reading the passages would ask the current LM now."""
+        """The calls that reading the passages would make to the current LM now."""
         lm = self.maker()
         calls = kept = tokens = 0
         for signature, inputs in self._asks():
@@ -159,7 +159,7 @@ class LMIndex(Retriever):
 
     @abstractmethod
     def _read(self, lm: IndexLM, progress: Progress | None) -> Any:
-        """What is read off the passages one by one."""
+        """What the LM extracts from each passage."""
 
     @abstractmethod
     def _join(self, read: Any, lm: IndexLM, progress: Progress | None) -> None:

@@ -11,7 +11,7 @@ from ragbench.retrievers.graph.local_search import Link, Node
 
 @dataclass
 class Draft:
-    """What was read off one text.
+    """The entities and relations extracted from one text.
 
     Entities are (name, type, description); relations (source, target, description, strength).
     """
@@ -21,7 +21,7 @@ class Draft:
 
     @property
     def known(self) -> list[str]:
-        """What was found so far: names of entities, then pairs of related ones.
+        """The names of the entities so far, then the pairs of related ones.
 
         Unseen, a relation is listed again by the next call: its weight would count twice, and its
         two descriptions would take a call to merge.

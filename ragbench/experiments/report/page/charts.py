@@ -71,7 +71,7 @@ def breakdown(board: Board) -> Spec | None:
 
 
 def funnel(board: Board) -> Spec | None:
-    """What becomes of the gold passages: in the corpus, retrieved, read, answered."""
+    """A chart of how many gold passages are in the corpus, retrieved, read and answered with."""
     rows = [
         {"run": run.label, "series": run.number, "stage": stage, "share": share}
         for run in board.runs

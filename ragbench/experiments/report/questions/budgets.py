@@ -44,7 +44,7 @@ def budgets(runs: Sequence[Named], metric: Metric) -> Section | None:
 
 
 def within(run: Named, name: str, metric: Metric) -> list[tuple[float, float]]:
-    """What each scored question took and its score; empty where it is not known of one."""
+    """Spending and score of each scored question; empty if one is unknown."""
     spent = run.run.records.column(get_metric(name).score)
     scores = run.run.records.column(metric.score)
     outcomes = []

@@ -114,7 +114,7 @@ def _scores(runs: Sequence[Named], metric: Metric, qids: Sequence[str]) -> Mappi
 
 
 def _spent(runs: Sequence[Named], name: str, qids: Sequence[str]) -> float | None:
-    """What a question takes on average over `runs`; None where it is not known of one."""
+    """Mean spending per question over `runs`; None if one is unknown."""
     values: list[float] = []
     for run in runs:
         column = run.run.records.only(qids).column(get_metric(name).score)

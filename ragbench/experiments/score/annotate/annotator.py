@@ -112,7 +112,7 @@ class Annotation(ABC):
 
 @dataclass(frozen=True)
 class Annotated:
-    """What came of an annotation: for each record its units, and the result of each."""
+    """The result of an annotation: each record's units, and the result of each unit."""
 
     model: str
     units: Mapping[str, Sequence[Unit]]  # by question id; those without units are left out
@@ -155,7 +155,7 @@ class Annotated:
 def annotate(
     folder: Path, records: Iterable[Record], annotation: Annotation, asking: Asking
 ) -> Annotated:
-    """What `asking` says of the answered ones of `records`, by question id.
+    """The annotation of the answered ones of `records`, asked as `asking` says.
 
     Replies in the journal of `folder` are not asked for again. Where the process is stopped, what
     came until then is given, and the rest is not asked.

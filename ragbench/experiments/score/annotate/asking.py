@@ -79,7 +79,7 @@ class Asking:
 
 
 def ask_once(task: Task, lm: RagbenchLM) -> Reply:
-    """What comes of `task` with `lm`."""
+    """The result of asking `task` once, with `lm`."""
     value, why, failed, refused = None, "", False, False
     context = replace(current(), qid=task.qid)
     with use(context, lm=lm, trace=None), open_ledger() as ledger:

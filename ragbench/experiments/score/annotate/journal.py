@@ -42,7 +42,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a task: `value` is None where there is none, and `why` then says the reason."""
+    """The result of a task; where there is none, `value` is None and `why` gives the reason."""
 
     value: Any
     why: str
@@ -79,7 +79,7 @@ def key_of(*parts: Any) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of asking once: a result, unless the provider `failed` or a limit `refused`."""
+    """The outcome of asking once: a result, unless the provider `failed` or a limit `refused`."""
 
     result: Result
     model: str
