@@ -173,8 +173,8 @@ def main() -> None:
         _show(error)
         sys.exit(error.exit_code)
     except BaseException as error:  # `sys.exit` of a plug-in, say: not as if all were done
-        what = f"{type(error).__name__}({error})"
-        click.echo(f"error: {one_line(what)} ended the command; finished work is kept", err=True)
+        cause = f"{type(error).__name__}({error})"
+        click.echo(f"error: {one_line(cause)} ended the command; finished work is kept", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 
