@@ -133,8 +133,8 @@ class MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _send(self, request: Request) -> Reply[Response]:
-        found = _without_keys(self.client.complete(request))
-        response = _with_cache_read(_with_usage(found, request, self.client.provider))
+        reply = _without_keys(self.client.complete(request))
+        response = _with_cache_read(_with_usage(reply, request, self.client.provider))
         usage = usage_dict(response, self.client.provider)
         self._learn(prompt_tokens(request), usage["prompt_tokens"])
         return Reply(
