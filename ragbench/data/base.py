@@ -126,6 +126,10 @@ Loader = Callable[[DataSpec], Dataset]
 DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data.loaders")
 
 
+#: The inputs of every example.
+_INPUTS = {"question"}
+
+
 def make_example(
     *,
     qid: str,
@@ -148,7 +152,7 @@ def make_example(
     part. `decomposition` lists the sub-questions, each a mapping with `question` and `answer`.
     `extra` holds what one data set alone has; it must be JSON.
     """
-    return dspy.Example(
+    example = dspy.Example(
         qid=qid,
         question=question,
         answers=list(answers),
@@ -158,7 +162,9 @@ def make_example(
         gold_pids=list(dict.fromkeys(gold_pids)),
         decomposition=[dict(part) for part in decomposition],
         **extra,
-    ).with_inputs("question")
+    )
+    example._input_keys = _INPUTS  # `with_inputs` makes a copy and a set for each
+    return example
 
 
 def question_key(question: str) -> str:

@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 _log = get(__name__)
 
+_UNKNOWN = object()
+
 #: So many records of a file stay parsed.
 KEPT = 1_000
 
@@ -77,7 +79,8 @@ class Shelf:
     def __init__(self, read: Callable[[int], Record]) -> None:
         self._read = read
         self._kept: dict[int, Record] = {}
-        self._known: dict[Callable[[Record], Any], dict[int, Any]] = {}
+        # Lists by place: dictionaries took ten times the memory.
+        self._known: dict[Callable[[Record], Any], list[Any]] = {}
 
     def record(self, place: int) -> Record:
         """The record at `place`.
@@ -97,19 +100,25 @@ class Shelf:
         if len(self._kept) < KEPT:
             self._kept[place] = record
         for function in wanted:
-            self._known.setdefault(function, {})[place] = function(record)
+            self._column(function, place)[place] = function(record)
 
     def knows(self, wanted: Callable[[Record], Any], places: Iterable[int]) -> bool:
         """Whether what `wanted` says of the records at `places` was found out."""
-        known = self._known.get(wanted, {})
-        return all(place in known for place in places)
+        known = self._known.get(wanted, [])
+        return all(place < len(known) and known[place] is not _UNKNOWN for place in places)
 
-    def values(self, places: Collection[int], wanted: Callable[[Record], T]) -> dict[int, T]:
-        """What `wanted` says of the record at each place, at least of these places."""
-        known: dict[int, T] = self._known.setdefault(wanted, {})
+    def values(self, places: Collection[int], wanted: Callable[[Record], T]) -> Sequence[T]:
+        """What `wanted` says of the record at each place, known at these places at least."""
+        known = self._column(wanted, max(places, default=-1))
         for place in places:
-            if place not in known:
+            if known[place] is _UNKNOWN:
                 known[place] = wanted(self.record(place))
+        return known
+
+    def _column(self, wanted: Callable[[Record], Any], place: int) -> list[Any]:
+        """What is known of each record, as far as `place`."""
+        known = self._known.setdefault(wanted, [])
+        known += [_UNKNOWN] * (place + 1 - len(known))
         return known
 
 
@@ -288,7 +297,7 @@ class _Index:
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
-        self.first: dict[str, int] = {}
+        self.replaced: dict[str, int] = {}  # question -> the first of its records
         self.earlier: list[tuple[str, int]] = []
         self.cut_off: list[tuple[str, int]] = []
         self.finished: set[str] = set()
@@ -307,14 +316,15 @@ class _Index:
             qid = record.qid
             if qid in self.last:
                 self.earlier.append((qid, self.last[qid]))
+                self.replaced.setdefault(qid, self.last[qid])
             self.last[qid] = place
-            self.first.setdefault(qid, place)
             (self.finished.discard if record.failure else self.finished.add)(qid)
 
     def loaded(self, shelf: Shelf) -> Loaded:
+        records = StoredRecords(shelf, self.last)
         return Loaded(
-            StoredRecords(shelf, self.last),
-            StoredRecords(shelf, self.first),
+            records,
+            StoredRecords(shelf, {**self.last, **self.replaced}) if self.replaced else records,
             RecordList(shelf, self.earlier),
             RecordList(shelf, self.cut_off),
             frozenset(self.finished),
