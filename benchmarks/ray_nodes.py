@@ -2,10 +2,10 @@
 
     python -m benchmarks.ray_nodes [--questions 240] [--latency 1] [--threads 8]
 
-Each node is a Ray node of one processor with processes of its own, on this machine; each has so many
-threads, and the LM server answers after a fixed latency, so that the processor is idle most of the
-time. `asking` is from the first request to the last reply; `whole` is the command, with its start,
-that of the workers and the table. Efficiency is the time on one node over n times that on n nodes.
+Each node is a Ray node of one processor with processes of its own, on this machine; each has so
+many threads, and the LM server answers after a fixed latency, so that processors are idle most of
+the time. `asking` is from the first request to the last reply; `whole` is the command, with its
+start, that of the workers and the table. Efficiency is the time on one node over n times that on n.
 """
 
 from __future__ import annotations

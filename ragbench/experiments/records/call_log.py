@@ -25,7 +25,7 @@ from ragbench.experiments.records.jsonl import (
     encode,
     parse_line,
     read_each,
-    read_lines,
+    usable,
 )
 from ragbench.experiments.records.record_writer import RecordWriter
 from ragbench.record import Call, parse_call, was_sent
@@ -156,11 +156,15 @@ def wrong_with_sent(row: dict[str, Any]) -> str:
 
 
 def _lost(folder: Path) -> list[dict[str, Any]]:
-    rows, _ = read_lines(folder / SENT, wrong_with_sent)
-    recorded = Counter(recorded_calls(folder)) if rows else Counter()
+    if not (folder / SENT).exists():
+        return []
+    # Of a long run, neither the calls nor the lines are held: their hashes are.
+    recorded = Counter(map(hash, recorded_calls(folder)))
     lost = []
-    for row in rows:
-        call = parse_call(row)
+    for line in read_each(folder / SENT, usable(wrong_with_sent)):
+        if (row := line.row) is None:
+            continue
+        call = hash(parse_call(row))
         if "lost" in row or not recorded[call]:
             lost.append(row)
         else:
