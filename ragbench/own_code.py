@@ -27,7 +27,7 @@ def contained(name: str) -> Iterator[None]:
     except BaseException as end:
         if is_stop(end):
             raise
-        raise RuntimeError(f"{name} left by {type(end).__name__}({_text(end)})") from end
+        raise RuntimeError(f"{name} left by {type(end).__name__}({message_of(end)})") from end
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def blamed_on(owner: object, name: str) -> Iterator[None]:
 
         if isinstance(error, LMError):
             raise
-        raise ConfigError(f"{name} failed: {type(error).__name__}: {_text(error)}") from error
+        raise ConfigError(f"{name} failed: {type(error).__name__}: {message_of(error)}") from error
 
 
 def is_ours(owner: object) -> bool:
@@ -68,7 +68,8 @@ def is_stop(end: BaseException) -> bool:
     return isinstance(end, StopSignal)
 
 
-def _text(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """The text of `error`; "no message" where its own `__str__` fails."""
     try:
         return str(error)
     except Exception:  # a stranger's __str__ may itself be what is broken

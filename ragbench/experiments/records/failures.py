@@ -19,6 +19,7 @@ from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench.errors import DataError
 from ragbench.lms.calls import CallRefusedError
+from ragbench.own_code import message_of
 from ragbench.record import Failure
 from ragbench.redact import redact
 
@@ -38,7 +39,7 @@ _LONGEST = 2000
 
 def classify(error: BaseException) -> Failure:
     """The failure that `error` is."""
-    return Failure(_boundary(error), type(error).__name__, redact(_text(error))[:_LONGEST])
+    return Failure(_boundary(error), type(error).__name__, redact(message_of(error))[:_LONGEST])
 
 
 def _boundary(error: BaseException) -> Boundary:
@@ -47,10 +48,3 @@ def _boundary(error: BaseException) -> Boundary:
             return boundary
     marked = getattr(error, "ragbench_boundary", None)
     return marked if marked in BOUNDARIES else "program"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # a third party's __str__ may itself be what is broken
-        return "no message"

@@ -22,7 +22,7 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings
-from ragbench.retrievers.graph.merging import Draft
+from ragbench.retrievers.graph.merging import Draft, clean_name, description_of
 from ragbench.retrievers.graph.replies import IndexLM, at_once
 from ragbench.retrievers.graph.walks import best_first
 from ragbench.signatures import ExtractKeyedGraph
@@ -170,17 +170,17 @@ def joined(
     for unit, replies in enumerate(read):
         for reply in replies:
             for entity in reply.get("entities") or []:
-                if name := _name(entity.get("name")):
-                    said = (_name(entity.get("type")).lower(), _text(entity), unit)
+                if name := clean_name(entity.get("name")):
+                    said = (clean_name(entity.get("type")).lower(), description_of(entity), unit)
                     named.setdefault(name, []).append(said)
             for relation in reply.get("relations") or []:
-                one, other = sorted(_name(relation.get(end)) for end in ("source", "target"))
+                one, other = sorted(clean_name(relation.get(end)) for end in ("source", "target"))
                 if one and one != other:
                     related.setdefault((one, other), []).append((relation, unit))
     unlisted = {name for pair in related for name in pair} - set(named)
     for pair, rows in related.items():
         for name in unlisted.intersection(pair):
-            said_here = [("", _text(relation), unit) for relation, unit in rows]
+            said_here = [("", description_of(relation), unit) for relation, unit in rows]
             named.setdefault(name, []).extend(said_here)
     names = sorted(named)
     place = {name: position for position, name in enumerate(names)}
@@ -207,7 +207,7 @@ def _relation(
     ]
     return Relation(
         ends,
-        _joined_text([_text(relation) for relation, _ in rows], words),
+        _joined_text([description_of(relation) for relation, _ in rows], words),
         list(dict.fromkeys(filter(None, keywords))),
         sum(_weight(relation.get("strength")) for relation, _ in rows),
         list(dict.fromkeys(unit for _, unit in rows)),
@@ -220,11 +220,3 @@ def _weight(strength: Any) -> float:
 
 def _joined_text(texts: Sequence[str], words: int) -> str:
     return " ".join(" ".join(dict.fromkeys(filter(None, texts))).split()[:words])
-
-
-def _name(value: Any) -> str:
-    return " ".join(str(value or "").split()).upper()
-
-
-def _text(row: Mapping[str, Any]) -> str:
-    return " ".join(str(row.get("description") or "").split())

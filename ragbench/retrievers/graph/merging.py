@@ -33,15 +33,15 @@ class Draft:
     def add(self, values: Mapping[str, Any]) -> None:
         """Add the fields of a reply."""
         for entity in values.get("entities") or []:
-            name = _name(entity.get("name"))
+            name = clean_name(entity.get("name"))
             if name:
-                self.entities.append((name, _name(entity.get("type")), _text(entity)))
+                self.entities.append((name, clean_name(entity.get("type")), description_of(entity)))
         for relation in values.get("relations") or []:
-            ends = _name(relation.get("source")), _name(relation.get("target"))
+            ends = clean_name(relation.get("source")), clean_name(relation.get("target"))
             if all(ends) and ends[0] != ends[1]:
                 strength = relation.get("strength")
                 weight = float(strength) if isinstance(strength, int | float) else 1.0
-                self.relations.append((*ends, _text(relation), max(weight, 0.0)))
+                self.relations.append((*ends, description_of(relation), max(weight, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,11 @@ def _distinct(rows: Sequence[tuple[Any, ...]]) -> list[str]:
     return list(dict.fromkeys(row[1] for row in rows if row[1])) or [""]
 
 
-def _name(value: Any) -> str:
+def clean_name(value: Any) -> str:
+    """A name as the graph keeps it: single spaces, capital letters."""
     return " ".join(str(value or "").split()).upper()
 
 
-def _text(row: Mapping[str, Any]) -> str:
+def description_of(row: Mapping[str, Any]) -> str:
+    """The description in `row`, with single spaces; blank where there is none."""
     return " ".join(str(row.get("description") or "").split())
