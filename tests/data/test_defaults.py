@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ragbench.cli.options import to_config
 from ragbench.data import DATASETS, default_view, load_dataset
 from ragbench.data.base import DataSpec
 from ragbench.data.defaults import default_setting
@@ -165,3 +166,15 @@ def test_a_data_set_of_another_package_keeps_what_is_given() -> None:
     DATASETS.register(name, listed=False)(lambda spec: load_dataset(DataSpec()))
     config = make_config({"dataset": name})
     assert make_config({"dataset": name, "setting": "distractor"}).folder() != config.folder()
+
+
+def test_what_is_told_from_a_file_may_be_written_down(
+    data_of: Callable[[str], dict[str, Any]],
+) -> None:
+    options = data_of("musique")
+    path = options["data_file"]
+    left_out = to_config(data_file=path, whole=True).folder()
+    assert (
+        to_config(data_file=path, dataset="musique", split="all", whole=True).folder() == left_out
+    )
+    assert to_config(data_file=path, split="test", whole=True).folder() != left_out
