@@ -72,6 +72,9 @@ class GraphRAGKnobs(IndexKnobs):
     ablation: Literal["none", "reports", "texts", "tables"] = Field(
         "none", description="what is left out of the context"
     )
+    entity_types: str = Field(
+        "organization, person, place, event", min_length=1, description="index: kinds of entities"
+    )
     gleanings: int = Field(1, ge=0, le=5, description="index: calls for what was overlooked")
     max_community: int = Field(
         10, ge=2, le=1000, description="index: entities of an undivided community"
@@ -115,6 +118,7 @@ class GraphRAG(IndexProgram):
     def index_settings(self) -> Mapping[str, Any]:
         """How the graph, its communities and their reports are made."""
         names = (
+            "entity_types",
             "gleanings",
             "max_community",
             "leiden",

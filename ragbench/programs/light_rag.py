@@ -56,6 +56,11 @@ class LightRAGKnobs(IndexKnobs):
     entity_tokens: int = Field(6000, ge=0, le=1_000_000, description="tokens of entities shown")
     relation_tokens: int = Field(8000, ge=0, le=1_000_000, description="tokens of relations shown")
     texts: bool = Field(True, description="show passages beside entities and relations")
+    entity_types: str = Field(
+        "organization, person, place, event, category",
+        min_length=1,
+        description="index: kinds of entities",
+    )
     gleanings: int = Field(1, ge=0, le=5, description="index: calls for what was overlooked")
     description_words: int = Field(375, ge=10, le=5000, description="index: words of a description")
 
@@ -88,6 +93,7 @@ class LightRAG(IndexProgram):
         """How the graph is made."""
         return {
             "graph": self.knobs.mode != "naive",
+            "entity_types": self.knobs.entity_types,
             "gleanings": self.knobs.gleanings,
             "description_words": self.knobs.description_words,
         }

@@ -257,6 +257,14 @@ def test_no_gleaning_is_one_call_a_passage() -> None:
     assert lm.signatures.count("ExtractGraph") == 5
 
 
+def test_the_kinds_of_entities_are_a_knob() -> None:
+    program, lm = GraphRAG(shelf(), entity_types="film, book,"), ScriptedLM(script)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+        program.prepare()
+    asked = [one.inputs["entity_types"] for one in lm.asked if one.signature == "ExtractGraph"]
+    assert asked == ['["film", "book"]'] * 10
+
+
 def test_a_kill_in_the_middle_loses_no_finished_call() -> None:
     finished: list[str] = []
 

@@ -207,7 +207,7 @@ def test_without_memo_a_question_is_asked_each_time() -> None:
             direct("Orla Venn"),
             split("who wrote SALT ROAD", "Where is Harwick?"),
             direct("Venn"),
-            direct("Dunmoor"),
+            direct("Venn"),  # the two are asked at once
         ],
         SynthesizeAnswer=[{"answer": "Harwick"}, {"answer": "Dunmoor"}],
     )

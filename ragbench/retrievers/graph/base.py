@@ -41,6 +41,11 @@ class LMIndexSettings(Knobs):
     lm: str = Field("", description="identity of the LM that makes the index")
 
 
+def names_of(listed: str) -> list[str]:
+    """The names in a list with commas, without blanks around them."""
+    return [name for part in listed.split(",") if (name := part.strip())]
+
+
 @dataclass(frozen=True)
 class Ahead:
     """Calls still to be made, tokens of their prompts, and calls whose replies are kept."""

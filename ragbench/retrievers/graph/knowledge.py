@@ -20,7 +20,7 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings
+from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings, names_of
 from ragbench.retrievers.graph.communities import Community, Leiden, communities_of, degrees
 from ragbench.retrievers.graph.local_search import Link, Node, Report, fitting
 from ragbench.retrievers.graph.merging import Draft, merged
@@ -29,12 +29,13 @@ from ragbench.retrievers.graph.walks import best_first
 from ragbench.signatures import ExtractGraph, ReportCommunity, Summarize
 from ragbench.tokens import estimate_tokens
 
-ENTITY_TYPES = ("organization", "person", "place", "event")
-
 
 class KnowledgeSettings(LMIndexSettings):
     """What decides a GraphRAG index."""
 
+    entity_types: str = Field(
+        "organization, person, place, event", min_length=1, description="kinds of entities read"
+    )
     gleanings: int = Field(1, ge=0, le=5, description="calls for what was overlooked")
     description_words: int = Field(375, ge=10, le=5000, description="words of a description")
     report_words: int = Field(1500, ge=20, le=10_000, description="words of a report")
@@ -97,19 +98,20 @@ class KnowledgeGraph(LMIndex):
         }
 
     def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        types = names_of(self.settings.entity_types)
         for passage in self.corpus:
-            first = {"text": str(passage), "entity_types": list(ENTITY_TYPES), "known": []}
+            first = {"text": str(passage), "entity_types": types, "known": []}
             yield ExtractGraph, first
             for _ in range(self.settings.gleanings):  # what is known only the first tells
                 yield ExtractGraph, {**first, "known": ["?"]}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Draft]:
+        types = names_of(self.settings.entity_types)
+
         def read(text: str) -> Draft:
             draft = Draft()
             for _ in range(1 + self.settings.gleanings):
-                reply = lm.ask(
-                    ExtractGraph, text=text, entity_types=list(ENTITY_TYPES), known=draft.known
-                )
+                reply = lm.ask(ExtractGraph, text=text, entity_types=types, known=draft.known)
                 draft.add(reply.values)
             return draft
 

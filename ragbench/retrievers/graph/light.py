@@ -21,13 +21,11 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings
+from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings, names_of
 from ragbench.retrievers.graph.merging import Draft, clean_name, description_of
 from ragbench.retrievers.graph.replies import IndexLM, at_once
 from ragbench.retrievers.graph.walks import best_first
 from ragbench.signatures import ExtractKeyedGraph
-
-ENTITY_TYPES = ("organization", "person", "place", "event", "category")
 
 
 @dataclass
@@ -60,6 +58,11 @@ class LightSettings(LMIndexSettings):
     """What decides an index of LightRAG."""
 
     graph: bool = Field(True, description="read entities and relations; else passages alone")
+    entity_types: str = Field(
+        "organization, person, place, event, category",
+        min_length=1,
+        description="kinds of entities read",
+    )
     gleanings: int = Field(1, ge=0, le=5, description="calls for what was overlooked")
     description_words: int = Field(375, ge=10, le=5000, description="words of a description")
 
@@ -121,20 +124,21 @@ class LightIndex(LMIndex):
         }
 
     def _asks(self) -> Iterator[tuple[type[dspy.Signature], dict[str, Any]]]:
+        types = names_of(self.settings.entity_types)
         for passage in self.corpus if self.settings.graph else ():
-            first = {"text": str(passage), "entity_types": list(ENTITY_TYPES), "known": []}
+            first = {"text": str(passage), "entity_types": types, "known": []}
             yield ExtractKeyedGraph, first
             for _ in range(self.settings.gleanings):  # what is known only the first tells
                 yield ExtractKeyedGraph, {**first, "known": ["?"]}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[Mapping[str, Any]]]:
+        types = names_of(self.settings.entity_types)
+
         def read(text: str) -> list[Mapping[str, Any]]:
             replies: list[Mapping[str, Any]] = []
             draft = Draft()
             for _ in range(1 + self.settings.gleanings):
-                reply = lm.ask(
-                    ExtractKeyedGraph, text=text, entity_types=list(ENTITY_TYPES), known=draft.known
-                )
+                reply = lm.ask(ExtractKeyedGraph, text=text, entity_types=types, known=draft.known)
                 draft.add(reply.values)
                 replies.append(reply.values)
             return replies
