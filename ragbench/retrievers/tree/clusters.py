@@ -79,8 +79,11 @@ def _soft(vectors: Vectors, settings: Clustering) -> list[list[int]]:
     with needs_extra("a tree of summaries"):
         from sklearn.decomposition import PCA
         from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits
     size = min(settings.dimensions, n - 2, vectors.shape[1])
-    with warnings.catch_warnings():
+    # Threads gain nothing on matrices this small, and where other work has the cores each waits
+    # for the others: 30 ms for a step of some microseconds.
+    with threadpool_limits(1), warnings.catch_warnings():
         # Fewer distinct vectors than components, or no variance: the fit is valid all the same.
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
