@@ -117,11 +117,13 @@ class Outcome:
 
 def each_call(
     make: Make, folder: Path, shim: Shim, *, n: int = 5, step: int = 1, first: int = 1,
-    prepare: Make | None = None, minutes: float = math.inf, kinds: Sequence[str] = tuple(KINDS),
+    most: int | None = None, prepare: Make | None = None, minutes: float = math.inf,
+    kinds: Sequence[str] = tuple(KINDS),
 ) -> Outcome:  # fmt: skip
     """Let every call of the command from `first` on fail, or every `step`-th, by turns of `kinds`.
 
-    `step` grows to what can be done in about so many minutes; the calls are spread evenly.
+    `most` is how many of them. `step` grows to what can be done in about so many minutes; the calls
+    are spread evenly.
     """
     outcome, work = Outcome(), folder / "work"
     with FakeServer(script) as server:
@@ -145,7 +147,7 @@ def each_call(
         took_s = time.monotonic() - start
         shim.patience_s = max(PATIENCE_S, PATIENCE * took_s)
         step = max(step, math.ceil(quiet.calls * 2 * took_s / 60 / minutes))
-        for number, call in enumerate(range(first, quiet.calls + 1, step)):
+        for number, call in enumerate(range(first, quiet.calls + 1, step)[:most]):
             shutil.rmtree(work)
             shutil.copytree(before, work)
             _one(job, work, shim, call, kinds[number % len(kinds)], wanted, outcome)

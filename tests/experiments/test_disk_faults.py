@@ -41,6 +41,15 @@ def test_a_disk_that_fills_up_in_a_sweep_costs_no_record(tmp_path: Path, shim: S
     assert set(outcome.codes) <= {0, 1, 2}
 
 
+def test_a_data_file_that_cannot_be_read_names_no_other_run(tmp_path: Path, shim: Shim) -> None:
+    make, prepare, n = JOBS["sweep"]
+    outcome = each_call(
+        make, tmp_path, shim, n=n, first=4, step=1, prepare=prepare, kinds=["EIO"], most=3
+    )
+    assert outcome.bad == []
+    assert outcome.faults == 3
+
+
 def test_a_call_that_fails_damages_no_index(tmp_path: Path, shim: Shim) -> None:
     make, prepare, n = JOBS["index"]
     outcome = each_call(make, tmp_path, shim, n=n, step=29, prepare=prepare)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ragbench.errors import ConfigError
 from ragbench.experiments.config import make_config
 
 SAME: list[dict[str, Any]] = [
@@ -75,6 +76,15 @@ def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
         make_config({"dataset": "jsonl", "data_file": tmp_path / name}).identity() for name in "abc"
     )
     assert a == b != c
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that gives EIO")
+def test_a_file_that_cannot_be_read_gives_no_other_identity(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="/proc/self/mem cannot be read: Input/output error"):
+        make_config({"dataset": "jsonl", "data_file": "/proc/self/mem"}).identity()
+    (tmp_path / "sidecar.json").symlink_to("/proc/self/mem")
+    with pytest.raises(ConfigError, match="cannot be read: Input/output error"):
+        make_config({"compiled": tmp_path}).identity()
 
 
 def test_a_folder_that_an_earlier_version_named_is_found(

@@ -12,15 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ragbench.errors import LMSetupError, RagbenchError
+from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
+#: What says that there is no such file; whatever else goes wrong, there is one.
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,9 +162,10 @@ def _compiled(folder: str | None) -> str | None:
     if folder is None or folder.startswith(_HASHED):
         return folder
     try:
-        card = json.loads((Path(folder) / "sidecar.json").read_text("utf-8"))
-        return _HASHED + str(card["program_sha256"])
-    except (OSError, ValueError, KeyError, TypeError):  # which loading it says
+        with _readable(folder):
+            card = json.loads((Path(folder) / "sidecar.json").read_text("utf-8"))
+            return _HASHED + str(card["program_sha256"])
+    except (*_NO_FILE, ValueError, KeyError, TypeError):  # which loading it says
         return folder
 
 
@@ -169,10 +173,26 @@ def _file(path: str) -> str:
     if path.startswith(_HASHED):
         return path
     try:
-        stat = Path(path).stat()
-        return _HASHED + _digest(path, stat.st_size, stat.st_mtime_ns)
-    except OSError:  # a folder, or no file: reading the data says so
+        with _readable(path):
+            stat = Path(path).stat()
+            return _HASHED + _digest(path, stat.st_size, stat.st_mtime_ns)
+    except _NO_FILE:  # reading the data says so
         return path
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Let a disk that fails once not give another identity, and so another folder.
+
+    Raises:
+        ConfigError: what is there cannot be read.
+    """
+    try:
+        yield
+    except _NO_FILE:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 @lru_cache(maxsize=64)
