@@ -42,10 +42,12 @@ def config_of(
     if isinstance(lm, str):
         fields["lm"] = lm
     else:
+        _check_kind("lm", lm, dspy.LM, "a spec such as openai/gpt-4o-mini")
         fields |= _lm_fields(lm)
     if isinstance(retriever, str):
         fields["retriever"] = retriever
     else:
+        _check_kind("retriever", retriever, Retriever, "a name such as bm25")
         fields["retriever"] = retriever.name
         fields["retriever_set"] = retriever.settings.model_dump(mode="json")
     return make_config({name: _plain(value) for name, value in fields.items()})
@@ -71,25 +73,62 @@ def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
     return name
 
 
-def _own(examples: Sequence[dspy.Example], corpus: Iterable[Passage | str] | None) -> Dataset:
+def _own(examples: Iterable[dspy.Example], corpus: Iterable[Passage | str] | None) -> Dataset:
     """Examples of one's own as a data set whose every question is a test question."""
-    passages = tuple(
-        item if isinstance(item, Passage) else Passage(pid=f"p{number}", title="", text=str(item))
-        for number, item in enumerate(corpus or ())
-    )
+    if not isinstance(examples, Iterable):
+        raise ConfigError(f"data={examples!r} is neither a data set nor a list of dspy.Example")
     made = [_example(example) for example in examples]
-    return Dataset("own", {"test": made}, Corpus(passages), "pooled")
+    seen: dict[str, dspy.Example] = {}
+    for example in made:
+        if seen.setdefault(example.qid, example) is not example:
+            raise ConfigError(
+                f"two examples have the qid {example.qid!r} (without one it is of the question): "
+                f"{example.question[:80]!r}; give each its own qid, or leave one out"
+            )
+    return Dataset("own", {"test": made}, Corpus(_passages(corpus)), "pooled")
 
 
-def _example(example: dspy.Example) -> dspy.Example:
+def _passages(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
+    if isinstance(corpus, str | Mapping):
+        raise ConfigError(f"corpus is one {type(corpus).__name__}; give a list of Passage or text")
+    items = tuple(corpus or ())
+    for item in items:
+        if not isinstance(item, Passage | str):
+            raise ConfigError(f"corpus has {repr(item)[:80]}; give each as a Passage or as text")
+    return tuple(
+        item if isinstance(item, Passage) else Passage(f"p{number}", "", _text(item, "corpus"))
+        for number, item in enumerate(items)
+    )
+
+
+def _example(example: dspy.Example | Mapping[str, Any]) -> dspy.Example:
+    if not isinstance(example, dspy.Example | Mapping):
+        raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
     fields = dict(example.items())
-    question = fields.pop("question", None)
-    answers = fields.pop("answers", None) or [fields.get("answer")]
-    if not question or answers == [None]:
+    question, answer = fields.pop("question", None), fields.pop("answer", None)
+    answers = fields.pop("answers", None) or ([] if answer is None else [answer])
+    if not question or not answers:
         raise ConfigError("an example needs a question, and an answer or a list of answers")
-    fields.pop("answer", None)
-    qid = str(fields.pop("qid", "") or hashlib.sha256(str(question).encode()).hexdigest()[:12])
+    if not isinstance(answers, list | tuple):
+        raise ConfigError(f"answers={repr(answers)[:80]} of an example is no list; give [...]")
+    question = _text(question, "the question of an example")
+    qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
     return make_example(qid=qid, question=question, answers=[str(a) for a in answers], **fields)
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {repr(value)[:80]}, which is no text")
+    if "\x00" in value or value != value.encode("utf-8", "replace").decode():
+        raise ConfigError(f"{name} holds a NUL or half of a surrogate pair: {repr(value)[:80]}")
+    return value
+
+
+def _check_kind(name: str, value: object, kind: type, otherwise: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigError(
+            f"{name}={repr(value)[:80]} is neither {otherwise} nor a {kind.__name__} object"
+        )
 
 
 def _lm_fields(lm: dspy.LM) -> dict[str, Any]:
