@@ -176,3 +176,16 @@ def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
     assert type(make_adapter("auto", ScriptedLM(schema=False))) is type(make_adapter("chat"))
     with pytest.raises(UnknownNameError, match="did you mean json"):
         make_adapter("jsn")
+
+
+@pytest.mark.parametrize("name", ["json", "chat"])
+def test_half_of_a_surrogate_pair_never_gets_into_the_next_prompt(name: str) -> None:
+    half = '{"texts": ["a\\ud800b"], "note": "\\ud800"}'
+    sections = '[[ ## texts ## ]]\n["a\\ud800b"]\n\n[[ ## note ## ]]\n\ud800'
+    ask = dspy.Predict("question -> texts: list[str], note: str")
+    lm = ScriptedLM(lambda asked: half if name == "json" else sections)
+    with dspy.context(lm=lm, adapter=make_adapter(name)):
+        out = ask(question="q")
+        assert (out.texts, out.note) == (["a?b"], "?")
+        ask(question=out.texts[0] + out.note)
+    assert len(lm.signatures) == 2

@@ -11,7 +11,8 @@ import dspy
 import numpy as np
 import pytest
 
-from ragbench.errors import ConfigError
+import ragbench as rb
+from ragbench.errors import ConfigError, LMUnavailableError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.retrievers.base import Corpus, Passage
@@ -19,10 +20,12 @@ from ragbench.retrievers.graph import base as graph
 from ragbench.retrievers.graph.activation import Activated, Bridging, activate, mention_bonus
 from ragbench.retrievers.graph.entities import by_pattern, by_spacy, entities_of, load_pipeline
 from ragbench.retrievers.graph.linear import LinearIndex, in_text, sentences_of
+from ragbench.retrievers.graph.merging import Draft, strength
 from ragbench.retrievers.graph.replies import IndexLM, ReplyCache, at_once
 from ragbench.retrievers.graph.walks import WalkGraph, best_first, min_max
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
+from tests.fake_server import FakeServer, Fault
 from tests.fakes import Asked, Reply, ScriptedLM, overflowing, rate_limited
 from tests.retrievers.conftest import WordEmbedder, make_corpus
 
@@ -359,3 +362,34 @@ def test_an_empty_corpus_finds_nothing() -> None:
     index = linear(make_corpus([]))
     assert index.search("Orla", k=5) == []
     assert index.seeds(["Orla"]) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "weight"),
+    [(7, 7.0), (-3, 0.0), (None, 1.0), ("8", 1.0), (float("nan"), 1.0), (float("inf"), 1.0)],
+)
+def test_the_strength_of_a_relation_is_a_finite_number(told: Any, weight: float) -> None:
+    draft = Draft()
+    draft.add({"relations": [{"source": "A", "target": "B", "strength": told}]})
+    assert draft.relations == [("A", "B", "", weight)]
+
+
+def test_no_sum_of_strengths_is_infinite() -> None:
+    assert 1000 * strength(1e308) < 1e100
+
+
+def test_most_replies_being_unreadable_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    _, active = with_lm(lambda asked: "I would rather not.")
+    with active:
+        LinearIndex.of(make_corpus(["Orla met Tam."]))
+    assert "what the LM replied for the index could not be read" in caplog.text
+
+
+def test_a_server_that_fails_under_an_index_is_one_line_and_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with FakeServer(lambda hit: Fault("400")) as server:
+        settings: dict[str, Any] = {"api_base": server.url, "limit": 1, "size": 100, "out": "run"}
+        with pytest.raises(LMUnavailableError, match=r"LMInvalidRequestError.*continues"):
+            rb.evaluate("hippo_rag", "synthetic", lm="hosted_vllm/x", **settings)

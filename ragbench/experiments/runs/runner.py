@@ -16,7 +16,7 @@ import dspy
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.errors import RunError
+from ragbench.errors import LMUnavailableError, RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.records import (
     PREPARATION_CALLS,
@@ -43,6 +43,7 @@ from ragbench.lms.calls import LimitReachedError, stopped_by
 from ragbench.logs import fields, get
 from ragbench.own_code import blamed_on
 from ragbench.record import Record, Totals
+from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
 _log = get(__name__)
@@ -156,6 +157,9 @@ def _prepare(
 
     The calls that this took are no question's and are noted in the folder. Gives the limit of
     spending that kept it from its end, if one did.
+
+    Raises:
+        LMUnavailableError: an LM or a server of embeddings failed.
     """
     with open_ledger(sent.of(PREPARATION_CALLS)) as ledger:
         try:
@@ -166,6 +170,11 @@ def _prepare(
                     program.prepare(on_prepare)
         except LimitReachedError:
             return stopped_by()
+        except dspy.LMError as error:
+            raise LMUnavailableError(
+                f"what all questions share could not be made: {type(error).__name__}: "
+                f"{redact(str(error))}; what was read is kept, and the same command continues"
+            ) from error
         finally:
             note_preparation(folder, run_context, ledger)
     return ""

@@ -19,6 +19,7 @@ from dspy import AdapterParseError
 
 from ragbench.context import current, use
 from ragbench.dspy_internals import apply_output_field_defaults
+from ragbench.encodable import encodable
 from ragbench.errors import UnknownNameError
 from ragbench.lms.adapters.repair import UnreadableError, read_value
 from ragbench.lms.calls import count
@@ -65,8 +66,9 @@ class LenientParsing(dspy.Adapter):
         repairs = 0
         for name, raw in self._raw(signature, completion).items():
             try:
-                values[name], mended = read_value(raw, signature.output_fields[name].annotation)
-            except UnreadableError as error:
+                kind = signature.output_fields[name].annotation
+                values[name], mended = read_value(encodable(raw), kind)
+            except (UnreadableError, RecursionError) as error:
                 unread.append(f"field {name}: {error}")
             else:
                 repairs += mended

@@ -18,6 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import TypeAdapter
 
 from ragbench.dspy_internals import parse_value
+from ragbench.encodable import encodable
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")
@@ -65,9 +66,9 @@ def _strict(value: Any, annotation: Any) -> Any:
     if isinstance(value, str) and get_origin(annotation) is list:
         # DSPy would guess at broken JSON here, and read "[1] and [3]" as [3].
         try:
-            value = json.loads(value)
+            value = encodable(json.loads(value))
         except ValueError:
-            value = ast.literal_eval(value)
+            value = encodable(ast.literal_eval(value))
     if annotation in (bool, int, float) or isinstance(value, list):
         read = TypeAdapter(annotation).validate_python(value)
         if isinstance(read, float) and not math.isfinite(read):

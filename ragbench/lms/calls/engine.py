@@ -19,6 +19,7 @@ from dspy import LMConfigurationError
 from dspy.lm15 import Request, Response, Usage
 
 from ragbench.dspy_internals import usage_dict, wrap_error
+from ragbench.encodable import encodable
 from ragbench.errors import RagbenchError
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec
 from ragbench.lms.calls.client import Client
@@ -228,7 +229,7 @@ class AsyncMeteredEngine:
 
 
 def _without_keys(response: Response) -> Response:
-    """`response` without a key that the server may have echoed, in whatever part of its message."""
+    """`response` without a key that the server may have echoed, and without lone surrogates."""
     parts = tuple(map(_clean, response.message.parts))
     if parts == response.message.parts:
         return response
@@ -237,7 +238,7 @@ def _without_keys(response: Response) -> Response:
 
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return without_keys(value)
+        return without_keys(encodable(value))
     if isinstance(value, Mapping):
         return {_clean(name): _clean(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

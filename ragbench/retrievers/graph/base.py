@@ -18,6 +18,7 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import file_call, open_ledger
+from ragbench.logs import fields, get
 from ragbench.record import Call, parse_call, total
 from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
@@ -31,6 +32,8 @@ _STORED_FROM = 100
 #: Indexes held in memory, as many as a distractor setting holds retrievers.
 _KEPT = 512
 _REPLIES = "replies.sqlite"
+
+_log = get(__name__)
 
 
 class LMIndexSettings(Knobs):
@@ -177,6 +180,9 @@ class LMIndex(Retriever):
         self.passages = self._embedded([passage_text(passage) for passage in self.corpus])
         self._join(read, lm, progress)
         unreadable = sum(not reply.readable for reply in lm.replies)
+        if 2 * unreadable > len(lm.replies):
+            told = fields(index=self.name, unreadable=unreadable, replies=len(lm.replies))
+            _log.warning("most of what the LM replied for the index could not be read", extra=told)
         cut = sum(reply.cut for reply in lm.replies)
         self.counts |= {"unreadable_replies": unreadable, "cut_passages": cut}
         self.calls = [*lm.calls, *self._embedding]

@@ -22,7 +22,7 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.graph.base import LMIndex, LMIndexSettings, names_of
-from ragbench.retrievers.graph.merging import Draft, clean_name, description_of
+from ragbench.retrievers.graph.merging import Draft, clean_name, description_of, strength
 from ragbench.retrievers.graph.replies import IndexLM, at_once
 from ragbench.retrievers.graph.walks import best_first
 from ragbench.signatures import ExtractKeyedGraph
@@ -213,13 +213,9 @@ def _relation(
         ends,
         _joined_text([description_of(relation) for relation, _ in rows], words),
         list(dict.fromkeys(filter(None, keywords))),
-        sum(_weight(relation.get("strength")) for relation, _ in rows),
+        sum(strength(relation.get("strength")) for relation, _ in rows),
         list(dict.fromkeys(unit for _, unit in rows)),
     )
-
-
-def _weight(strength: Any) -> float:
-    return max(float(strength), 0.0) if isinstance(strength, int | float) else 1.0
 
 
 def _joined_text(texts: Sequence[str], words: int) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ragbench.retrievers.graph.local_search import Link, Node
+
+#: A strength that no sum of them makes infinite.
+_STRONGEST = 1e6
 
 
 @dataclass
@@ -39,9 +43,15 @@ class Draft:
         for relation in values.get("relations") or []:
             ends = clean_name(relation.get("source")), clean_name(relation.get("target"))
             if all(ends) and ends[0] != ends[1]:
-                strength = relation.get("strength")
-                weight = float(strength) if isinstance(strength, int | float) else 1.0
-                self.relations.append((*ends, description_of(relation), max(weight, 0.0)))
+                weight = strength(relation.get("strength"))
+                self.relations.append((*ends, description_of(relation), weight))
+
+
+def strength(told: Any) -> float:
+    """How strong a relation is by a reply, which should say 1 to 10; 1 where it says no number."""
+    if isinstance(told, int | float) and math.isfinite(told):
+        return float(min(max(told, 0.0), _STRONGEST))
+    return 1.0
 
 
 @dataclass(frozen=True)
