@@ -7,6 +7,8 @@ import gzip
 import json
 import re
 import shutil
+import socket
+import struct
 import sys
 import threading
 import urllib.error
@@ -19,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import MissingExtraError
+from ragbench.errors import MissingExtraError, UnknownNameError
 from ragbench.experiments.records.prompts import PromptLog
 from ragbench.experiments.report.page.board import make_board
 from ragbench.experiments.report.page.charts import charts
@@ -154,6 +156,29 @@ def test_the_server_follows_a_run_that_goes_on(runs: list[Path], tmp_path: Path)
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_metric_that_there_is_not_is_refused_before_anything_is_served(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownNameError, match="no metric named 'nope'"):
+        make_server(tmp_path, port=0, metric="nope")
+
+
+def test_a_browser_that_goes_away_prints_nothing(
+    runs: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = make_server(tmp_path, port=0, metric="em")
+    try:
+        with socket.create_connection(server.server_address[:2]) as gone:
+            gone.sendall(b"GET / HTTP/1.0\r\nHost: localhost:1\r\n\r\n")
+            # Closed so, the next byte that comes is answered by a reset.
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        server.daemon_threads = False  # `server_close` waits for the answer
+        server.handle_request()
+    finally:
+        server.server_close()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.fixture

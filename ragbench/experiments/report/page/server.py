@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.records import CONFIG, RECORDS
 from ragbench.experiments.report.page.html import render_page
 from ragbench.experiments.runs import reopen
+from ragbench.logs import fields, get
+from ragbench.metrics import get_metric
+
+_log = get(__name__)
 
 
 class LiveReport:
@@ -51,16 +57,27 @@ class LiveReport:
             return self._made[1]
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that says nothing of a browser that went away, and one line of anything else."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError):
+            _log.warning("a page could not be shown", extra=fields(error=repr(error)))
+
+
 def make_server(folder: Path, *, port: int, metric: str) -> ThreadingHTTPServer:
     """A server on 127.0.0.1 of the report of `folder`, not yet serving.
 
     Raises:
         RunError: no run is there, or the port is taken.
+        UnknownNameError: there is no such metric.
     """
+    get_metric(metric)
     live = LiveReport(folder, metric)
     live.runs()
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), _handler(live))
+        return _Server(("127.0.0.1", port), _handler(live))
     except OSError as error:
         raise RunError(f"cannot serve on port {port}: {error.strerror}; give --port") from None
 
