@@ -27,7 +27,7 @@ def training_questions() -> set[str]:
 
 
 def test_there_are_some() -> None:
-    assert {"vanilla", "ircot", "react"} <= set(shipped_programs())
+    assert {"vanilla", "ircot", "react", "self_rag"} <= set(shipped_programs())
 
 
 @pytest.mark.parametrize("name", shipped_programs())
