@@ -35,7 +35,7 @@ from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.controls import ready
 from ragbench.experiments.runs.evaluation import Evaluation
 from ragbench.experiments.runs.question import ask
-from ragbench.experiments.runs.spread import WorkerPool, check_spread, crew_of
+from ragbench.experiments.runs.spread import WorkerPool, check_spread, processes_of
 from ragbench.experiments.runs.summary import SUMMARY, shown
 from ragbench.experiments.runs.workers import for_each
 from ragbench.ledger import open_ledger
@@ -188,13 +188,17 @@ def _evaluate(
 ) -> str:
     """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
     threads = min(run_context.config.workers, len(todo))
-    crew = crew_of(run_context.config, threads)
+    processes = processes_of(run_context.config, threads)
     workers = None
     with ExitStack() as stack:
-        if crew is not None:
+        if processes is not None:
             workers = stack.enter_context(
                 WorkerPool(
-                    crew, run_context, threads=threads, sent=journals.sent, prompts=journals.prompts
+                    processes,
+                    run_context,
+                    threads=threads,
+                    sent=journals.sent,
+                    prompts=journals.prompts,
                 )
             )
         answer = workers.ask if workers else _here(run_context.program, journals)

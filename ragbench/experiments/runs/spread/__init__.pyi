@@ -1,6 +1,6 @@
 from .check import (
     check_spread as check_spread,
-    crew_of as crew_of,
+    processes_of as processes_of,
 )
 from .pool import (
     WorkerPool as WorkerPool,

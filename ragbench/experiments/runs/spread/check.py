@@ -7,7 +7,7 @@ import sys
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.context import RunContext, models_in_process
-from ragbench.experiments.runs.spread.pool import Crew
+from ragbench.experiments.runs.spread.pool import WorkerProcesses
 from ragbench.lms.calls import HostedClient
 
 
@@ -43,7 +43,7 @@ def check_spread(run_context: RunContext) -> None:
         join()
 
 
-def crew_of(config: RunConfig, threads: int) -> Crew | None:
+def processes_of(config: RunConfig, threads: int) -> WorkerProcesses | None:
     """The worker processes that so many threads are spread over; None for this one alone."""
     if config.engine == "ray":
         from ragbench.experiments.runs.spread.cluster import RayTasks, nodes

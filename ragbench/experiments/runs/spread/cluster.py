@@ -66,7 +66,7 @@ def nodes() -> int:
 
 
 class RayTasks:
-    """A crew of Ray tasks, one for each of `shares`: the number of its threads."""
+    """Worker processes as Ray tasks, one for each of `shares`: the number of its threads."""
 
     def __init__(self, shares: Sequence[int]) -> None:
         import ray
@@ -76,7 +76,7 @@ class RayTasks:
         self.address: Address | None = (ray.util.get_node_ip_address(), 0)
 
     def start(self, worker: Worker) -> None:
-        """See `Crew`."""
+        """See `WorkerProcesses`."""
         packed = self._ray.put(_packed(worker))
         task = self._ray.remote(_work).options(
             num_cpus=1, max_retries=_STARTED_ANEW, scheduling_strategy="SPREAD"
@@ -85,7 +85,7 @@ class RayTasks:
         self._tasks = [task.remote(packed, share, *about) for share in self._shares]
 
     def wait(self) -> str:
-        """See `Crew`."""
+        """See `WorkerProcesses`."""
         why, left = "", list(self._tasks)
         while left:
             (ended, *_), left = self._ray.wait(left)
@@ -100,7 +100,7 @@ class RayTasks:
         return why
 
     def end(self) -> None:
-        """See `Crew`."""
+        """See `WorkerProcesses`."""
         self._closing = True
         _, left = self._ray.wait(
             self._tasks, num_returns=len(self._tasks), timeout=_LEAVING_S, fetch_local=False

@@ -17,7 +17,7 @@ _LEAVING_S = 1.0
 
 
 class Forks:
-    """A crew of forks, one for each of `shares`: the number of its threads."""
+    """Worker processes as forks, one for each of `shares`: the number of its threads."""
 
     address: Address | None = None
 
@@ -25,7 +25,7 @@ class Forks:
         self._shares = shares
 
     def start(self, worker: Worker) -> None:
-        """See `Crew`."""
+        """See `WorkerProcesses`."""
         made = get_context("fork").Process
         self._processes = [
             made(target=_work, args=(worker, share), daemon=True) for share in self._shares
@@ -38,14 +38,14 @@ class Forks:
             gc.unfreeze()
 
     def wait(self) -> str:
-        """See `Crew`."""
+        """See `WorkerProcesses`."""
         left = {process.sentinel for process in self._processes}
         while left:
             left -= set(wait(list(left)))
         return ""
 
     def end(self) -> None:
-        """See `Crew`."""
+        """See `WorkerProcesses`."""
         for process in self._processes:
             process.join(_LEAVING_S)
             process.kill()

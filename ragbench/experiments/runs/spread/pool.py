@@ -41,7 +41,7 @@ from ragbench.record import Call, Record
 _TRIES = 2
 
 
-class Crew(Protocol):
+class WorkerProcesses(Protocol):
     """The worker processes of a pool."""
 
     #: Where the pool is to listen for them; None for a Unix socket.
@@ -58,29 +58,29 @@ class Crew(Protocol):
 
 
 class WorkerPool:
-    """Workers of a `crew` with so many threads in all; for a `with` block in the main thread."""
+    """Workers of `processes` with so many threads in all; for a `with` block in the main thread."""
 
     def __init__(
         self,
-        crew: Crew,
+        processes: WorkerProcesses,
         run_context: RunContext,
         *,
         threads: int,
         sent: SentCalls,
         prompts: PromptLog | None,
     ) -> None:
-        self._crew, self._run_context = crew, run_context
+        self._processes, self._run_context = processes, run_context
         self._sent, self._prompts = sent, prompts
         self._free: queue.SimpleQueue[Connection | None] = queue.SimpleQueue()
         self._controls: list[Connection] = []
         self._closed, self._why = False, ""
         self._key = secrets.token_bytes(16)
-        family = "AF_UNIX" if crew.address is None else "AF_INET"
+        family = "AF_UNIX" if processes.address is None else "AF_INET"
         # Who connects has to know the key, which is asked for in a thread of its own.
-        self._listener = Listener(crew.address, family, backlog=2 * threads + 64)
+        self._listener = Listener(processes.address, family, backlog=2 * threads + 64)
 
     def __enter__(self) -> Self:
-        self._crew.start(Worker(self._run_context, self._listener.address, self._key))
+        self._processes.start(Worker(self._run_context, self._listener.address, self._key))
         for work in (self._accept, self._watch):
             self._start(work)
         return self
@@ -88,7 +88,7 @@ class WorkerPool:
     def __exit__(self, *error: object) -> None:
         self._closed = True
         self._tell(LEAVE)
-        self._crew.end()
+        self._processes.end()
         with suppress(OSError):  # wakes the thread that accepts
             Client(self._listener.address).close()
         self._listener.close()
@@ -169,7 +169,7 @@ class WorkerPool:
                 serve(channel, first)
 
     def _watch(self) -> None:
-        self._why = self._crew.wait()
+        self._why = self._processes.wait()
         self._free.put(None)
 
 
