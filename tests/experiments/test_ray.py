@@ -6,6 +6,9 @@ The cluster is real: three nodes, each with processes of its own, on this machin
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -121,6 +124,20 @@ def test_a_limit_of_spending_is_one_for_all_nodes(cluster: Any, run: Run, limits
     assert found.summary.billed.calls + found.lost.calls == sent
     assert sent == limits.calls if limits.calls else 0 < spent <= (limits.tokens or 0)
     assert not found.progress.complete
+
+
+def test_the_command_ends_as_without(cluster: Any, run: Run, tmp_path: Path) -> None:
+    with FakeServer() as server:
+        command = [
+            sys.executable, "-m", "ragbench", "eval", "--program", "direct", "--dataset", "jsonl",
+            "--data-file", str(tmp_path / "questions.jsonl"), "--lm", "openai/fake", "--engine",
+            "ray", "--api-base", server.url, "--out", str(tmp_path / "run"), "--no-cache",
+        ]  # fmt: skip
+        environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "core_worker" not in ended.stderr
+    assert len(read_records(tmp_path / "run").records) == 40
 
 
 def test_a_program_of_ones_own_goes_along(cluster: Any, run: Run, tmp_path: Path) -> None:

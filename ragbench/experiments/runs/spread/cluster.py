@@ -31,6 +31,9 @@ from ragbench.logs import get, get_level, quiet_libraries, set_level, to_termina
 _log = get(__name__)
 #: Seconds that workers have to end by themselves when a run is over.
 _LEAVING_S = 5.0
+#: Seconds between two looks at whether the run is over: a thread that still waits when Ray is shut
+#: down ends the process.
+_LOOKED_S = 0.5
 #: How often Ray starts a worker anew whose process or node died.
 _STARTED_ANEW = 5
 _LOCKS = {type(made()): made for made in (threading.Lock, threading.RLock, threading.local)}
@@ -87,13 +90,11 @@ class RayTasks:
     def wait(self) -> str:
         """See `WorkerProcesses`."""
         why, left = "", list(self._tasks)
-        while left:
-            (ended, *_), left = self._ray.wait(left)
+        while left and not self._closing:
+            ended, left = self._ray.wait(left, timeout=_LOOKED_S)
             try:
                 self._ray.get(ended)
             except Exception as error:  # whatever it ended with
-                if self._closing:
-                    continue
                 cause = getattr(error, "cause", None) or error
                 why = f"{type(cause).__name__}: {cause}".splitlines()[0]
                 _log.warning("a worker ended (%s)", why)
@@ -107,6 +108,9 @@ class RayTasks:
         )
         for task in left:
             self._ray.cancel(task, force=True)
+        # A reference that goes after Ray was shut down, such as with a thread that still serves a
+        # worker, ends the process.
+        self._tasks = []
 
 
 def _packed(worker: Worker) -> bytes:

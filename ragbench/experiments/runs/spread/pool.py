@@ -51,7 +51,7 @@ class WorkerProcesses(Protocol):
         """Start them."""
 
     def wait(self) -> str:
-        """Return when all have ended; says why, where that is known."""
+        """Return when all have ended, or soon after `end` began; says why, where it is known."""
 
     def end(self) -> None:
         """Return when all have ended, which they were told to do."""
@@ -81,14 +81,15 @@ class WorkerPool:
 
     def __enter__(self) -> Self:
         self._processes.start(Worker(self._run_context, self._listener.address, self._key))
-        for work in (self._accept, self._watch):
-            self._start(work)
+        self._start(self._accept)
+        self._watching = self._start(self._watch)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._closed = True
         self._tell(LEAVE)
         self._processes.end()
+        self._watching.join()
         with suppress(OSError):  # wakes the thread that accepts
             Client(self._listener.address).close()
         self._listener.close()
@@ -140,8 +141,10 @@ class WorkerPool:
             "the same command continues"
         )
 
-    def _start(self, work: Callable[..., None], *args: object) -> None:
-        threading.Thread(target=copy_context().run, args=(work, *args), daemon=True).start()
+    def _start(self, work: Callable[..., None], *args: object) -> threading.Thread:
+        made = threading.Thread(target=copy_context().run, args=(work, *args), daemon=True)
+        made.start()
+        return made
 
     def _accept(self) -> None:
         while not self._closed:
