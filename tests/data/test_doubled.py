@@ -38,6 +38,12 @@ def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) 
         load(tmp_path, "twice.parquet", path.read_bytes())
 
 
+def test_a_json_object_with_a_field_twice_is_refused(tmp_path: Path) -> None:
+    rows = ['{"question": "q1", "answer": "a"}', '{"question": "q2", "answer": "a", "answer": "b"}']
+    with pytest.raises(DataError, match="the field 'answer' stands twice"):
+        load(tmp_path, "twice.jsonl", "\n".join(rows) + "\n")
+
+
 def test_columns_of_two_lengths_say_which(tmp_path: Path) -> None:
     row = {"id": "a", "question": "Who?", "answer": "Bob", "type": "bridge"}
     row["context"] = {"title": ["T", "U"], "sentences": [["s."]]}

@@ -312,3 +312,10 @@ def test_a_set_is_asked_whole_and_in_order(write):
                 fractions=(0.5, 0.0, 0.5),
             )
         ).select("validation")
+
+
+def test_a_document_behind_a_broken_link_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("Town 1 lies on river 1.")
+    (tmp_path / "b.md").symlink_to(tmp_path / "gone.md")
+    with pytest.raises(DataError, match="is a broken link or no regular file; remove it"):
+        list(read_documents(tmp_path))

@@ -27,11 +27,14 @@ def read_documents(folder: Path) -> Iterator[Section]:
         path
         for path in sorted(folder.rglob("*"))
         if path.suffix.lower() in _READERS
-        and path.is_file()
+        and not path.is_dir()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not paths:
         raise DataError(f"{folder}: holds no document ({', '.join(sorted(_READERS))})")
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{path}: is a broken link or no regular file; remove it")
     empty = True
     for path in paths:
         name = path.relative_to(folder).with_suffix("").as_posix()

@@ -201,7 +201,7 @@ def _cell(text: str) -> Any:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_fields)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
             raise DataError(f"{where}: the JSON ends in the middle; is the file whole?") from None
@@ -209,8 +209,16 @@ def _parse(text: str, where: str) -> Any:
         raise DataError(f"{where}: not JSON at {place} ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{where}: the JSON is nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number of thousands of digits, or from `_fields`
         raise DataError(f"{where}: not JSON ({error})") from None
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise ValueError(f"the field {twice[:80]!r} stands twice in an object")
+    return fields
 
 
 def _is_lines(text: str) -> bool:
