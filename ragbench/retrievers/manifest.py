@@ -116,10 +116,13 @@ def find_damage(folder: Path, manifest: Manifest | None) -> str:
 
 
 def _remember(folder: Path, manifest: Manifest) -> None:
+    partial = folder / f".{_CHECKED}.{os.getpid()}"
     with contextlib.suppress(OSError):  # a store that cannot be written is checked each time
-        partial = folder / f".{_CHECKED}.{os.getpid()}"
-        partial.write_text(json.dumps(_stamps(folder, manifest)))
-        os.replace(partial, folder / _CHECKED)
+        try:
+            partial.write_text(json.dumps(_stamps(folder, manifest)))
+            os.replace(partial, folder / _CHECKED)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _stamps(folder: Path, manifest: Manifest) -> dict[str, list[int]]:

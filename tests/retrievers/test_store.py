@@ -252,6 +252,16 @@ def test_an_index_whose_manifest_is_of_an_earlier_version_opens(
     assert "damaged" not in caplog.text
 
 
+def test_a_check_that_cannot_be_noted_leaves_no_file_behind(store: IndexStore) -> None:
+    make_retriever("bm25", CORPUS).build(store)
+    folder = store.root / store.entries()[0].key
+    (folder / "checked.json").unlink()
+    (folder / "checked.json").mkdir()  # no file can take its place
+    before = sorted(folder.iterdir())
+    make_retriever("bm25", CORPUS).build(store)
+    assert sorted(folder.iterdir()) == before
+
+
 def test_drop_deletes_nothing_but_the_folder_of_the_index(store: IndexStore) -> None:
     make_retriever("bm25", CORPUS).build(store)
     other = store.root.parent / "precious"
