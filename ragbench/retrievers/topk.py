@@ -40,6 +40,12 @@ def top(scores: Floats, k: int, positions: npt.NDArray[Any] | None = None) -> Hi
     return list(zip(kept[order].tolist(), scores[order].tolist(), strict=True))
 
 
+def ordered(positions: Any, scores: Any, k: int) -> Hits:
+    """The `k` highest of `scores` in any order, best first, those that tie by their positions."""
+    order = np.lexsort((positions, -scores))[:k]
+    return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
+
+
 def has_numba() -> bool:
     """Whether the compiled kernel can be had."""
     return importlib.util.find_spec("numba") is not None

@@ -9,7 +9,7 @@ import numpy as np
 
 from ragbench.errors import needs_extra
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.topk import Hits
+from ragbench.retrievers.topk import Hits, ordered
 
 #: From 20 queries at once faiss multiplies by BLAS, whose last digits differ from a single query's.
 _QUERIES_AT_ONCE = 16
@@ -115,9 +115,7 @@ def _ordered(index: Any, query: Vectors, scores: Vectors, ids: Any, k: int) -> H
             break
         scores, ids = deeper[0][0], deeper[1][0]
     real = ids >= 0
-    scores, ids = scores[real], ids[real]
-    order = np.lexsort((ids, -scores))[:k]
-    return list(zip(ids[order].tolist(), scores[order].tolist(), strict=True))
+    return ordered(ids[real], scores[real], k)
 
 
 def save(index: Any, path: Path) -> None:

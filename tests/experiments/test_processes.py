@@ -28,6 +28,7 @@ from ragbench.experiments.records.prompts import PROMPTS
 from ragbench.experiments.runs import Evaluation, evaluate, limited, write_summary
 from ragbench.experiments.runs.summary import SUMMARY
 from ragbench.lms.calls import Limits
+from ragbench.logs import log_to
 from ragbench.record import Record
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer, Fault, Hit, plausible
@@ -41,8 +42,13 @@ Run = Callable[..., Evaluation]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `ircot` over some towns, into the folder `name`."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    questions = write_towns(tmp_path)
+    return runs_in(tmp_path, monkeypatch)
+
+
+def runs_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """What runs `ircot` over some towns with a log, into a folder in `folder`."""
+    monkeypatch.setenv("RAGBENCH_CACHE", str(folder / "cache"))
+    questions = write_towns(folder)
 
     def make(
         server: FakeServer, name: str, limits: Limits | None = None, **fields: object
@@ -51,10 +57,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             {
                 "program": "ircot", "dataset": "jsonl", "data_file": questions, "split": "all",
                 "limit": 10, "lm": "openai/fake", "api_base": server.url, "workers": 4,
-                "cache": False, "set": {"k": 1}, "out": tmp_path / name, **fields,
+                "cache": False, "set": {"k": 1}, "out": folder / name, **fields,
             }
         )  # fmt: skip
-        with limited(limits or Limits(), config.folder()):
+        config.folder().mkdir(exist_ok=True)
+        with limited(limits or Limits(), config.folder()), log_to(config.folder() / "log.jsonl"):
             return evaluate(config)
 
     return make

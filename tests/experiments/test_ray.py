@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,10 @@ from ragbench.errors import ConfigError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.records import SENT, read_records
 from ragbench.experiments.records.prompts import PROMPTS
-from ragbench.experiments.runs import Evaluation, evaluate, limited, ready
+from ragbench.experiments.runs import limited, ready
 from ragbench.experiments.sweep import load_sweep, run_sweep
 from ragbench.lms.calls import Limits
-from ragbench.logs import log_to
-from tests.experiments.test_processes import Failing, Run, told
+from tests.experiments.test_processes import Failing, Run, runs_in, told
 from tests.experiments.test_sweep import Quiet
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer
@@ -63,25 +63,8 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `ircot` over some towns, into the folder `name`."""
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    questions = write_towns(tmp_path)
-
-    def make(
-        server: FakeServer, name: str, limits: Limits | None = None, **fields: object
-    ) -> Evaluation:
-        config = make_config(
-            {
-                "program": "ircot", "dataset": "jsonl", "data_file": questions, "split": "all",
-                "limit": 10, "lm": "openai/fake", "api_base": server.url, "workers": 6,
-                "cache": False, "set": {"k": 1}, "out": tmp_path / name, **fields,
-            }
-        )  # fmt: skip
-        config.folder().mkdir(exist_ok=True)
-        with limited(limits or Limits(), config.folder()), log_to(config.folder() / "log.jsonl"):
-            return evaluate(config)
-
-    return make
+    """Runs `ircot` over some towns, into the folder `name`; two questions at once on each node."""
+    return partial(runs_in(tmp_path, monkeypatch), workers=2 * NODES)
 
 
 def test_without_a_cluster_there_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

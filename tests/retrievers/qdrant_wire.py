@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from qdrant_client import QdrantClient, models
+
+from tests.retrievers.wire import listening
 
 #: Method and path of a request -> status and body in place of the engine's, or None.
 Fault = Callable[[str, str], tuple[int, bytes] | None]
@@ -113,16 +115,9 @@ def qdrant_wire(port: int = 0) -> Iterator[QdrantWire]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    wire.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with listening(Handler, port) as address:
+        wire.url = address
         yield wire
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def failed(status: int, why: str = "scripted") -> tuple[int, bytes]:

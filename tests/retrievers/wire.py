@@ -53,15 +53,23 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
         def log_message(self, *args: object) -> None:
             pass
 
+    with listening(Handler, port) as address:
+        wire.address = f"{address}/v1"
+        yield wire
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
+    """Answer by `handler` while the block runs; gives the address."""
+
     class Server(ThreadingHTTPServer):
         request_queue_size = 256  # with 5, a burst of callers is reset before it is heard
 
-    server = Server(("127.0.0.1", port), Handler)
-    wire.address = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server = Server(("127.0.0.1", port), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield wire
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()

@@ -19,10 +19,10 @@ from dspy import AdapterParseError
 
 from ragbench.context import current, use
 from ragbench.dspy_internals import apply_output_field_defaults
-from ragbench.encodable import encodable
 from ragbench.errors import UnknownNameError
 from ragbench.lms.adapters.repair import UnreadableError, read_value
 from ragbench.lms.calls import count
+from ragbench.lms.encodable import encodable
 
 _HEADER = re.compile(r"[*_`]*\[\[\s*#+\s*(\w+)\s*#+\s*\]\][*_`]*:?")
 #: Signature -> what the LM can, and the format that it is asked for.

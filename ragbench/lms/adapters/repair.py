@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import TypeAdapter
 
 from ragbench.dspy_internals import parse_value
-from ragbench.encodable import encodable
+from ragbench.lms.encodable import encodable
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")

@@ -19,7 +19,6 @@ from dspy import LMConfigurationError
 from dspy.lm15 import Request, Response, Usage
 
 from ragbench.dspy_internals import usage_dict, wrap_error
-from ragbench.encodable import encodable
 from ragbench.errors import RagbenchError
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec
 from ragbench.lms.calls.client import Client
@@ -28,6 +27,7 @@ from ragbench.lms.calls.counting import count, file
 from ragbench.lms.calls.middleware import Holding, Middleware, Reply
 from ragbench.lms.calls.retry import Retries
 from ragbench.lms.calls.spend_limits import replies_are_limited
+from ragbench.lms.encodable import encodable
 from ragbench.lms.prices import Pricing, UnknownPrice, list_price, priced, reply_of
 from ragbench.record import FailedAttempts
 from ragbench.redact import without_keys

@@ -19,7 +19,7 @@ from ragbench.record import Call
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.dense import Dense, EmbeddingSettings
 from ragbench.retrievers.embedders import Embedder, Vectors
-from ragbench.retrievers.topk import Hits
+from ragbench.retrievers.topk import Hits, ordered
 
 #: What one ranking is for: the text of a query, or its vector.
 Asked = str | Vectors
@@ -125,15 +125,10 @@ class Engine(Retriever):
             depth = min(deepest, 8 * depth)
             for i, one in zip(cut, self._find([(asked[i], depth) for i in cut]), strict=True):
                 found[i] = one
-        return [_ordered(places, scores, k) for places, scores in found]
+        return [ordered(places, scores, k) for places, scores in found]
 
 
 def _cut(found: Found, k: int, depth: int) -> bool:
     """Whether passages that tie with the `k`-th may stand beyond `depth`."""
     places, scores = found
     return len(places) == depth and bool(scores[-1] == scores[k - 1])
-
-
-def _ordered(places: Any, scores: Any, k: int) -> Hits:
-    order = np.lexsort((places, -scores))[:k]
-    return list(zip(places[order].tolist(), scores[order].tolist(), strict=True))
