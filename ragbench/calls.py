@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter
@@ -85,11 +86,13 @@ class Call:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form; `parse_call` reads it back."""
-        dumped: dict[str, Any] = _CALL.dump_python(self, warnings=False)
+        dumped: dict[str, Any] = _calls().dump_python(self, warnings=False)
         return dumped
 
 
-_CALL: TypeAdapter[Call] = TypeAdapter(Call)
+@cache
+def _calls() -> TypeAdapter[Call]:  # made when used, for it takes 10 ms
+    return TypeAdapter(Call)
 
 
 def parse_call(row: Mapping[str, Any]) -> Call:
@@ -98,7 +101,7 @@ def parse_call(row: Mapping[str, Any]) -> Call:
     Raises:
         ValidationError: it is no call.
     """
-    return _CALL.validate_python(row)
+    return _calls().validate_python(row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-import scipy
-
 from ragbench.metrics.base import add_metric
 from ragbench.record import Record
 
@@ -39,8 +36,11 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
     if len(predicted) == len(wanted) == 1:
         mean = _span_f1(predicted[0], wanted[0])
     else:
+        import numpy as np  # here, for few answers are lists and these are slow to load
+        from scipy.optimize import linear_sum_assignment
+
         grid = np.array([[_span_f1(p, g) for p in predicted] for g in wanted])
-        rows, columns = scipy.optimize.linear_sum_assignment(grid, maximize=True)
+        rows, columns = linear_sum_assignment(grid, maximize=True)
         mean = grid[rows, columns].sum() / max(len(predicted), len(wanted))
     return DropScore(float(same), round(mean * 100) / 100)  # as np.round does, with 2 decimals
 

@@ -171,16 +171,23 @@ def test_list_show_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -
     assert outputs[1].stderr.decode().strip() == "light"
 
 
-def test_summarize_loads_neither_dspy_nor_scipys_functions(run: Path) -> None:
-    code = (
-        f"import sys; sys.argv = ['ragbench', 'summarize', {str(run)!r}]\n"
-        "from ragbench.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "print({'dspy', 'scipy.special', 'ragbench.cli.options'} & set(sys.modules) or 'light')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "light"
+def test_summarize_and_compare_load_neither_dspy_nor_scipy(run: Path) -> None:
+    given = ("--data-file", run.parents[1] / "questions.jsonl", "--adapter", "chat", "--limit", 4)
+    other = run.with_name("other")
+    invoke("eval", "--program", "direct", "--dataset", "jsonl", *given, "--out", other)
+    for words in (["summarize", str(run)], ["compare", str(run), str(other), "--metric", "tokens"]):
+        code = (
+            f"import sys; sys.argv = ['ragbench', *{words!r}]\n"
+            "from ragbench.cli.main import main\n"
+            "try: main()\n"
+            "except SystemExit: pass\n"
+            "print({'dspy', 'scipy', 'ragbench.cli.options'} & set(sys.modules) or 'light')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        )
+        assert done.stdout.splitlines()[-1] == "light"
+    assert "score the same" not in done.stdout  # so that powers and tests were computed
 
 
 def test_show_config_can_be_pasted_back(run: Path, tmp_path: Path) -> None:

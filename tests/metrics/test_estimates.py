@@ -170,7 +170,8 @@ def test_power_of_an_estimate_is_that_of_the_t_test() -> None:
 
 def test_t_power_far_out_and_at_nothing() -> None:
     assert t_power(0.0, 20) == pytest.approx(0.05)
-    assert t_power(1e6, 3) == 1.0
+    assert t_power(1e6, 3) == pytest.approx(1.0)
+    assert t_power(1e6, 3) <= 1
     assert t_power(least_shift(2.0), 2.0) == pytest.approx(0.8, abs=1e-6)
 
 

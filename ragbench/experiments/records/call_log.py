@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Required
 
@@ -68,7 +69,9 @@ class CallLine(TypedDict, total=False):
     failed: _FailedAttempts | None
 
 
-_CALL_LINE: TypeAdapter[CallLine] = TypeAdapter(CallLine)
+@cache
+def _call_lines() -> TypeAdapter[CallLine]:
+    return TypeAdapter(CallLine)
 
 
 class SentCalls:
@@ -147,7 +150,7 @@ def first_fault(kind: TypeAdapter[Any], value: object, name: str) -> str:
 
 def wrong_with_call(row: object) -> str:
     """The reason why a call cannot be counted; empty if it can."""
-    return first_fault(_CALL_LINE, row, "call")
+    return first_fault(_call_lines(), row, "call")
 
 
 def wrong_with_sent(row: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
@@ -275,11 +276,13 @@ class _Outcome:
         return self.failure is not None and self.failure.error == CUT_OFF
 
 
-_OUTCOME: TypeAdapter[_Outcome] = TypeAdapter(_Outcome)
+@cache
+def _outcomes() -> TypeAdapter[_Outcome]:
+    return TypeAdapter(_Outcome)
 
 
 def _parse_outcome(line: bytes) -> _Outcome:
-    return _OUTCOME.validate_json(unseal(line), strict=True)
+    return _outcomes().validate_json(unseal(line), strict=True)
 
 
 def tell_corrupt(folder: Path, loaded: Loaded) -> None:

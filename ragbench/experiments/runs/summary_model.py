@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
@@ -115,10 +116,12 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as `summary.json` holds it."""
-        dumped: dict[str, Any] = _SUMMARY.dump_python(self)
+        dumped: dict[str, Any] = _summaries().dump_python(self)
         if self.progress is not None:
             dumped["progress"] = self.progress.to_dict()
         return dumped
 
 
-_SUMMARY: TypeAdapter[Summary] = TypeAdapter(Summary)
+@cache
+def _summaries() -> TypeAdapter[Summary]:  # made when used, for a table needs none
+    return TypeAdapter(Summary)

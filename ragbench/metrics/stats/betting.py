@@ -18,7 +18,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from ragbench.metrics.stats.estimates import Floats, Interval
@@ -116,7 +115,7 @@ def _capital(x: Floats, mean: float) -> float:
     """The logarithm of the capital of bets that the mean of `x`, in [-1, 1], is above `mean`."""
     stakes = _BETS[:, None] / (1 + mean)
     logs = np.log1p(stakes * (x[None, :] - mean)).sum(axis=1)
-    return float(scipy.special.logsumexp(logs) - math.log(len(_BETS)))
+    return float(np.logaddexp.reduce(logs) - math.log(len(_BETS)))
 
 
 def _refused_below(x: Floats, alpha: float) -> float:

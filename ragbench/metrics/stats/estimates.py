@@ -18,11 +18,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from ragbench.metrics.stats.power import ALPHA, POWER, least_shift, t_power
-from ragbench.metrics.stats.student import t_quantile
+from ragbench.metrics.stats.student import t_quantile, t_tail
 
 Floats = NDArray[np.float64]
 #: The least and the greatest that a value can be; None where there are no bounds.
@@ -76,7 +75,7 @@ class MeanEstimate:
             return 1.0
         if self.standard_error < 1e-12:
             return 0.0
-        return float(2 * scipy.special.stdtr(self.df, -off / self.standard_error))
+        return 2 * t_tail(off / self.standard_error, self.df)
 
     def power(self, difference: float, *, alpha: float = ALPHA) -> float:
         """The chance that a true mean of `difference` is shown."""

@@ -9,9 +9,9 @@ arXiv:1708.07180): choose on resampled questions, score on those that were not d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from ragbench.metrics.stats.estimates import Interval
@@ -36,11 +36,14 @@ def expected_lead(candidates: int, standard_error: float) -> float:
     if candidates < 2:
         return 0.0
 
-    def density(z: float) -> float:
-        chance = float(scipy.stats.norm.cdf(z)) ** (candidates - 1)
-        return float(z * candidates * scipy.stats.norm.pdf(z) * chance)
+    from scipy.integrate import quad  # here, for it is slow to load
 
-    return float(scipy.integrate.quad(density, -10, 10)[0]) * standard_error
+    normal = NormalDist()
+
+    def density(z: float) -> float:
+        return z * candidates * normal.pdf(z) * normal.cdf(z) ** (candidates - 1)
+
+    return float(quad(density, -10, 10)[0]) * standard_error
 
 
 def corrected_best(scores: ArrayLike, *, seed: int = 0, resamples: int = 1000) -> Best:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 _BLOCK = 4_000_000  # numbers drawn at once; bounds memory
@@ -35,7 +35,7 @@ def sign_flip_p(differences: ArrayLike, *, n: int = 9_999, seed: int = 0) -> flo
         return 1.0
     sizes = np.abs(d)
     if np.allclose(sizes, sizes[0], rtol=0, atol=1e-12):
-        return float(scipy.stats.binomtest(int((d > 0).sum()), len(d)).pvalue)
+        return sign_p(int((d > 0).sum()), len(d))
     observed = abs(d.sum()) - 1e-9
     if 2 ** len(d) <= n:
         flips = (np.arange(2 ** len(d))[:, None] >> np.arange(len(d))) & 1
@@ -55,9 +55,21 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     """The exact McNemar test on right and wrong answers (1 and 0)."""
     left, right = np.asarray(a) > 0.5, np.asarray(b) > 0.5
     only_a, only_b = int((left & ~right).sum()), int((right & ~left).sum())
-    total = only_a + only_b
-    p = float(scipy.stats.binomtest(only_b, total).pvalue) if total else 1.0
-    return McNemar(only_a, only_b, p)
+    return McNemar(only_a, only_b, sign_p(only_b, only_a + only_b))
+
+
+def sign_p(positive: int, n: int) -> float:
+    """The exact two-sided p-value of so many of `n` signs being positive where both are as likely.
+
+    It is the binomial test at one half, which is symmetric; 1 without a sign.
+    """
+    fewer = min(positive, n - positive)
+    share = term = 1.0  # of the chance of so few, and of each number below
+    for i in range(fewer, 0, -1):
+        term *= i / (n - i + 1)
+        share += term
+    chance: float = math.comb(n, fewer) / 2**n
+    return min(1.0, 2 * share * chance)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

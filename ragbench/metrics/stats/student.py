@@ -23,7 +23,7 @@ def t_quantile(p: float, df: float) -> float:
     # Newton's steps from below never pass the root, for beyond 0 the distribution is concave.
     t = NormalDist().inv_cdf(p)
     for _ in range(1000):
-        step = (_tail(t, df) - (1 - p)) / _density(t, df)
+        step = (t_tail(t, df) - (1 - p)) / _density(t, df)
         t += step
         if abs(step) <= _ENOUGH * t:
             break
@@ -35,8 +35,8 @@ def _density(t: float, df: float) -> float:
     return math.exp(log - (df + 1) / 2 * math.log1p(t * t / df))
 
 
-def _tail(t: float, df: float) -> float:
-    """The chance of a value above `t`, which is at least 0."""
+def t_tail(t: float, df: float) -> float:
+    """The chance that a t variable of `df` degrees of freedom is above `t`, at least 0."""
     a, x, y = df / 2, df / (df + t * t), t * t / (df + t * t)
     if t == 0:
         return 0.5
