@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -182,21 +183,30 @@ def _warn_once(text: str) -> None:
 
 
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
-    engine = "litellm" if spec.by_litellm else "lm15"
-    plain = dspy.LM(f"{spec.provider}/{spec.model}", engine=engine)
-    enforced = plain.supports_response_schema
+    known = _known(f"{spec.provider}/{spec.model}", "litellm" if spec.by_litellm else "lm15")
+    enforced = known.response_schema
     if spec.provider in SELF_HOSTED:
         enforced = True
     elif spec.api_base:
         enforced = False  # an unknown server may ignore what it is sent
     enforced = enforced if schema is None else schema
-    params = frozenset(plain.supported_params)
-    return Capabilities(
+    return replace(
+        known,
         response_schema=enforced,
+        params=known.params | {"response_format"} if enforced else known.params,
+        max_items=MAX_ITEMS if spec.provider in SELF_HOSTED else None,
+    )
+
+
+@lru_cache(maxsize=64)  # a sweep asks the same for each of its cells
+def _known(model: str, engine: str) -> Capabilities:
+    """What DSPy knows of a model."""
+    plain = dspy.LM(model, engine=engine)
+    return Capabilities(
+        response_schema=plain.supports_response_schema,
         function_calling=plain.supports_function_calling,
         reasoning=plain.supports_reasoning,
-        params=params | {"response_format"} if enforced else params,
-        max_items=MAX_ITEMS if spec.provider in SELF_HOSTED else None,
+        params=frozenset(plain.supported_params),
     )
 
 

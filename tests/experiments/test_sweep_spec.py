@@ -10,6 +10,7 @@ import pytest
 
 from ragbench.errors import RagbenchError
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.sweep.cells import Alike
 from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from tests.fake_server import FakeServer
 
@@ -140,6 +141,28 @@ def test_a_choice_of_k_goes_before_the_k_that_all_share(load: Any) -> None:
     sweep = load(k=4, matrix={"k": [2, 3]}, baseline={"k": 2})
     assert [cell.config.set for cell in sweep.cells] == [{"k": 2}, {"k": 3}]
     assert sweep.pairs == {"vanilla, k=3": "vanilla, k=2"}
+
+
+def test_cells_are_found_by_what_they_agree_at(load: Any) -> None:
+    matrix = {"program": ["vanilla", "ircot", "direct"], "seed": [1, 2], "temperature": [0, 0.5]}
+    steps = {"program": "ircot", "set.max_steps": [2, 3], "seed": [1, 2]}
+    cells = load(matrix=matrix, include=[steps]).cells
+    for addresses in (["seed"], ["seed", "temperature"], ["set.max_steps", "set.k"], []):
+        alike = Alike(cells, addresses)
+        for cell in cells:
+            found = [other for other in cells if other.agreement(cell, addresses) == len(addresses)]
+            assert {c.label for c in alike.to(cell)} == {c.label for c in found}
+            assert cell in found
+
+
+def test_every_cell_finds_its_baseline_among_many(load: Any) -> None:
+    matrix = {"program": ["vanilla", "ircot"], "seed": [1, 2, 3], "set.k": [1, 2]}
+    sweep = load(matrix=matrix, baseline={"program": "vanilla"})
+    facts = {cell.label: cell.facts for cell in sweep.cells}
+    assert len(sweep.pairs) == 6
+    for cell, base in sweep.pairs.items():
+        assert [facts[c]["program"] for c in (cell, base)] == ["ircot", "vanilla"]
+        assert all(facts[cell][a] == facts[base][a] for a in ("seed", "set.k"))
 
 
 def test_cells_that_come_to_the_same_are_one(load: Any) -> None:

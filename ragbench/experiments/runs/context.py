@@ -138,7 +138,8 @@ def build(
     same = like if like and like.config.data_spec() == config.data_spec() else None
     dataset = same.dataset if same else load_dataset(config.data_spec())
     examples = () if no_questions else choose(dataset, config)
-    configure_cache()
+    if like is None:  # or its cache is in use
+        configure_cache()
     lm = lm_of(config, config.lm.model, main=True)
     roles = {role: lm_of(config, spec) for role, spec in config.lm.roles.items()}
     if same and same_retrieval(same.config, config):

@@ -61,6 +61,12 @@ class Cell:
             facts |= flat_compile(self.settings.model_dump(mode="json", include=set(_COMPILE)))
         return facts
 
+    def with_label(self, label: str) -> Cell:
+        """The cell under another label, which changes none of its facts."""
+        cell = replace(self, label=label)
+        cell.__dict__["facts"] = self.facts
+        return cell
+
     def matches(self, wanted: Fields) -> bool:
         """Whether the cell has every value of `wanted`, or one of several where that is a list."""
         for address, values in wanted.items():
@@ -75,24 +81,64 @@ class Cell:
         return sum(x == y or x is None or y is None for x, y in pairs)
 
 
+class Alike:
+    """Finds those of `cells` that agree with another one at every one of `addresses`.
+
+    Kept by their values, so that a cell is not compared with every one of them.
+    """
+
+    def __init__(self, cells: Iterable[Cell], addresses: Sequence[str]) -> None:
+        self._having: dict[tuple[str, ...], list[Cell]] = {}
+        for cell in cells:
+            self._having.setdefault(_having(cell, addresses), []).append(cell)
+        self._found: dict[tuple[tuple[str, ...], ...], dict[str, list[Cell]]] = {}
+
+    def to(self, cell: Cell) -> list[Cell]:
+        """Those that are alike, see `Cell.agreement`."""
+        alike = []
+        for having in self._having:
+            shared = _having(cell, having)
+            alike += self._by_values(having, shared).get(_values(cell, shared), [])
+        return alike
+
+    def _by_values(self, having: tuple[str, ...], shared: tuple[str, ...]) -> dict[str, list[Cell]]:
+        if (having, shared) not in self._found:
+            found = self._found[having, shared] = {}
+            for cell in self._having[having]:
+                found.setdefault(_values(cell, shared), []).append(cell)
+        return self._found[having, shared]
+
+
+def _having(cell: Cell, addresses: Iterable[str]) -> tuple[str, ...]:
+    return tuple(a for a in addresses if cell.facts.get(a) is not None)
+
+
+def _values(cell: Cell, addresses: Iterable[str]) -> str:
+    return str([cell.facts[a] for a in addresses])
+
+
 def labelled(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, each labelled by as few of the things that differ as tell all apart."""
     addresses = dict.fromkeys(_PLAIN) | {a: None for cell in cells for a in cell.facts}
     columns = {a: [cell.facts.get(a) for cell in cells] for a in addresses}
-    kept = ["program"]
-    for address in columns:
-        if _distinct([*kept, address], columns) > _distinct(kept, columns):
+    kept, told = list[str](), [0] * len(cells)  # cells that are not told apart share a number
+    for address, column in columns.items():
+        finer = _numbered(zip(told, column, strict=True))
+        if not kept or max(finer) > max(told):
             kept.append(address)
+            told = finer
     rows = zip(*(columns[a] for a in kept), strict=True)
     words = [[_word(a, value) for a, value in zip(kept, row, strict=True)] for row in rows]
     return [
-        replace(cell, label=", ".join(filter(None, some)))
+        cell.with_label(", ".join(filter(None, some)))
         for cell, some in zip(cells, words, strict=True)
     ]
 
 
-def _distinct(addresses: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> int:
-    return len({str(row) for row in zip(*(columns[a] for a in addresses), strict=True)})
+def _numbered(rows: Iterable[tuple[int, Any]]) -> list[int]:
+    """A number from 0 for each row, the same for rows that read the same."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(str(row), len(numbers)) for row in rows]
 
 
 def _word(address: str, value: Any) -> str:

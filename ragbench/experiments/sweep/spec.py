@@ -21,6 +21,7 @@ from ragbench.experiments.config import CompileConfig, RunConfig, flatten, load_
 from ragbench.experiments.runs import HEADLINE, check, compiled_fields
 from ragbench.experiments.sweep.cells import (
     MAPPINGS,
+    Alike,
     Cell,
     Fields,
     check_addresses,
@@ -193,8 +194,10 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
 
 def _grouped(cells: Sequence[Cell]) -> list[Cell]:
     """Cells of one data set next to each other, so that it is loaded once."""
-    specs = list(dict.fromkeys(cell.config.data_spec() for cell in cells))
-    return sorted(cells, key=lambda cell: specs.index(cell.config.data_spec()))
+    specs = [cell.config.data_spec() for cell in cells]
+    place = {spec: number for number, spec in enumerate(dict.fromkeys(specs))}
+    order = sorted(range(len(cells)), key=lambda i: place[specs[i]])
+    return [cells[i] for i in order]
 
 
 def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
@@ -210,9 +213,12 @@ def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
     if not bases:
         raise ConfigError(f"baseline {spec.baseline} is no cell; the cells: {_names(cells)}")
     elsewhere = [a for a in _axes(spec) if a not in wanted]
+    names, alike = {cell.label for cell in bases}, Alike(bases, elsewhere)
     pairs = {}
     for cell in cells:
-        like = [] if cell in bases else _most_like(cell, bases, elsewhere)
+        if cell.label in names:
+            continue
+        like = alike.to(cell) or _most_like(cell, bases, elsewhere)
         if len(like) > 1:
             raise ConfigError(
                 f"baseline {spec.baseline} is {len(like)} cells for {cell.label} "
