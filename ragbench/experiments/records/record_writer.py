@@ -61,13 +61,13 @@ class RecordWriter:
         """Whether it can be written to."""
         return self._file is not None
 
-    def write(self, row: Record | Mapping[str, Any]) -> None:
-        """Append `row`; it is on disk when this returns.
+    def write(self, row: Record | Mapping[str, Any] | bytes) -> None:
+        """Append `row`, or the line that `encode` made of one; it is on disk when this returns.
 
         Raises:
             RunError: the disk is full or the folder is gone.
         """
-        line = encode(row)
+        line = row if isinstance(row, bytes) else encode(row)
         try:
             end = self._append(line)
             if self._durable:

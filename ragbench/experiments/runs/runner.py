@@ -23,6 +23,7 @@ from ragbench.experiments.records import (
     PromptLog,
     RecordWriter,
     SentCalls,
+    encode,
     locked,
     read_card,
     read_finished,
@@ -215,10 +216,19 @@ def _evaluate(
     return asker.stopped_by
 
 
-def _here(program: dspy.Module, journals: _Journals) -> Callable[[dspy.Example], Record]:
+#: The record of a question, and its line.
+_Answer = Callable[[dspy.Example], tuple[Record, bytes]]
+
+
+def _here(program: dspy.Module, journals: _Journals) -> _Answer:
     """Answers a question in the thread that asks it."""
     keep = journals.prompts.keep if journals.prompts else None
-    return lambda example: ask(program, example, also=journals.sent.of(example.qid), keep=keep)
+
+    def answer(example: dspy.Example) -> tuple[Record, bytes]:
+        record = ask(program, example, also=journals.sent.of(example.qid), keep=keep)
+        return record, encode(record)
+
+    return answer
 
 
 class _Asker:
@@ -226,7 +236,7 @@ class _Asker:
 
     def __init__(
         self,
-        answer: Callable[[dspy.Example], Record],
+        answer: _Answer,
         n: int,
         records: RecordWriter,
         on_record: OnRecord | None,
@@ -261,7 +271,7 @@ class _Asker:
         if limit := stopped_by():
             self.stopped_by = limit
             return
-        record = self._answer(example)
+        record, line = self._answer(example)
         with self._idle:
             self._billed += record.ledger.billed
         if record.cut_off:
@@ -269,7 +279,7 @@ class _Asker:
             if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
                 return
         try:
-            self._records.write(record)
+            self._records.write(line)
         except RunError as error:
             spent = f"{self._billed.calls} calls, {self._billed.tokens} tokens"
             self.broken = RunError(f"{error}; billed by this command until then: {spent}")

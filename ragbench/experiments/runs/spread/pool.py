@@ -28,7 +28,7 @@ from typing import Protocol, Self
 import dspy
 
 from ragbench.errors import RunError
-from ragbench.experiments.records import PromptLog, SentCalls, parse_line
+from ragbench.experiments.records import PromptLog, SentCalls, encode, parse_line
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.question import lost
 from ragbench.experiments.runs.spread.worker import ANSWERS, CONTROL, LEAVE, STOP, Shown, Worker
@@ -103,8 +103,10 @@ class WorkerPool:
             with suppress(OSError):  # it died
                 send(control, message)
 
-    def ask(self, example: dspy.Example) -> Record:
+    def ask(self, example: dspy.Example) -> tuple[Record, bytes]:
         """As `ragbench.experiments.runs.question.ask`, in the next worker that is free.
+
+        With the record comes the line that the worker made of it.
 
         Raises:
             RunError: no worker is left.
@@ -120,14 +122,15 @@ class WorkerPool:
                     break
                 except (EOFError, OSError):
                     if self._closed or number + 1 == _TRIES:
-                        return lost(example, ledger, latency_s=time.perf_counter() - start)
+                        record = lost(example, ledger, latency_s=time.perf_counter() - start)
+                        return record, encode(record)
         self._free.put(worker)
         if isinstance(message, PackedError):
             raise message.error()
         if self._prompts:
             for text in message.texts:
                 self._prompts.add(text)
-        return parse_line(message.line)
+        return parse_line(message.line), message.line
 
     def _given(self, qid: str) -> Connection:
         """The thread of a worker that took the question."""
