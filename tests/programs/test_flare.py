@@ -112,6 +112,20 @@ def test_at_the_limit_an_answer_is_forced_from_the_last_passages_and_the_sentenc
     assert "Salt Road is by Orla Venn." in lm.asked[-1].inputs["notes"]
 
 
+def test_a_last_search_without_passages_leaves_those_of_the_one_before_to_the_forced_answer() -> (
+    None
+):
+    prediction, lm, _ = converse(
+        FLARE(shelf(), k=1, max_steps=1),
+        QUESTION,
+        DraftSentence=[draft("Zyx qqq.", 0.2), draft("Nobody knows.")],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    first, second = prediction.searches
+    assert (len(first.hits), len(second.hits)) == (1, 0)
+    assert f"[1] {first.hits[0][0]} |" in lm.asked[-1].inputs["context"]
+
+
 def test_a_sentence_said_before_ends_the_draft() -> None:
     prediction, _, _ = converse(
         FLARE(shelf()),

@@ -92,8 +92,8 @@ class FLARE(RAGProgram):
         return trace.prediction(answer or self.force(trace), reason)
 
     def force(self, trace: Trace) -> str:
-        """An answer from the passages of the last search and the sentences."""
-        last = trace.searches[-1].hits if trace.searches else ()
+        """An answer from the sentences and the passages of the last search that found any."""
+        last = next((search.hits for search in reversed(trace.searches) if search.hits), ())
         pids = {pid for pid, _ in last}
         passages = [passage for passage in trace.passages if passage.pid in pids]
         return trace.answer(
