@@ -9,7 +9,8 @@ from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.workflow import faithful_rag
 from ragbench.programs.workflow.faithful_rag import FaithfulRAG, pieces_of
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.factory import make_retriever
 from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
 
@@ -47,6 +48,25 @@ def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
     assert "[1]" in lm.asked[-1].inputs["context"]
     assert lm.asked[1].inputs["facts"].startswith('["The author of Salt Road"]')
     assert sum(call.kind == "lm" for call in ledger.calls) == 4
+
+
+def test_a_passage_that_is_shown_whole_is_not_repeated_as_a_piece() -> None:
+    knobs = {"k": 2, "sent_topk": 5, "chunk_topk": 5}
+    answer = [{"answer": "Harwick"}]
+    prediction, lm, _ = converse(
+        FaithfulRAG(shelf(), **knobs), QUESTION, **MEMORY, AnswerFaithfully=answer
+    )
+    (aligned,) = [step for step in prediction.steps if step.action == "align"]
+    assert len(aligned.observation.splitlines()) == 2  # both passages are of one piece
+    assert lm.asked[-1].inputs["notes"] == "[]"
+
+    long = f"Salt Road is a novel by Orla Venn{' and so on' * 150} to the end."
+    one = make_retriever("bm25", Corpus([Passage("1", "Salt Road", long, (long,))]))
+    _, lm, _ = converse(
+        FaithfulRAG(one, context_tokens=100), QUESTION, **MEMORY, AnswerFaithfully=answer
+    )
+    assert "to the end." not in lm.asked[-1].inputs["context"]
+    assert "to the end." in lm.asked[-1].inputs["notes"]
 
 
 def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:

@@ -100,9 +100,20 @@ class FaithfulRAG(RAGProgram):
 
     def _read(self, trace: Trace, passages: Sequence[Passage], pieces: Sequence[str]) -> str:
         context = render(passages, max_tokens=self.knobs.context_tokens)
+        whole = self._whole(passages, context)
+        notes = [piece for piece in pieces if piece not in whole]
         return trace.answer(
-            self.answer, last=True, context=context, notes=list(pieces), question=trace.question
+            self.answer, last=True, context=context, notes=notes, question=trace.question
         )
+
+    def _whole(self, passages: Sequence[Passage], context: Sequence[str]) -> set[str]:
+        """The pieces that are all of a passage which `context` shows uncut."""
+        cut = [
+            pieces_of(passage, words=self.knobs.piece_words)
+            for passage, line in zip(passages, context, strict=False)
+            if line.endswith(str(passage))
+        ]
+        return {pieces[0] for pieces in cut if len(pieces) == 1}
 
     def _remembered(self, trace: Trace) -> list[str]:
         """The facts that memory states."""
