@@ -162,10 +162,12 @@ class LightRAG(IndexProgram):
         )
         ends = _once(end for relation in links for end in index.relations[relation].ends)
         entities, relations = _in_turn(near, ends), _in_turn(relations_around(index, near), links)
-        shown = _fitting((index.entities[i].line for i in entities), knobs.entity_tokens)
-        shown += _fitting(
+        ties = _fitting(
             (index.relation_line(index.relations[i]) for i in relations), knobs.relation_tokens
         )
+        told = set(relations[: len(ties)])
+        named = (index.entities[i].line for i in entities if not only_in(index, i, told))
+        shown = [*_fitting(named, knobs.entity_tokens), *ties]
         lines += shown
         units = [
             units_of(index, near),
@@ -200,6 +202,15 @@ def relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
         return -degree, -index.relations[relation].weight
 
     return sorted(relations, key=worth)  # stable
+
+
+def only_in(index: LightIndex, entity: int, relations: set[int]) -> bool:
+    """Whether all that is known of `entity` is the descriptions of `relations`."""
+    found = index.entities[entity]
+    left = found.description
+    for relation in relations.intersection(index.relations_of[entity]):
+        left = left.replace(index.relations[relation].description, "")
+    return not found.type and not left.strip()
 
 
 def units_of(index: LightIndex, entities: Sequence[int]) -> list[int]:

@@ -103,6 +103,26 @@ def test_names_find_entities_and_themes_find_relations(
     assert any('"ORLA VENN", "SALT ROAD", "ORLA VENN - SALT ROAD"' in known for known in gleaning)
 
 
+def test_what_only_a_relation_tells_of_an_entity_is_shown_once() -> None:
+    def unlisted(asked: Asked) -> Reply:
+        reply = script(asked)
+        if asked.signature == "ExtractKeyedGraph" and isinstance(reply, dict):
+            named = [row for row in reply["entities"] if row["name"] != "Dunmoor"]
+            return {**reply, "entities": named}
+        return reply
+
+    def notes(**knobs: Any) -> str:
+        program = LightRAG(shelf(), variant="global", min_cosine=0.3, **knobs)
+        _, lm, _ = ask(program, unlisted, QUESTION)
+        shown: str = lm.asked[-1].inputs["notes"]
+        return shown
+
+    assert "DUNMOOR (unknown)" not in notes()
+    assert "DUNMOOR - HARWICK (county): county" in notes()
+    assert "HARWICK (thing)" in notes()
+    assert "DUNMOOR (unknown): county" in notes(relation_tokens=0)
+
+
 def test_mix_adds_the_passages_nearest_to_the_question_and_k_bounds_them() -> None:
     alone, _, _ = ask(LightRAG(shelf(), variant="local", min_cosine=0.3), script, QUESTION)
     mixed, _, _ = ask(LightRAG(shelf(), variant="mix", min_cosine=0.3), script, QUESTION)
