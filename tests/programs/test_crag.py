@@ -83,6 +83,21 @@ def test_in_between_does_both_and_leaves_bad_passages_out() -> None:
     assert "[2] Eastmere" in context
 
 
+def test_a_passage_that_both_searches_find_is_refined_once() -> None:
+    prediction, lm, _ = converse(
+        CRAG(shelf(), k=2, external_k=3, rewrite=False),
+        QUESTION,
+        IsRel=[graded(-0.5), graded(-0.5)],
+        SelectItems=[{"keep": [1]}] * 3,
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
+    first, second = ([pid for pid, _ in search.hits] for search in prediction.searches)
+    assert set(first) < set(second)
+    refined = [step.pids[0] for step in prediction.steps if step.action == "refine"]
+    assert refined == second
+    assert "[3]" in lm.asked[-1].inputs["context"]
+
+
 def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() -> None:
     sentences = [f"Harwick fact {n}." for n in range(9)]
     passage = Passage("Harwick", "Harwick", " ".join(sentences), tuple(sentences))

@@ -119,12 +119,15 @@ class CRAG(RAGProgram):
             notes={"scores": [round(score, 4) for score in scores]},
         )
         kept: list[Strip] = []
+        good: list[Passage] = []
         if action != "incorrect":
             least = self.knobs.lower if max(scores, default=-1.0) >= self.knobs.lower else -1.0
             good = [p for p, score in zip(passages, scores, strict=False) if score >= least]
             kept += self._refined(trace, good)
         if action != "correct":
-            kept += self._refined(trace, self._elsewhere(trace))
+            known = {passage.pid for passage in good}
+            found = [p for p in self._elsewhere(trace) if p.pid not in known]
+            kept += self._refined(trace, found)
         return trace.prediction(self._read(trace, kept), "answered")
 
     def force(self, trace: Trace) -> str:
