@@ -39,7 +39,7 @@ def test_each_step_is_defined_searched_noted_and_answered() -> None:
     assert "Find the author of Salt Road: Orla Venn" in second.inputs["history"]
     task = next(asked for asked in lm.asked if asked.signature == "AnswerTask")
     assert "Orla Venn wrote it." in task.inputs["notes"]
-    assert "Which county is Harwick in? Dunmoor (rated 7 of 10)" in lm.asked[-1].inputs["notes"]
+    assert "Which county is Harwick in: Dunmoor (rated 7 of 10)" in lm.asked[-1].inputs["notes"]
     assert len(ledger.calls) == 2 + 2 * (2 + 2)
 
 
@@ -95,7 +95,7 @@ def test_the_first_failed_step_ends_the_plan_and_is_summarized(bad: dict[str, An
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "no_progress")
-    assert "Who wrote Salt Road?" in lm.asked[-1].inputs["notes"]
+    assert "Who wrote Salt Road: " in lm.asked[-1].inputs["notes"]
 
 
 def test_a_new_plan_is_told_what_failed() -> None:
@@ -109,7 +109,7 @@ def test_a_new_plan_is_told_what_failed() -> None:
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     plans = [asked for asked in lm.asked if asked.signature == "PlanSteps"]
-    assert "Who wrote Slat Road? unknown" in plans[1].inputs["failed"]
+    assert "Who wrote Slat Road: unknown" in plans[1].inputs["failed"]
     assert prediction.stop_reason == "answered"
 
 

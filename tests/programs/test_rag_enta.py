@@ -131,6 +131,7 @@ def test_a_gap_is_searched_among_passages_not_kept_and_worked_in() -> None:
     assert not any(f"] {pid} |" in shown for pid in kept)
     assert "Harwick is a town" in shown
     assert lm.asked[-1].inputs["draft"].startswith("Harwick\n")
+    assert '"Which county is Harwick in: Dunmoor"' in lm.asked[-1].inputs["notes"]
 
 
 def test_a_follow_up_without_an_answer_is_not_worked_in() -> None:

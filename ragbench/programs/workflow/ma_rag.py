@@ -64,7 +64,7 @@ class Done:
     @property
     def line(self) -> str:
         """The step as later calls see it."""
-        return f"{self.task} {self.answer or 'unknown'}"
+        return f"{self.task.rstrip(' ?')}: {self.answer or 'unknown'}"
 
 
 @PROGRAMS.register("ma_rag")

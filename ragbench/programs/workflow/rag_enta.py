@@ -242,7 +242,7 @@ class RAGentA(RAGProgram):
                 answer = trace.answer(
                     self.integrate,
                     context=render(passages, max_tokens=self.knobs.context_tokens),
-                    notes=[f"{gap} {part}", *claims],
+                    notes=[f"{gap.rstrip(' ?')}: {part}", *claims],
                     question=trace.question,
                     draft=answer,
                 )
