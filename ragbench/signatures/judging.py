@@ -143,14 +143,14 @@ class AuditClaims(dspy.Signature):
     """Check the claims of an answer: which do not bear on the question, and what is unanswered."""
 
     question: str = dspy.InputField()
-    claims: list[str] = dspy.InputField()
+    claims: list[str] = dspy.InputField(desc="[number of the claim] claim [numbers of passages]")
     answer: str = dspy.InputField()
     drop: list[int] = dspy.OutputField(desc="numbers of the claims to leave out; empty if none")
     unanswered: list[str] = dspy.OutputField(
         desc="parts of the question without an answer; empty if none"
     )
     follow_ups: list[str] = dspy.OutputField(
-        desc="one question that makes sense by itself for each of these; empty if none"
+        desc="for each unanswered part, one question that makes sense by itself; empty if none"
     )
 
 

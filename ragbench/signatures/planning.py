@@ -185,7 +185,9 @@ class PlanSteps(dspy.Signature):
     question: str = dspy.InputField()
     failed: list[str] = dspy.InputField(desc="steps of earlier plans that led nowhere")
     max_steps: int = dspy.InputField(desc="steps at the most")
-    steps: list[str] = dspy.OutputField()
+    steps: list[str] = dspy.OutputField(
+        desc="questions; later ones may refer to what earlier ones find out"
+    )
 
 
 class DefineStep(dspy.Signature):
@@ -195,7 +197,7 @@ class DefineStep(dspy.Signature):
     """
 
     question: str = dspy.InputField()
-    plan: list[str] = dspy.InputField()
+    plan: list[str] = dspy.InputField(desc="all steps, in order")
     history: list[str] = dspy.InputField(desc="steps done, with their answers")
     step: str = dspy.InputField(desc="the step to write")
     kind: Literal["lookup", "aggregate"] = dspy.OutputField(

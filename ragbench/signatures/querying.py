@@ -14,7 +14,7 @@ QUERY_KINDS: Mapping[QueryMode, str] = {
     "rewrite": "the question as a page that answers it would put it",
     "decompose": "one for each fact that must be known before the question can be answered",
     "disambiguate": "one for each thing that an unclear name or word of the question may mean",
-    "keywords": "names and rare words alone, no sentences",
+    "keywords": "no sentences: the names in the question, and what it asks about them",
 }
 
 

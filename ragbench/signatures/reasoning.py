@@ -41,7 +41,7 @@ class DraftSentence(dspy.Signature):
     next_step: Literal["continue", "answer"] = dspy.OutputField(
         desc="answer once the reasoning settles the question"
     )
-    answer: str = dspy.OutputField(desc=f"{BRIEF}; empty if continue")
+    answer: str = dspy.OutputField(desc=f"empty if continue, else {BRIEF}")
 
 
 # One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629). A program narrows
@@ -101,7 +101,9 @@ class RecallFacts(dspy.Signature):
     """List the facts that must be known to answer the question."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(desc="what each is about, in one sentence")
+    facts: list[str] = dspy.OutputField(
+        desc="the topic of each, not the fact itself, such as: the author of TITLE"
+    )
 
 
 class RecallPassage(dspy.Signature):
@@ -116,5 +118,7 @@ class RecallKnowledge(dspy.Signature):
     """List the facts that the question needs, then write from memory a passage that states them."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(desc="what each is about, in one sentence")
+    facts: list[str] = dspy.OutputField(
+        desc="the topic of each, not the fact itself, such as: the author of TITLE"
+    )
     passage: str = dspy.OutputField(desc="about 100 words, which answer the question")

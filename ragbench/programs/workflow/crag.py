@@ -102,7 +102,10 @@ class CRAG(RAGProgram):
         if self.knobs.evaluator == "lm":
             self.is_relevant = grader(IsRel, "relevance", self.knobs.confidence_source)
         if self.knobs.refine:
-            self.select = predict(SelectItems)
+            some = SelectItems.with_updated_fields(
+                "keep", desc="numbers of the candidates; empty if none"
+            )
+            self.select = predict(some, like=SelectItems)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
             self.expand = predict(ExpandQueries)
         self.answer = predict(AnswerFromContext)

@@ -106,7 +106,9 @@ class RAGentA(RAGProgram):
         self.cite = predict(CitedAnswer)
         self.audit = predict(AuditClaims)
         self.rewrite = predict(SynthesizeAnswer)
-        self.integrate = predict(RefineAnswer)
+        # A search for what is left may find nothing.
+        maybe_none = RefineAnswer.with_updated_fields("context", desc="passages; may be empty")
+        self.integrate = predict(maybe_none, like=RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Four agents, then follow-up questions."""
