@@ -73,9 +73,11 @@ from ragbench.signatures.planning import (
     UpdatePlan as UpdatePlan,
 )
 from ragbench.signatures.querying import (
+    QUERY_ACTIONS as QUERY_ACTIONS,
     QUERY_KINDS as QUERY_KINDS,
     ExpandQueries as ExpandQueries,
     ExtractKeywords as ExtractKeywords,
+    QueryAction as QueryAction,
     QueryMode as QueryMode,
     RecallClues as RecallClues,
     RefineQuery as RefineQuery,

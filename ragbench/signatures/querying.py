@@ -6,6 +6,7 @@ from typing import Literal
 import dspy
 
 QueryMode = Literal["diverse", "paraphrase", "rewrite", "decompose", "disambiguate", "keywords"]
+QueryAction = Literal["rewrite", "decompose", "disambiguate"]
 
 #: What each kind of queries is, as the LM is told.
 QUERY_KINDS: Mapping[QueryMode, str] = {
@@ -15,6 +16,14 @@ QUERY_KINDS: Mapping[QueryMode, str] = {
     "decompose": "one for each fact that must be known before the question can be answered",
     "disambiguate": "one for each thing that an unclear name or word of the question may mean",
     "keywords": "no sentences: the names in the question, and what it asks about them",
+}
+
+
+#: What one query is that refines the question.
+QUERY_ACTIONS: Mapping[QueryAction, str] = {
+    "rewrite": "the whole question in the words of a page that answers it",
+    "decompose": "one fact alone: the first that must be known before the question can be answered",
+    "disambiguate": "one name of the question alone, to learn who or what is meant",
 }
 
 
@@ -29,11 +38,11 @@ class ExpandQueries(dspy.Signature):
 
 # One query that builds on what earlier ones found (RQ-RAG: Chan et al. 2024, arXiv:2404.00610).
 class RefineQuery(dspy.Signature):
-    """Write the next search query for the question."""
+    """Write a search query that helps to answer the question and differs from it."""
 
     context: list[str] = dspy.InputField(desc="passages found so far; may be empty")
     question: str = dspy.InputField()
-    kind: str = dspy.InputField(desc="what queries are like")
+    kind: str = dspy.InputField(desc="what the query asks for")
     query: str = dspy.OutputField(desc="one query, for a fact that the passages lack")
 
 

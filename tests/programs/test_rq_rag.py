@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragbench.programs.workflow.rq_rag import RQRAG
-from ragbench.signatures import QUERY_KINDS
+from ragbench.signatures import QUERY_ACTIONS
 from tests.fakes import Asked, Reply
 from tests.programs.shelf import ask, converse, shelf
 
@@ -31,8 +31,8 @@ def by_kind(queries: dict[str, str], answers: dict[str, dict[str, Any]]) -> Any:
 
 
 KINDS = {
-    QUERY_KINDS["rewrite"]: "Harwick inhabitants",
-    QUERY_KINDS["decompose"]: "Tam Quill writer",
+    QUERY_ACTIONS["rewrite"]: "Harwick inhabitants",
+    QUERY_ACTIONS["decompose"]: "Tam Quill writer",
 }
 
 
@@ -55,7 +55,7 @@ def test_each_action_grows_a_node_and_the_surest_answer_is_kept() -> None:
 
 def test_a_vote_sums_the_confidence_of_equal_answers() -> None:
     script = by_kind(
-        {**KINDS, QUERY_KINDS["disambiguate"]: "Orla Venn"},
+        {**KINDS, QUERY_ACTIONS["disambiguate"]: "Orla Venn"},
         {
             "Harwick": answer("Harwick", 0.6),
             "Tam Quill": answer("the Eastmere", 0.4),

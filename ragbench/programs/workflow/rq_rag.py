@@ -36,9 +36,7 @@ from ragbench.programs.core import (
     unit,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import QUERY_KINDS, AnswerWithConfidence, RefineQuery
-
-Action = Literal["rewrite", "decompose", "disambiguate"]
+from ragbench.signatures import QUERY_ACTIONS, AnswerWithConfidence, QueryAction, RefineQuery
 
 
 class RQRAGKnobs(ProgramKnobs):
@@ -46,7 +44,7 @@ class RQRAGKnobs(ProgramKnobs):
 
     k: int = Field(3, ge=1, le=100, description="passages per query")
     depth: int = Field(1, ge=0, le=5, description="queries on a path")
-    actions: tuple[Action, ...] = Field(
+    actions: tuple[QueryAction, ...] = Field(
         ("rewrite", "decompose", "disambiguate"), min_length=1, description="kinds of queries"
     )
     beam_width: int = Field(0, ge=0, le=100, description="nodes expanded on a level; 0: all")
@@ -112,7 +110,7 @@ class RQRAG(RAGProgram):
             return max(good, key=lambda step: float(step.notes["confidence"])).observation
         return self.answer_from(trace, self.answer, trace.passages)
 
-    def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, Action]]) -> list[Node]:
+    def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, QueryAction]]) -> list[Node]:
         """The children of nodes by actions: their queries at once, then their answers."""
         # Searched together, for what two of them ask alike would else depend on which is first.
         affordable = trace.budget.calls_left // 2
@@ -131,14 +129,14 @@ class RQRAG(RAGProgram):
             grown.append(Node((*node.queries, query), tuple(read.values())))
         return trace.fan_out(lambda node: self._answered(trace, node), grown)
 
-    def _refined(self, trace: Trace, node: Node, action: Action) -> str:
+    def _refined(self, trace: Trace, node: Node, action: QueryAction) -> str:
         """The query that `action` makes of what `node` has read; the question where it is blank."""
         reply = trace.ask(
             self.refine,
             otherwise={"query": ""},
             context=render(node.passages, max_tokens=self.knobs.context_tokens),
             question=trace.question,
-            kind=QUERY_KINDS[action],
+            kind=QUERY_ACTIONS[action],
         )
         return " ".join(str(reply.query).split()) or trace.question
 
