@@ -130,24 +130,70 @@ def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() 
     assert prediction.counts["parse_fallback"] == 2
 
 
-def test_the_same_action_with_the_same_result_three_times_is_no_progress() -> None:
+def tools_of(asked: Asked) -> list[str]:
+    """Names of the tools that a turn offers."""
+    return re.findall(r"(?m)^\[\d\] .(\w+)\(", asked.inputs["tools"]) or re.findall(
+        r"(\w+)\(\w+\):", asked.inputs["tools"]
+    )
+
+
+def test_a_tool_that_shows_nothing_new_is_withdrawn_until_something_new_is_seen() -> None:
     again = act("search", "Orla Venn")
     prediction, lm, _ = converse(
         unstarted(),
         QUESTION,
-        ReActStep=[again, again, again],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        ReActStep=[again, again, act("lookup", "no such words"), act("lookup", "Orla"), FINISH],
     )
-    assert prediction.stop_reason == "no_progress"
-    assert [search.cached for search in prediction.searches] == [False, True, True]
-    assert [REPEATED in asked.inputs["trajectory"] for asked in lm.asked[:3]] == [
-        False,
-        False,
-        True,  # the second time is told so
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert [search.cached for search in prediction.searches] == [False, True]
+    assert [REPEATED in asked.inputs["trajectory"] for asked in lm.asked] == [
+        *(False, False),  # the second time it is told so
+        *(True, True, True),
     ]
-    assert prediction.counts["resampled"] == 1
+    both = ["search", "lookup", "finish"]
+    assert [tools_of(asked) for asked in lm.asked] == [
+        ["search", "finish"],
+        both,
+        ["lookup", "finish"],
+        ["lookup", "finish"],  # a look-up without a result is nothing new
+        both,
+    ]
+    assert prediction.counts["withdrawn_tool"] == 2
     shown = lm.asked[2].inputs["trajectory"]
     assert (shown.count("(Orla Venn) showed"), shown.count("I need more.")) == (2, 1)
+
+
+def test_two_steps_that_show_nothing_new_end_the_loop() -> None:
+    search, look = act("search", "Orla Venn"), act("lookup", "Orla Venn")
+    prediction, lm, _ = converse(
+        unstarted(),
+        QUESTION,
+        ReActStep=[search, look, search, look],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+    assert tools_of(lm.asked[3]) == ["lookup", "finish"]
+
+
+def test_a_withdrawn_tool_used_all_the_same_is_no_progress() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[act("search", QUESTION)] * 2,
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+
+
+def test_the_question_is_no_answer() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf()),
+        QUESTION,
+        ReActStep=[act("finish", QUESTION.lower())],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+    assert prediction.counts["echoed_question"] == 1
 
 
 def test_a_message_of_a_tool_is_no_answer() -> None:

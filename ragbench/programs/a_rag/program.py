@@ -20,8 +20,8 @@ After `max_steps` turns, or once the conversation has `token_budget` tokens, an 
 natively by the same conversation without tools, else from all that was shown. Departures: chunks of
 at most `short_words` words are shown whole, since a snippet hides the sentence after its match
 (`short_words=0` as published); an answer before anything was shown is asked for again after a
-search (`unsearched_answers` as published); the same call with the same result three times in a row
-ends the loop as well; the oldest steps leave the prompt where they outgrow `context_tokens` or the
+search (`unsearched_answers` as published); a tool called again and again for the same result is
+withdrawn, as in react; the oldest steps leave the prompt where they outgrow `context_tokens` or the
 LM's own window; and answers are brief by default (`answer_style=free` as published).
 """
 

@@ -102,7 +102,8 @@ class ChunkTools(Toolbox):
 
         self.trace.search_by(find, ", ".join(texts), k=k)
         if not matches:
-            return Seen(self._advice() if tool == "keyword_search" else "Nothing found.", (), ())
+            advice = self._advice() if tool == "keyword_search" else "Nothing found."
+            return Seen(advice, (), (), empty=True)
         shown = [self._show(match, similar=tool == "semantic_search") for match in matches]
         return Seen(
             "\n".join(line for line, _ in shown),
@@ -156,7 +157,8 @@ class ChunkTools(Toolbox):
             else:
                 blocks.append(self._text(number))
         texts = tuple(self.index.corpus[n].text for n in new)
-        return Seen("\n\n".join(blocks), tuple(self.index.corpus[n].pid for n in known), texts)
+        pids = tuple(self.index.corpus[n].pid for n in known)
+        return Seen("\n\n".join(blocks), pids, texts, empty=not new)
 
     def _text(self, number: int) -> str:
         passage = self.index.corpus[number]
@@ -198,7 +200,9 @@ def _bounded(value: Any, default: int) -> int:
 
 def _number(text: str) -> int | None:
     match = re.fullmatch(
-        r"(?:chunk)?[\s_]*(?:id)?[\s#:\[(]*(\d{1,9})[\])]?\.?", text.strip(), re.IGNORECASE
+        r"(?:chunk)?[\s_]*(?:id)?[\s#:\[(]*(\d{1,9})[\])]?\.?(?:\s*\|.*)?",
+        text.strip(),
+        re.IGNORECASE,
     )
     return int(match[1]) if match else None
 

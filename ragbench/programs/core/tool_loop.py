@@ -6,19 +6,21 @@ How a turn is asked for stands in `tool_turns`, what the tools do in the program
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ragbench.errors import crossing
+from ragbench.metrics import normalise_answer
 from ragbench.own_code import contained
 from ragbench.programs.core.trace import StopReason, Trace
 from ragbench.tokens import estimate_tokens, first_tokens
 
 FINISH = "finish"
-#: Shown in place of what a step found that did the same as the one before, with the same result.
-REPEATED = "This was done before. Use another tool or other words, or finish."
-_STUCK = 3
+#: Shown in place of what a step found that did the same as an earlier one, with the same result.
+REPEATED = "This was done before. Use another tool, or finish."
+#: So many steps for what had been seen already, with nothing new between, end the loop.
+_STUCK = 2
 
 
 class ToolInfo(NamedTuple):
@@ -46,12 +48,14 @@ class ToolUse(NamedTuple):
 class Seen(NamedTuple):
     """The result of a tool: the observation, its passages, and the texts of the corpus in it.
 
-    The texts are None where a tool shows passages as the searches have them.
+    The texts are None where a tool shows passages as the searches have them. `empty` says that the
+    observation is only the tool's word that there is nothing.
     """
 
     observation: str
     pids: tuple[str, ...] = ()
     retrieved: tuple[str, ...] | None = None
+    empty: bool = False
 
 
 class Turn(NamedTuple):
@@ -71,6 +75,7 @@ class Done:
     thought: str
     use: ToolUse
     observation: str
+    empty: bool = False
 
     @property
     def tokens(self) -> int:
@@ -117,9 +122,10 @@ class ToolLoop:
     """The turns of one question.
 
     `ask` gives the next turn, from what was done and how many turns are left. The loop ends with an
-    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or when the same is
-    done three times in a row with the same result. `parallel` runs all tools that a turn asks for,
-    otherwise the first alone; `unsearched_answers` lets an answer stand before anything was shown.
+    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or when a second
+    step does what was done before although the tool of the first was `withdrawn`. `parallel` runs
+    all tools that a turn asks for, otherwise the first alone; `unsearched_answers` lets an answer
+    stand before anything was shown.
     """
 
     def __init__(
@@ -154,19 +160,20 @@ class ToolLoop:
                 return "", "budget"
             turn = self.ask(self.done, self.max_steps - number)
             if turn.unreadable:
+                stuck = bool(withdrawn(self.done, self.box.tools))
                 if not self.search_question():
-                    return "", "parse_fallback"
+                    return "", "no_progress" if stuck else "parse_fallback"
             elif not turn.uses and self._too_early():
                 self.trace.count("unsearched_answer")
-            elif not turn.uses and turn.answer in {step.observation for step in self.done}:
-                self.trace.count("copied_observation")
+            elif not turn.uses and (copied := self._copied(turn.answer)):
+                self.trace.count(copied)
                 return "", "no_progress"
             elif not turn.uses:
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
                 return turn.answer, "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn.thought)
-            if self._is_stuck():
+            if len(idle(self.done)) >= _STUCK:
                 return "", "no_progress"
         return "", "max_steps"
 
@@ -188,9 +195,16 @@ class ToolLoop:
         early = not self.unsearched_answers and self.box.shown_nothing
         return early and self.search_question()
 
+    def _copied(self, answer: str) -> str:
+        """The event that `answer` is, where it only says again what the model was shown."""
+        if answer in {step.observation for step in self.done}:
+            return "copied_observation"
+        same = normalise_answer(answer) == normalise_answer(self.trace.question)
+        return "echoed_question" if same else ""
+
     def _use(self, use: ToolUse, thought: str) -> None:
         seen = self.box.use(use)
-        self.done.append(Done(self._turn, thought, use, seen.observation))
+        self.done.append(Done(self._turn, thought, use, seen.observation, seen.empty))
         self.trace.step(
             use.tool,
             input=use.shown,
@@ -200,15 +214,11 @@ class ToolLoop:
             notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
         )
 
-    def _is_stuck(self) -> bool:
-        last = self.done[-_STUCK:]
-        return len(last) == _STUCK and all(_same(last[0], step) for step in last)
-
 
 def shown_again(done: Sequence[Done], max_tokens: int) -> list[Done]:
     """The newest steps that fit a prompt, as it shows them.
 
-    A step that only repeats the one before says so. A passage that an earlier one of these steps
+    A step that only repeats an earlier one says so. A passage that an earlier one of these steps
     shows is named alone: a line that stands in both, up to its " | ". Of a newest step that is too
     long by itself, the head of what it saw stays.
     """
@@ -225,8 +235,8 @@ def shown_again(done: Sequence[Done], max_tokens: int) -> list[Done]:
 def _without_repeats(done: Sequence[Done]) -> list[Done]:
     shown: set[str] = set()
     kept: list[Done] = []
-    for before, step in zip([None, *done], done, strict=False):
-        if before is not None and _same(before, step):
+    for index, step in enumerate(done):
+        if any(_same(step, earlier) for earlier in done[:index]):
             kept.append(replace(step, observation=REPEATED))
             continue
         lines = step.observation.split("\n")
@@ -241,9 +251,21 @@ def _named(line: str) -> str:
     return f"{title} (shown above)" if mark else line
 
 
-def repeats(done: Sequence[Done]) -> bool:
-    """Whether the last step did the same as the one before, with the same result."""
-    return len(done) > 1 and _same(*done[-2:])
+def idle(done: Sequence[Done]) -> list[Done]:
+    """The steps since anything new was seen that did what an earlier one did and saw the same."""
+    steps = []
+    for index in range(len(done) - 1, -1, -1):
+        if any(_same(done[index], earlier) for earlier in done[:index]):
+            steps.append(done[index])
+        elif not done[index].empty:
+            break
+    return steps
+
+
+def withdrawn(done: Sequence[Done], tools: Iterable[str]) -> set[str]:
+    """Those of `tools` not offered now: used for what had been seen, with nothing new since."""
+    used = {step.use.tool for step in idle(done)}
+    return {tool for tool in tools if tool in used}
 
 
 def _same(one: Done, other: Done) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import dspy
 
 from ragbench.errors import ConfigError
 from ragbench.lms.adapters import CLOSING, ToolConversation
-from ragbench.programs.core.asking import RESAMPLING_TEMPERATURE, role_lm
+from ragbench.programs.core.asking import role_lm
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.tool_loop import (
     FINISH,
@@ -21,8 +21,8 @@ from ragbench.programs.core.tool_loop import (
     ToolUse,
     Turn,
     argument_text,
-    repeats,
     shown_again,
+    withdrawn,
 )
 from ragbench.signatures import ANSWER_STYLES, GUESS, AnswerStyle, ToolTurn, styled
 
@@ -37,8 +37,13 @@ def tool_predictor(
     like: type[dspy.Signature] | None = None,
 ) -> dspy.Module:
     """A predictor of `step`, whose `tool` is one of `tools` or finish; `like` as in `predict`."""
+    return predict(_choosing(step, tools), like=like or step)
+
+
+def _choosing(step: type[dspy.Signature], tools: Iterable[str]) -> type[dspy.Signature]:
     choice = Literal[(*tools, FINISH)]  # type: ignore[valid-type]
-    return predict(step.with_updated_fields("tool", type_=choice), like=like or step)
+    changed: type[dspy.Signature] = step.with_updated_fields("tool", type_=choice)
+    return changed
 
 
 class ToolAsker:
@@ -72,26 +77,25 @@ class ToolAsker:
 
     def conclude(self, done: Sequence[Done]) -> str:
         """The answer that the same conversation gives when no tool is left; native turns alone."""
-        reply = self._converse(done, last=True)
+        reply = self._converse(done, self.box.offered, last=True)
         text = argument_text(reply.answer)
         if text:
             self.trace.step("answer", input=self.trace.question, observation=text)
         return text
 
     def _typed(self, done: Sequence[Done], turns_left: int) -> Turn:
-        config = dict(self.config)
-        if repeats(done):
-            self.trace.count("resampled")
-            config["temperature"] = RESAMPLING_TEMPERATURE
-        with_config: dict[str, Any] = {"config": config} if config else {}
+        offered = self._offered(done)
+        others: dict[str, Any] = {"config": self.config} if self.config else {}
+        if len(offered) < len(self.box.offered):
+            others["signature"] = _choosing(self.predictor.signature, offered)
         reply = self.trace.ask(
             self.predictor,
             otherwise={"thought": "", "tool": "", "argument": "", "arguments": []},
-            tools=[*(_line(*tool) for tool in self.box.offered.items()), self._finish()],
+            tools=[*(_line(*tool) for tool in offered.items()), self._finish()],
             question=self.trace.question,
             trajectory=rendered(shown_again(done, self.context_tokens)),
             steps_left=turns_left,
-            **with_config,
+            **others,
         )
         outputs = self.predictor.signature.output_fields
         value = reply.get("arguments") if "arguments" in outputs else reply.get("argument")
@@ -102,18 +106,21 @@ class ToolAsker:
             return Turn(
                 thought, ", ".join(value) if isinstance(value, list) else argument_text(value)
             )
-        name = self.box.offered[reply.tool].argument if reply.tool in self.box.offered else ""
+        name = offered[reply.tool].argument if reply.tool in offered else ""
         return Turn(thought, uses=(ToolUse(reply.tool, {name: value or ""}),))
 
     def _native(self, done: Sequence[Done]) -> Turn:
-        reply = self._converse(done)
+        offered = self._offered(done)
+        reply = self._converse(done, offered or self.box.offered, last=not offered)
         text = argument_text(reply.answer)
         if reply.get("tool_calls"):
             calls = reply.tool_calls.tool_calls
             return Turn(text, uses=tuple(ToolUse(call.name, call.args or {}) for call in calls))
         return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
 
-    def _converse(self, done: Sequence[Done], *, last: bool = False) -> dspy.Prediction:
+    def _converse(
+        self, done: Sequence[Done], offered: Mapping[str, ToolInfo], *, last: bool = False
+    ) -> dspy.Prediction:
         signature = styled(ToolTurn, self.style)
         config = {**self.config, **({"tool_choice": "none"} if last else {})}
         history = _history(shown_again(done, self.context_tokens))
@@ -126,11 +133,17 @@ class ToolAsker:
                 otherwise={"answer": "", "tool_calls": None},
                 last=last,
                 signature=signature.with_instructions(self.predictor.signature.instructions),
-                tools=[_tool(name, tool) for name, tool in self.box.offered.items()],
+                tools=[_tool(name, tool) for name, tool in offered.items()],
                 question=self.trace.question,
                 history=dspy.History(messages=history),
                 config=config,
             )
+
+    def _offered(self, done: Sequence[Done]) -> Mapping[str, ToolInfo]:
+        gone = withdrawn(done, self.box.offered)
+        if gone:
+            self.trace.count("withdrawn_tool", len(gone))
+        return {name: tool for name, tool in self.box.offered.items() if name not in gone}
 
     def _finish(self) -> str:
         return f"{FINISH}(answer): give {ANSWER_STYLES[self.style]}; {GUESS}"

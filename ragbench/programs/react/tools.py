@@ -25,6 +25,9 @@ from ragbench.retrievers import Passage
 #: Sentences of a page that a search shows, and titles it offers where no page fits (ReAct).
 PAGE_SENTENCES = 5
 SIMILAR_TITLES = 5
+NOTHING_FOUND, NO_SENTENCE = "Nothing found.", "No sentence has this text."
+NO_PAGE, NO_MORE = "No page is open. Use search first.", "No more results."
+_EMPTY = frozenset([NOTHING_FOUND, NO_SENTENCE, NO_PAGE, NO_MORE])
 _LITTLE_MORE = 1.25
 #: Share of the words of a cut passage that the sentences after the cut may take besides.
 _AFTER_CUT = 0.5
@@ -82,7 +85,7 @@ class ReActTools(Toolbox):
         before = len(self.trace.searches)
         shown = self.search(text) if use.tool == "search" else self.lookup(text)
         hits = [hit for search in self.trace.searches[before:] for hit in search.hits]
-        return Seen(shown, tuple(pid for pid, _ in hits))
+        return Seen(shown, tuple(pid for pid, _ in hits), empty=shown in _EMPTY)
 
 
 class CorpusTools(ReActTools):
@@ -102,7 +105,7 @@ class CorpusTools(ReActTools):
         """Title and first words of each passage found, and what else in it the query names."""
         found = self.trace.search(query, k=self.k)
         shown = [_snippet(passage, self.snippet_words, query) for passage in found]
-        return "\n".join(shown) or "Nothing found."
+        return "\n".join(shown) or NOTHING_FOUND
 
     def lookup(self, text: str) -> str:
         """Matching sentences as "title [index] sentence", with indexes from 0 as in the corpus.
@@ -118,7 +121,7 @@ class CorpusTools(ReActTools):
             for passage in self.trace.passages
             for index, sentence in matching(passage, text, title_too=True)
         ]
-        return "\n".join(lines) or "No sentence has this text."
+        return "\n".join(lines) or NO_SENTENCE
 
 
 class PageTools(ReActTools):
@@ -169,12 +172,12 @@ class PageTools(ReActTools):
     def lookup(self, text: str) -> str:
         """The next hit on the open page as "(Result i / n) sentence"; a new text starts anew."""
         if self._page is None:
-            return "No page is open. Use search first."
+            return NO_PAGE
         if text != self._sought:
             self._sought, self._cursor = text, 0
         hits = matching(self._page, text)
         if self._cursor >= len(hits):
-            return "No more results."
+            return NO_MORE
         self._cursor += 1
         return f"(Result {self._cursor} / {len(hits)}) {hits[self._cursor - 1][1]}"
 
