@@ -122,10 +122,10 @@ class ToolLoop:
     """The turns of one question.
 
     `ask` gives the next turn, from what was done and how many turns are left. The loop ends with an
-    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or when a second
-    step does what was done before although the tool of the first was `withdrawn`. `parallel` runs
-    all tools that a turn asks for, otherwise the first alone; `unsearched_answers` lets an answer
-    stand before anything was shown.
+    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or without one when
+    the model is stuck: it did what was done before, and then, that tool `withdrawn`, did so again
+    or gave up with an answer. `parallel` runs all tools that a turn asks for, otherwise the first
+    alone; `unsearched_answers` lets an answer stand before anything was shown.
     """
 
     def __init__(
@@ -165,8 +165,8 @@ class ToolLoop:
                     return "", "no_progress" if stuck else "parse_fallback"
             elif not turn.uses and self._too_early():
                 self.trace.count("unsearched_answer")
-            elif not turn.uses and (copied := self._copied(turn.answer)):
-                self.trace.count(copied)
+            elif not turn.uses and (why := self._unfounded(turn.answer)):
+                self.trace.count(why)
                 return "", "no_progress"
             elif not turn.uses:
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
@@ -195,12 +195,13 @@ class ToolLoop:
         early = not self.unsearched_answers and self.box.shown_nothing
         return early and self.search_question()
 
-    def _copied(self, answer: str) -> str:
-        """The event that `answer` is, where it only says again what the model was shown."""
+    def _unfounded(self, answer: str) -> str:
+        """The event of an `answer` that is none: a copy of what was shown, or given when stuck."""
         if answer in {step.observation for step in self.done}:
             return "copied_observation"
-        same = normalise_answer(answer) == normalise_answer(self.trace.question)
-        return "echoed_question" if same else ""
+        if normalise_answer(answer) == normalise_answer(self.trace.question):
+            return "echoed_question"
+        return "answer_when_stuck" if idle(self.done) else ""
 
     def _use(self, use: ToolUse, thought: str) -> None:
         seen = self.box.use(use)

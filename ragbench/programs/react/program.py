@@ -22,7 +22,7 @@ keeps the text protocol of the paper, and `act_only` has no text beside a call.
 A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
 answer if that was done before; it never becomes the answer itself. Where a step only repeats an
 earlier one, the model is told so in place of the result, and the tool is withdrawn until something
-new is seen; a second such step ends the loop with a forced answer.
+new is seen; a second such step, or an answer right after it, ends the loop with a forced answer.
 `lookup` is offered once there is something to look in. A passage shown before is named, not shown
 again, and the oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
 """
