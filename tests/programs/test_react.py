@@ -196,6 +196,15 @@ def test_an_answer_given_when_stuck_is_left_to_the_reader_of_the_passages() -> N
     assert prediction.counts["answer_when_stuck"] == 1
 
 
+def test_an_answer_given_when_stuck_stands_where_none_is_forced() -> None:
+    prediction, _, _ = converse(
+        ReActRAG(shelf(), force_answer=False),
+        QUESTION,
+        ReActStep=[act("search", QUESTION), act("finish", "Eastmere")],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "answered")
+
+
 def test_the_question_is_no_answer() -> None:
     prediction, _, _ = converse(
         ReActRAG(shelf()),

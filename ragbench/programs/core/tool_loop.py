@@ -125,7 +125,8 @@ class ToolLoop:
     answer, after `max_steps` turns, once the steps have `token_budget` tokens, or without one when
     the model is stuck: it did what was done before, and then, that tool `withdrawn`, did so again
     or gave up with an answer. `parallel` runs all tools that a turn asks for, otherwise the first
-    alone; `unsearched_answers` lets an answer stand before anything was shown.
+    alone; `unsearched_answers` lets an answer stand before anything was shown, `stuck_answers` one
+    given when stuck.
     """
 
     def __init__(
@@ -137,10 +138,11 @@ class ToolLoop:
         token_budget: float = float("inf"),
         parallel: bool = False,
         unsearched_answers: bool = True,
+        stuck_answers: bool = False,
     ) -> None:
         self.box, self.ask, self.trace = box, ask, box.trace
         self.max_steps, self.token_budget, self.parallel = max_steps, token_budget, parallel
-        self.unsearched_answers = unsearched_answers
+        self.unsearched_answers, self.stuck_answers = unsearched_answers, stuck_answers
         self.done: list[Done] = []
         self.searched_question = False
         self._turn = 0
@@ -201,7 +203,7 @@ class ToolLoop:
             return "copied_observation"
         if normalise_answer(answer) == normalise_answer(self.trace.question):
             return "echoed_question"
-        return "answer_when_stuck" if idle(self.done) else ""
+        return "" if self.stuck_answers or not idle(self.done) else "answer_when_stuck"
 
     def _use(self, use: ToolUse, thought: str) -> None:
         seen = self.box.use(use)

@@ -183,7 +183,9 @@ class ReActRAG(RAGProgram):
     def _loop(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
         self.check_lms(dspy.settings.lm, current().role_lms)
         asker = self._asker(box)
-        loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps)
+        # Nobody else reads the passages then; and `page` takes every answer, as published.
+        kept = not self.knobs.force_answer or self.knobs.variant == "page"
+        loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps, stuck_answers=kept)
         reason: StopReason
         try:
             if self.knobs.initial_retrieval:
