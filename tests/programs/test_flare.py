@@ -112,9 +112,7 @@ def test_at_the_limit_an_answer_is_forced_from_the_last_passages_and_the_sentenc
     assert "Salt Road is by Orla Venn." in lm.asked[-1].inputs["notes"]
 
 
-def test_a_last_search_without_passages_leaves_those_of_the_one_before_to_the_forced_answer() -> (
-    None
-):
+def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -> None:
     prediction, lm, _ = converse(
         FLARE(shelf(), k=1, max_steps=1),
         QUESTION,
@@ -123,7 +121,9 @@ def test_a_last_search_without_passages_leaves_those_of_the_one_before_to_the_fo
     )
     first, second = prediction.searches
     assert (len(first.hits), len(second.hits)) == (1, 0)
-    assert f"[1] {first.hits[0][0]} |" in lm.asked[-1].inputs["context"]
+    assert len(lm.asked) == 3
+    for asked in lm.asked:  # two drafts and the forced answer
+        assert f"[1] {first.hits[0][0]} |" in asked.inputs["context"]
 
 
 def test_a_sentence_said_before_ends_the_draft() -> None:

@@ -110,7 +110,7 @@ class FLARE(RAGProgram):
             draft, query = self._draft(trace, passages), ""
             if str(draft.thought).strip() and self._in_doubt(draft):
                 query = self._query(trace, draft)
-                passages = trace.search(query, k=self.knobs.k)
+                passages = trace.search(query, k=self.knobs.k) or passages
                 draft = self._draft(trace, passages)
             sentence = first_sentence(str(draft.thought or "").strip())
             known = [*_sentences(trace), trace.question]
