@@ -22,6 +22,7 @@ from ragbench.experiments.doctor import examine, folders_under
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.score import ScoreRequest, score_run, scored_records
 from ragbench.lms import configure_cache
+from ragbench.lms.local.build import extract
 from ragbench.programs import PROGRAMS
 from ragbench.retrievers import Corpus, make_retriever
 
@@ -98,7 +99,7 @@ def test_compiled_program_loads(name: str) -> None:
 
 def test_cached_replies_are_read(tmp_path: Path) -> None:
     with tarfile.open(V1 / "lm-cache.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        extract(archive, tmp_path, archive.getmembers())
     configure_cache(tmp_path / "lm")
     disk = dspy.cache.disk_cache
     replies = [disk.get(key) for key in disk]

@@ -118,12 +118,27 @@ def _unpack(archive: Path, target: Path) -> Path:
     try:
         with tarfile.open(archive) as package:
             members = [m for m in package if m.name.partition("/")[2].startswith(_TREE)]
-            package.extractall(target, members, filter="data")
+            extract(package, target, members)
         (source,) = target.glob(f"*/{_TREE}")
     except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         why = f"{archive.name} cannot be unpacked: {error}"
         raise ModelError(f"{why}; the wheel serves on") from None
     return source
+
+
+def extract(package: tarfile.TarFile, target: Path, members: Sequence[tarfile.TarInfo]) -> None:
+    """As `extractall` with the filter "data", which Python has from 3.11.4 on.
+
+    Raises:
+        tarfile.TarError: a member would be written outside `target`.
+    """
+    if hasattr(tarfile, "data_filter"):
+        package.extractall(target, members, filter="data")
+        return
+    for member in members:
+        if not (target / member.name).resolve().is_relative_to(target.resolve()):
+            raise tarfile.TarError(f"{member.name!r} would be extracted outside the destination")
+    package.extractall(target, members)
 
 
 def _tiles_trap(work: Path) -> bool:
