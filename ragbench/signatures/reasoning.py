@@ -96,14 +96,15 @@ class ToolTurn(dspy.Signature):
     tool_calls: dspy.ToolCalls = dspy.OutputField()
 
 
+TOPICS = "the topic of each, not the fact itself, such as: the author of TITLE"
+
+
 # What the model knows before it reads (FaithfulRAG: Zhang et al. 2025, arXiv:2506.08938).
 class RecallFacts(dspy.Signature):
     """List the facts that must be known to answer the question."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(
-        desc="the topic of each, not the fact itself, such as: the author of TITLE"
-    )
+    facts: list[str] = dspy.OutputField(desc=TOPICS)
 
 
 class RecallPassage(dspy.Signature):
@@ -118,7 +119,5 @@ class RecallKnowledge(dspy.Signature):
     """List the facts that the question needs, then write from memory a passage that states them."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(
-        desc="the topic of each, not the fact itself, such as: the author of TITLE"
-    )
+    facts: list[str] = dspy.OutputField(desc=TOPICS)
     passage: str = dspy.OutputField(desc="about 100 words, which answer the question")

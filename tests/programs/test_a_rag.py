@@ -100,7 +100,7 @@ def test_a_tool_that_the_variant_has_not_is_named_with_the_choices() -> None:
         "There is no tool semantic_search. Use one of keyword_search, chunk_read.",
         (),
         None,
-        False,
+        True,
     )
     assert trace.searches == []
 

@@ -6,7 +6,7 @@ How a turn is asked for stands in `tool_turns`, what the tools do in the program
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -111,9 +111,10 @@ class Toolbox(ABC):
         """What the tool shows; advice where it does not exist or is given nothing."""
         tool = self.tools.get(use.tool)
         if tool is None:
-            return Seen(f"There is no tool {use.tool}. Use one of {', '.join(self.tools)}.")
+            known = ", ".join(self.tools)
+            return Seen(f"There is no tool {use.tool}. Use one of {known}.", empty=True)
         if not _text(given(use.arguments, tool.argument)):
-            return Seen(f"{use.tool} needs the argument {tool.argument}.")
+            return Seen(f"{use.tool} needs the argument {tool.argument}.", empty=True)
         with crossing("tool"), contained(use.tool):
             return self.run(use)
 
@@ -123,8 +124,8 @@ class ToolLoop:
 
     `ask` gives the next turn, from what was done and how many turns are left. The loop ends with an
     answer, after `max_steps` turns, once the steps have `token_budget` tokens, or without one when
-    the model is stuck: it did what was done before, and then, that tool `withdrawn`, did so again
-    or gave up with an answer. `parallel` runs all tools that a turn asks for, otherwise the first
+    the model is stuck: it did what was done before, and then did so again or gave up with an
+    answer. `parallel` runs all tools that a turn asks for, otherwise the first
     alone; `unsearched_answers` lets an answer stand before anything was shown, `stuck_answers` one
     given when stuck.
     """
@@ -162,9 +163,8 @@ class ToolLoop:
                 return "", "budget"
             turn = self.ask(self.done, self.max_steps - number)
             if turn.unreadable:
-                stuck = bool(withdrawn(self.done, self.box.tools))
                 if not self.search_question():
-                    return "", "no_progress" if stuck else "parse_fallback"
+                    return "", "no_progress" if idle(self.done) else "parse_fallback"
             elif not turn.uses and self._too_early():
                 self.trace.count("unsearched_answer")
             elif not turn.uses and (why := self._unfounded(turn.answer)):
@@ -263,12 +263,6 @@ def idle(done: Sequence[Done]) -> list[Done]:
         elif not done[index].empty:
             break
     return steps
-
-
-def withdrawn(done: Sequence[Done], tools: Iterable[str]) -> set[str]:
-    """Those of `tools` not offered now: used for what had been seen, with nothing new since."""
-    used = {step.use.tool for step in idle(done)}
-    return {tool for tool in tools if tool in used}
 
 
 def _same(one: Done, other: Done) -> bool:

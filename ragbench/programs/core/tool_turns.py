@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
 
@@ -21,8 +22,8 @@ from ragbench.programs.core.tool_loop import (
     ToolUse,
     Turn,
     argument_text,
+    idle,
     shown_again,
-    withdrawn,
 )
 from ragbench.signatures import ANSWER_STYLES, GUESS, AnswerStyle, ToolTurn, styled
 
@@ -37,10 +38,11 @@ def tool_predictor(
     like: type[dspy.Signature] | None = None,
 ) -> dspy.Module:
     """A predictor of `step`, whose `tool` is one of `tools` or finish; `like` as in `predict`."""
-    return predict(_choosing(step, tools), like=like or step)
+    return predict(_choosing(step, tuple(tools)), like=like or step)  # type: ignore[arg-type]
 
 
-def _choosing(step: type[dspy.Signature], tools: Iterable[str]) -> type[dspy.Signature]:
+@lru_cache(maxsize=64)  # adapters keep what they make of a signature
+def _choosing(step: type[dspy.Signature], tools: tuple[str, ...]) -> type[dspy.Signature]:
     choice = Literal[(*tools, FINISH)]  # type: ignore[valid-type]
     changed: type[dspy.Signature] = step.with_updated_fields("tool", type_=choice)
     return changed
@@ -87,7 +89,7 @@ class ToolAsker:
         offered = self._offered(done)
         others: dict[str, Any] = {"config": self.config} if self.config else {}
         if len(offered) < len(self.box.offered):
-            others["signature"] = _choosing(self.predictor.signature, offered)
+            others["signature"] = _choosing(self.predictor.signature, tuple(offered))
         reply = self.trace.ask(
             self.predictor,
             otherwise={"thought": "", "tool": "", "argument": "", "arguments": []},
@@ -110,8 +112,7 @@ class ToolAsker:
         return Turn(thought, uses=(ToolUse(reply.tool, {name: value or ""}),))
 
     def _native(self, done: Sequence[Done]) -> Turn:
-        offered = self._offered(done)
-        reply = self._converse(done, offered or self.box.offered, last=not offered)
+        reply = self._converse(done, self._offered(done))
         text = argument_text(reply.answer)
         if reply.get("tool_calls"):
             calls = reply.tool_calls.tool_calls
@@ -140,10 +141,14 @@ class ToolAsker:
             )
 
     def _offered(self, done: Sequence[Done]) -> Mapping[str, ToolInfo]:
-        gone = withdrawn(done, self.box.offered)
-        if gone:
-            self.trace.count("withdrawn_tool", len(gone))
-        return {name: tool for name, tool in self.box.offered.items() if name not in gone}
+        """The tools but those last used for what had been seen, where another one is left."""
+        gone = {step.use.tool for step in idle(done)}
+        left = {name: tool for name, tool in self.box.offered.items() if name not in gone}
+        if not left:
+            return self.box.offered
+        if withdrawn := len(self.box.offered) - len(left):
+            self.trace.count("withdrawn_tool", withdrawn)
+        return left
 
     def _finish(self) -> str:
         return f"{FINISH}(answer): give {ANSWER_STYLES[self.style]}; {GUESS}"

@@ -21,8 +21,9 @@ keeps the text protocol of the paper, and `act_only` has no text beside a call.
 
 A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
 answer if that was done before; it never becomes the answer itself. Where a step only repeats an
-earlier one, the model is told so in place of the result, and the tool is withdrawn until something
-new is seen; a second such step, or an answer right after it, ends the loop with a forced answer.
+earlier one, the model is told so in place of the result, and the tool is withdrawn, if there is
+another, until something new is seen; a second such step, or an answer right after it, ends the
+loop with a forced answer.
 `lookup` is offered once there is something to look in. A passage shown before is named, not shown
 again, and the oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
 """
@@ -183,7 +184,7 @@ class ReActRAG(RAGProgram):
     def _loop(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
         self.check_lms(dspy.settings.lm, current().role_lms)
         asker = self._asker(box)
-        # Nobody else reads the passages then; and `page` takes every answer, as published.
+        # Nobody else reads the passages then; and `page` takes such an answer, as published.
         kept = not self.knobs.force_answer or self.knobs.variant == "page"
         loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps, stuck_answers=kept)
         reason: StopReason

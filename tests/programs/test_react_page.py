@@ -1,0 +1,109 @@
+"""The tools of ReAct's variant `page`."""
+
+from __future__ import annotations
+
+from ragbench.programs.core.budget import Budget
+from ragbench.programs.core.trace import Trace
+from ragbench.programs.react.program import ReActRAG
+from ragbench.programs.react.tools import CorpusTools, PageTools
+from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.factory import make_retriever
+from tests.programs.react_turns import act
+from tests.programs.shelf import converse
+
+
+def library() -> Retriever:
+    pages = {
+        "Milo Ferrant": "Milo Ferrant was a painter. He lived in Ostrow. He painted the sea. "
+        "In Ostrow he met Ada. They moved away. He died in Ostrow. The town mourned.",
+        "Ostrow (town)": "Ostrow is a town by the sea.",
+        "Ferrant Prize": "The Ferrant Prize is given to a painter each year.",
+    }
+    return make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()]))
+
+
+def page_tools() -> PageTools:
+    trace = Trace("Who?", library(), Budget(9, 9))
+    return PageTools(trace, k=5, snippet_words=60)
+
+
+def test_page_search_shows_the_first_five_sentences_of_the_page_of_that_title() -> None:
+    shown = page_tools().search("milo ferrant")
+    assert shown.startswith("Milo Ferrant was a painter.")
+    assert shown.endswith("They moved away.")
+
+
+def test_page_search_names_similar_titles_where_none_fits() -> None:
+    assert page_tools().search("painter Ferrant") == (
+        "Could not find painter Ferrant. Similar: Ferrant Prize, Milo Ferrant."
+    )
+    assert page_tools().search("zebra") == "Could not find zebra. Similar: none."
+
+
+def test_page_search_reaches_a_title_without_its_bracket() -> None:
+    assert page_tools().search("Ostrow") == "Ostrow is a town by the sea."
+
+
+def test_page_search_opens_the_page_of_the_exact_title_wherever_it_ranks() -> None:
+    pages = {"It": "A novel by King.", "it girl": "It is a phrase.", "The": "A word."}
+    trace = Trace(
+        "?",
+        make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()])),
+        Budget(9, 9),
+    )
+    tools = PageTools(trace, k=1, snippet_words=60)
+    assert tools.search("it") == "A novel by King."
+    assert tools.search("The") == "A word."
+    assert [(search.query, search.hits[0][0]) for search in trace.searches] == [
+        ("it", "It"),
+        ("The", "The"),
+    ]
+
+
+def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
+    tools = page_tools()
+    assert tools.lookup("Ostrow") == "No page is open. Use search first."
+    tools.search("Milo Ferrant")
+    assert [tools.lookup("ostrow") for _ in range(4)] == [
+        "(Result 1 / 3) He lived in Ostrow.",
+        "(Result 2 / 3) In Ostrow he met Ada.",
+        "(Result 3 / 3) He died in Ostrow.",
+        "No more results.",
+    ]
+    assert tools.lookup("sea") == "(Result 1 / 1) He painted the sea."
+    assert tools.lookup("Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
+    tools.search("Ostrow")
+    assert tools.lookup("sea") == "(Result 1 / 1) Ostrow is a town by the sea."
+
+
+def test_a_failed_page_search_leaves_the_open_page_open() -> None:
+    tools = page_tools()
+    tools.search("Milo Ferrant")
+    tools.search("zebra")
+    assert tools.lookup("Ada") == "(Result 1 / 1) In Ostrow he met Ada."
+
+
+def test_repeated_lookups_are_progress_while_the_cursor_moves() -> None:
+    look = act("lookup", "Ostrow")
+    prediction, _, _ = converse(
+        ReActRAG(library(), variant="page"),
+        "Where did Milo Ferrant die?",
+        ReActStep=[
+            act("search", "Milo Ferrant"),
+            look,
+            look,
+            look,
+            act("finish", "Ostrow"),
+        ],
+    )
+    assert prediction.stop_reason == "answered"
+
+
+def test_corpus_lookup_uses_the_corpus_own_sentences() -> None:
+    passage = Passage("1", "A", "One two. three", sentences=("One two.", "three"))
+    trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
+    tools = CorpusTools(trace, k=1, snippet_words=5)
+    assert tools.lookup("two") == "A | One two. three"  # nothing is found yet: this searches
+    assert trace.counts["lookup_as_search"] == 1
+    assert tools.lookup("four") == "No sentence has this text."
+    assert tools.lookup("three") == "A [1] three"
