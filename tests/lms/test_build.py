@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 
 from ragbench.errors import ModelError
-from ragbench.lms.local import build, build_server, built_server, remove_built, server_version
+from ragbench.lms.local import (
+    build,
+    build_server,
+    built_server,
+    remove_built,
+    server,
+    server_version,
+)
 from ragbench.lms.local.serve import KEY_VARIABLE
 
 SERVER = """#!{python}
@@ -189,3 +196,32 @@ def test_a_source_package_that_would_write_elsewhere_is_refused(
         build_server()
     assert not list(tmp_path.rglob("harm"))
     assert [each.name for each in tools.iterdir()] == ["build.log"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [("avx512f avx512_vnni", {"LLAMA_ARG_REPACK": "0"}), ("avx2 fma", {}), (None, {})],
+    ids=["vnni", "no vnni", "not Linux"],
+)
+def test_a_built_server_takes_weights_as_they_are_where_that_is_faster(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: str | None,
+    settings: dict[str, str],
+) -> None:
+    processor = tmp_path / "cpuinfo"
+    if flags is not None:
+        processor.write_text(f"flags\t\t: {flags}\n")
+    program = tmp_path / "llama-server"
+    program.touch()
+    monkeypatch.setattr(build, "_CPU", processor)
+    monkeypatch.setattr(build, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(server, "built_server", build.built_server)
+    monkeypatch.delenv("LLAMA_ARG_REPACK", raising=False)
+    given = server._environment("key")
+    assert {n: v for n, v in given.items() if n.startswith("LLAMA_ARG")} == settings
+    monkeypatch.setenv("LLAMA_ARG_REPACK", "1")
+    assert server._environment("key")["LLAMA_ARG_REPACK"] == "1"
+    program.unlink()
+    monkeypatch.delenv("LLAMA_ARG_REPACK")
+    assert "LLAMA_ARG_REPACK" not in server._environment("key")

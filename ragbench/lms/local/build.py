@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +42,7 @@ int main(void) {
     return 0;
 }
 """
+_CPU = Path("/proc/cpuinfo")
 _NO_TILES = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 
 
@@ -49,6 +50,15 @@ def built_server() -> Path | None:
     """The program that `build_server` has made on this machine, if it has."""
     path = _folder() / "llama-server"
     return path if path.is_file() else None
+
+
+def built_environment() -> Mapping[str, str]:
+    """Settings by which the built server is faster on this processor.
+
+    With AVX-512 VNNI it reads prompts with weights as they are in the file 1.6 times as fast as
+    with repacked ones (1.5B on a Zen 4; 1.1 times at 0.5B), and writes no slower.
+    """
+    return {"LLAMA_ARG_REPACK": "0"} if "avx512_vnni" in _processor() else {}
 
 
 def server_version() -> str:
@@ -143,13 +153,17 @@ def extract(package: tarfile.TarFile, target: Path, members: Sequence[tarfile.Ta
 
 def _tiles_trap(work: Path) -> bool:
     """Whether the processor announces tile registers and does not let a program use them."""
-    cpu = Path("/proc/cpuinfo")
-    if not cpu.exists() or "amx_tile" not in cpu.read_text():
+    if "amx_tile" not in _processor():
         return False
     code, program = work / "tiles.c", work / "tiles"
     code.write_text(_USES_TILES)
     compiled = subprocess.run(["cc", str(code), "-o", str(program)], capture_output=True)
     return compiled.returncode != 0 or subprocess.run([str(program)]).returncode != 0
+
+
+def _processor() -> str:
+    """What Linux says of the processor; blank elsewhere."""
+    return _CPU.read_text() if _CPU.exists() else ""
 
 
 def _run(command: Sequence[str], work: Path, failed: str) -> None:

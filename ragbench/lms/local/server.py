@@ -24,7 +24,7 @@ from typing import IO
 
 from ragbench.environment import child_environment
 from ragbench.errors import LMSetupError
-from ragbench.lms.local.build import built_server
+from ragbench.lms.local.build import built_environment, built_server
 from ragbench.lms.local.catalog import LocalSpec
 from ragbench.lms.local.serve import KEY_VARIABLE
 from ragbench.lms.local.store import ensure, paths
@@ -229,7 +229,8 @@ def _check_port(port: int) -> None:
 
 def _environment(key: str) -> Mapping[str, str]:
     given = child_environment("OMP_WAIT_POLICY", prefixes=("GGML_", "LLAMA_"))
-    return {**_SLEEPING_THREADS, **given, KEY_VARIABLE: key}
+    fast = built_environment() if built_server() else {}
+    return {**_SLEEPING_THREADS, **fast, **given, KEY_VARIABLE: key}
 
 
 def _command(settings: ServerSettings) -> list[str]:
