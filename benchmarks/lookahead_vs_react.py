@@ -103,9 +103,14 @@ class Replies:
 
     def _react(self) -> Iterator[dict[str, str]]:
         for i in range(len(self.shape.waits_for)):
-            yield {"thought": "next", "tool": "search", "argument": f"Harwick {i}"}
+            yield {
+                "thought": "next",
+                "answer": "",
+                "tool": "search",
+                "argument": f"Harwick {i}",
+            }
         for _ in count():
-            yield {"thought": "done", "tool": "finish", "argument": "Dunmoor"}
+            yield {"thought": "done", "answer": "Dunmoor", "tool": "finish", "argument": ""}
 
 
 def measure(program: RAGProgram, shape: Shape, latency: float) -> tuple[float, int, int, int]:

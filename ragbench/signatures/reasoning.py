@@ -4,7 +4,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.wording import BRIEF
+from ragbench.signatures.wording import BRIEF, GUESS, SPAN
 
 
 # One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
@@ -44,50 +44,55 @@ class DraftSentence(dspy.Signature):
     answer: str = dspy.OutputField(desc=f"empty if continue, else {BRIEF}")
 
 
-# One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629). A program narrows
-# `tool` to the Literal of its own tools. One text argument, not a dict: a free-form object cannot
-# be held to a schema, and small models then lose the other fields as well.
+# One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629): an answer, or the use
+# of a tool. The answer stands before the tool, since a small model does not choose to finish before
+# it has written one. A program narrows `tool` to the Literal of its own tools. One text argument,
+# not a dict: a free-form object cannot be held to a schema, and small models then lose the other
+# fields as well.
 class ReActStep(dspy.Signature):
-    """Find with the tools what is still missing to answer the question, one tool at a time."""
+    """Answer the question from what the tools showed; use one only for a fact that is missing."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
     trajectory: str = dspy.InputField(desc="steps so far")
-    steps_left: int = dspy.InputField(desc="finish at the last")
-    thought: str = dspy.OutputField(desc="what is known, and what is missing")
-    tool: str = dspy.OutputField(desc="name of the tool to use now")
+    steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
+    thought: str = dspy.OutputField(desc="what the steps say that answers the question")
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if that does not settle the question")
+    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
     argument: str = dspy.OutputField(desc="what the tool is given")
 
 
 # ReActStep without its thought, for the act-only ablation.
 class ActStep(dspy.Signature):
-    """Find with the tools what is still missing to answer the question, one tool at a time."""
+    """Answer the question from what the tools showed; use one only for a fact that is missing."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
     trajectory: str = dspy.InputField(desc="steps so far")
-    steps_left: int = dspy.InputField(desc="finish at the last")
-    tool: str = dspy.OutputField(desc="name of the tool to use now")
+    steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
+    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
     argument: str = dspy.OutputField(desc="what the tool is given")
 
 
 # ReActStep for tools that take several texts.
 class ToolStep(dspy.Signature):
-    """Find with the tools what is still missing to answer the question, one tool at a time."""
+    """Answer the question from what the tools showed; use one only for a fact that is missing."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
     trajectory: str = dspy.InputField(desc="steps so far")
-    steps_left: int = dspy.InputField(desc="finish at the last")
-    thought: str = dspy.OutputField(desc="what is known, and what is missing")
-    tool: str = dspy.OutputField(desc="name of the tool to use now")
+    steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
+    thought: str = dspy.OutputField(desc="what the steps say that answers the question")
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if that does not settle the question")
+    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
     arguments: list[str] = dspy.OutputField(desc="what the tool is given, one text an item")
 
 
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn
 # without a call is the answer.
 class ToolTurn(dspy.Signature):
-    """Find with the tools what is still missing to answer the question."""
+    """Answer the question from what the tools showed; use one only for a fact that is missing."""
 
     history: dspy.History = dspy.InputField()
     tools: list[dspy.Tool] = dspy.InputField()

@@ -11,7 +11,8 @@ QUESTION = "Where was the author of Salt Road born?"
 
 
 def act(tool: str, argument: str = "", thought: str = "I need more.") -> dict[str, Any]:
-    return {"thought": thought, "tool": tool, "argument": argument}
+    given, used = (argument, "") if tool == "finish" else ("", argument)
+    return {"thought": thought, "answer": given, "tool": tool, "argument": used}
 
 
 FINISH = act("finish", "Harwick", "Harwick it is.")

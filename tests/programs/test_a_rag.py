@@ -36,7 +36,9 @@ VARIANTS = {
 
 
 def act(tool: str, *arguments: str, thought: str = "I need more.") -> dict[str, Any]:
-    return {"thought": thought, "tool": tool, "arguments": list(arguments)}
+    answer = ", ".join(arguments) if tool == "finish" else ""
+    used = [] if tool == "finish" else list(arguments)
+    return {"thought": thought, "answer": answer, "tool": tool, "arguments": used}
 
 
 FINISH = act("finish", "Harwick", thought="Harwick it is.")

@@ -79,13 +79,15 @@ def never_stops(asked: Asked) -> Reply:
         "unanswered": [f"town {n}", f"county {n}", f"road {n}", f"novel {n}"],
         "follow_ups": [f"What about {what} {n}?" for what in ("town", "county", "road", "novel")],
     }
-    return _filled(asked, {**_GOING, "tool": _tool(asked), **fresh})
+    return _filled(asked, {**_GOING, **_use(asked), **fresh})
 
 
-def _tool(asked: Asked) -> str:
-    """A tool that looks something up."""
+def _use(asked: Asked) -> dict[str, str]:
+    """A tool that looks something up, in place of an answer."""
     choices = get_args(asked.fields.get("tool"))
-    return "search" if "search" in choices or not choices else str(choices[0])
+    if not choices:
+        return {}
+    return {"answer": "", "tool": "search" if "search" in choices else str(choices[0])}
 
 
 def _look_up(id: str, query: str, *after: str, produces: list[str] | None = None) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def repeats(asked: Asked) -> Reply:
         "nodes": [_look_up("n1", "Salt Road"), _look_up("n2", "Salt Road", "n1")],
         "node_id": "n0",
     }
-    return _filled(asked, {**_GOING, "tool": _tool(asked), **same})
+    return _filled(asked, {**_GOING, **_use(asked), **same})
 
 
 def names_unknown(asked: Asked) -> Reply:

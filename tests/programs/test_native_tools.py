@@ -203,8 +203,8 @@ def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations
     program: type[RAGProgram],
 ) -> None:
     name = "arguments" if program is ARAG else "argument"
-    value: Any = ["Harwick"] if program is ARAG else "Harwick"
-    typed = json.dumps({"thought": "x", "tool": "finish", name: value})
+    nothing: Any = [] if program is ARAG else ""
+    typed = json.dumps({"thought": "x", "answer": "Harwick", "tool": "finish", name: nothing})
     knobs = {"unsearched_answers": True} if program is ARAG else {}
     prediction, (body,) = talk(program(shelf(), backend="typed", **knobs), [typed])
     assert prediction.answer == "Harwick"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+import pytest
+
 from ragbench.programs.core.budget import Budget
 from ragbench.programs.core.tool_loop import REPEATED
 from ragbench.programs.core.trace import Trace
@@ -64,11 +66,11 @@ def test_act_only_has_no_thoughts() -> None:
         ReActRAG(shelf(), act_only=True),
         QUESTION,
         ActStep=[
-            {"tool": "search", "argument": "Orla Venn"},
-            {"tool": "finish", "argument": "Harwick"},
+            {"answer": "", "tool": "search", "argument": "Orla Venn"},
+            {"answer": "Harwick", "tool": "finish", "argument": ""},
         ],
     )
-    assert list(lm.asked[0].fields) == ["tool", "argument"]
+    assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
     assert prediction.steps[0].thought == ""
 
 
@@ -124,12 +126,12 @@ def test_a_tool_that_shows_nothing_new_is_withdrawn_until_something_new_is_seen(
         *(False, False),  # the second time it is told so
         *(True, True, True),
     ]
-    both = ["search", "lookup", "finish"]
+    both = ["search", "lookup"]
     assert [tools_of(asked) for asked in lm.asked] == [
-        ["search", "finish"],
+        ["search"],
         both,
-        ["lookup", "finish"],
-        ["lookup", "finish"],  # a look-up without a result is nothing new
+        ["lookup"],
+        ["lookup"],  # a look-up without a result is nothing new
         both,
     ]
     assert prediction.counts["withdrawn_tool"] == 2
@@ -144,7 +146,7 @@ def test_the_only_tool_is_not_withdrawn() -> None:
         QUESTION,
         ReActStep=[again, again, act("search", "Tam Quill"), FINISH],
     )
-    assert {tuple(tools_of(asked)) for asked in lm.asked} == {("search", "finish")}
+    assert {tuple(tools_of(asked)) for asked in lm.asked} == {("search",)}
 
 
 def test_two_steps_that_show_nothing_new_end_the_loop() -> None:
@@ -156,7 +158,7 @@ def test_two_steps_that_show_nothing_new_end_the_loop() -> None:
         AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert tools_of(lm.asked[3]) == ["lookup", "finish"]
+    assert tools_of(lm.asked[3]) == ["lookup"]
 
 
 def test_a_withdrawn_tool_used_all_the_same_is_no_progress() -> None:
@@ -327,3 +329,30 @@ def test_after_the_cut_stand_the_sentences_with_what_was_asked_for() -> None:
         "He died in Lome. ...",
     ]
     assert tools.search("Milo Ferrant painter").endswith("He went ...")
+
+
+def test_an_answer_beside_a_tool_ends_the_loop_once_anything_was_seen() -> None:
+    guess = {**act("search", "Orla Venn"), "answer": "Harwick"}
+    prediction, lm, _ = converse(unstarted(), QUESTION, ReActStep=[guess, guess])
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert [search.query for search in prediction.searches] == ["Orla Venn"]
+    assert len(lm.asked) == 2
+
+
+@pytest.mark.parametrize("refusal", ["The passages do not say.", "unknown"])
+def test_a_refusal_to_finish_is_left_to_the_reader(refusal: str) -> None:
+    prediction, _, _ = converse(
+        unstarted(),
+        QUESTION,
+        ReActStep=[act("search", "Orla Venn"), act("finish", refusal)],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+
+
+def test_an_answer_given_to_finish_as_its_argument_counts() -> None:
+    finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
+    prediction, _, _ = converse(
+        unstarted(), QUESTION, ReActStep=[act("search", "Orla Venn"), finish]
+    )
+    assert prediction.answer == "Harwick"

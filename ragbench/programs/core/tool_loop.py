@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ragbench.errors import crossing
 from ragbench.metrics import normalise_answer
 from ragbench.own_code import contained
+from ragbench.programs.core.texts import is_answer
 from ragbench.programs.core.trace import StopReason, Trace
 from ragbench.tokens import estimate_tokens, first_tokens
 
@@ -172,7 +173,7 @@ class ToolLoop:
                 return "", "no_progress"
             elif not turn.uses:
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
-                return turn.answer, "answered"
+                return turn.answer if is_answer(turn.answer) else "", "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn.thought)
             if len(idle(self.done)) >= _STUCK:

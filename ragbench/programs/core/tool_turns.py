@@ -13,6 +13,7 @@ from ragbench.errors import ConfigError
 from ragbench.lms.adapters import CLOSING, ToolConversation
 from ragbench.programs.core.asking import role_lm
 from ragbench.programs.core.program import predict
+from ragbench.programs.core.texts import is_answer
 from ragbench.programs.core.tool_loop import (
     FINISH,
     REPEATED,
@@ -25,7 +26,7 @@ from ragbench.programs.core.tool_loop import (
     idle,
     shown_again,
 )
-from ragbench.signatures import ANSWER_STYLES, GUESS, AnswerStyle, ToolTurn, styled
+from ragbench.signatures import AnswerStyle, ToolTurn, styled
 
 Backend = Literal["auto", "typed", "native"]
 _NOW = "No tool is left. Answer now."
@@ -37,7 +38,7 @@ def tool_predictor(
     *,
     like: type[dspy.Signature] | None = None,
 ) -> dspy.Module:
-    """A predictor of `step`, whose `tool` is one of `tools` or finish; `like` as in `predict`."""
+    """A predictor of `step`, whose `tool` is one of `tools`, or finish; `like` as in `predict`."""
     return predict(_choosing(step, tuple(tools)), like=like or step)  # type: ignore[arg-type]
 
 
@@ -92,24 +93,22 @@ class ToolAsker:
             others["signature"] = _choosing(self.predictor.signature, tuple(offered))
         reply = self.trace.ask(
             self.predictor,
-            otherwise={"thought": "", "tool": "", "argument": "", "arguments": []},
-            tools=[*(_line(*tool) for tool in offered.items()), self._finish()],
+            otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
+            tools=[_line(*tool) for tool in offered.items()],
             question=self.trace.question,
             trajectory=rendered(shown_again(done, self.context_tokens)),
             steps_left=turns_left,
             **others,
         )
-        outputs = self.predictor.signature.output_fields
-        value = reply.get("arguments") if "arguments" in outputs else reply.get("argument")
-        thought = argument_text(reply.get("thought"))
+        thought, answer = argument_text(reply.get("thought")), argument_text(reply.get("answer"))
+        value = reply.get("arguments") or reply.get("argument") or ""
+        # Before anything was seen, an answer beside a tool is a guess that the tool is to check.
+        if reply.tool == FINISH or (done and is_answer(answer)):
+            return Turn(thought, answer or argument_text(value))
         if not reply.tool:
             return Turn(unreadable=True)
-        if reply.tool == FINISH:
-            return Turn(
-                thought, ", ".join(value) if isinstance(value, list) else argument_text(value)
-            )
         name = offered[reply.tool].argument if reply.tool in offered else ""
-        return Turn(thought, uses=(ToolUse(reply.tool, {name: value or ""}),))
+        return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
 
     def _native(self, done: Sequence[Done]) -> Turn:
         reply = self._converse(done, self._offered(done))
@@ -149,9 +148,6 @@ class ToolAsker:
         if withdrawn := len(self.box.offered) - len(left):
             self.trace.count("withdrawn_tool", withdrawn)
         return left
-
-    def _finish(self) -> str:
-        return f"{FINISH}(answer): give {ANSWER_STYLES[self.style]}; {GUESS}"
 
 
 def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:

@@ -19,6 +19,9 @@ provider's own tool calls: a turn without a call is the answer, and at the limit
 conversation goes on without tools. It is the default of `seed` where the LM can call tools; `page`
 keeps the text protocol of the paper, and `act_only` has no text beside a call.
 
+A typed turn writes an answer, which may be blank, before its tool; in the paper it is the argument
+of `Finish`. Once anything was seen, it ends the loop whatever tool stands beside it.
+
 A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
 answer if that was done before; it never becomes the answer itself. Where a step only repeats an
 earlier one, the model is told so in place of the result, and the tool is withdrawn, if there is
