@@ -50,7 +50,7 @@ class DraftSentence(dspy.Signature):
 # not a dict: a free-form object cannot be held to a schema, and small models then lose the other
 # fields as well.
 class ReActStep(dspy.Signature):
-    """Answer the question from what the tools showed; use one only for a fact that is missing."""
+    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
@@ -64,7 +64,7 @@ class ReActStep(dspy.Signature):
 
 # ReActStep without its thought, for the act-only ablation.
 class ActStep(dspy.Signature):
-    """Answer the question from what the tools showed; use one only for a fact that is missing."""
+    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
@@ -77,7 +77,7 @@ class ActStep(dspy.Signature):
 
 # ReActStep for tools that take several texts.
 class ToolStep(dspy.Signature):
-    """Answer the question from what the tools showed; use one only for a fact that is missing."""
+    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
@@ -92,7 +92,7 @@ class ToolStep(dspy.Signature):
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn
 # without a call is the answer.
 class ToolTurn(dspy.Signature):
-    """Answer the question from what the tools showed; use one only for a fact that is missing."""
+    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
     history: dspy.History = dspy.InputField()
     tools: list[dspy.Tool] = dspy.InputField()
