@@ -10,7 +10,7 @@ from tests.programs.shelf import shelf
 QUESTION = "Where was the author of Salt Road born?"
 
 
-def act(tool: str, argument: str = "", thought: str = "I need more.") -> dict[str, Any]:
+def act(tool: str, argument: str = "", thought: str = "") -> dict[str, Any]:
     given, used = (argument, "") if tool == "finish" else ("", argument)
     return {"thought": thought, "answer": given, "tool": tool, "argument": used}
 

@@ -35,7 +35,7 @@ VARIANTS = {
 }
 
 
-def act(tool: str, *arguments: str, thought: str = "I need more.") -> dict[str, Any]:
+def act(tool: str, *arguments: str, thought: str = "") -> dict[str, Any]:
     answer = ", ".join(arguments) if tool == "finish" else ""
     used = [] if tool == "finish" else list(arguments)
     return {"thought": thought, "answer": answer, "tool": tool, "arguments": used}

@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 
 from ragbench.programs.core.budget import Budget
-from ragbench.programs.core.tool_loop import REPEATED
+from ragbench.programs.core.tool_loop import REPEATED, Done, ToolUse, shown_again
+from ragbench.programs.core.tool_turns import rendered
 from ragbench.programs.core.trace import Trace
 from ragbench.programs.react.program import ReActRAG
 from ragbench.programs.react.tools import CorpusTools
@@ -21,7 +22,7 @@ from tests.programs.shelf import ask, converse, shelf
 
 def test_the_question_is_searched_before_the_first_turn() -> None:
     prediction, lm, _ = converse(
-        ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "Tam Quill"), FINISH]
+        ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "Tam Quill", "I need more."), FINISH]
     )
     assert [search.query for search in prediction.searches] == [QUESTION, "Tam Quill"]
     first, second = (asked.inputs["trajectory"] for asked in lm.asked)
@@ -78,7 +79,7 @@ def test_at_the_limit_the_answer_is_forced_from_all_passages_seen() -> None:
     prediction, lm, ledger = converse(
         ReActRAG(shelf(), max_steps=2),
         QUESTION,
-        ReActStep=[act("search", "Orla Venn"), act("search", "Tam Quill")],
+        ReActStep=[act("search", "Orla Venn", "I need more."), act("search", "Tam Quill")],
         AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
@@ -135,8 +136,17 @@ def test_a_tool_that_shows_nothing_new_is_withdrawn_until_something_new_is_seen(
         both,
     ]
     assert prediction.counts["withdrawn_tool"] == 2
-    shown = lm.asked[2].inputs["trajectory"]
-    assert (shown.count("(Orla Venn) showed"), shown.count("I need more.")) == (2, 1)
+    assert lm.asked[2].inputs["trajectory"].count("(Orla Venn) showed") == 2
+
+
+def test_a_repeated_step_is_shown_without_its_thought() -> None:
+    use = ToolUse("search", {"words": "Orla Venn"})
+    steps = [
+        Done(0, "Look.", use, "Orla Venn | a novelist"),
+        Done(1, "Once more.", use, "Orla Venn | a novelist"),
+    ]
+    text = rendered(shown_again(steps, 1000))
+    assert text.endswith(f"Step 2.\nsearch(Orla Venn) showed:\n{REPEATED}")
 
 
 def test_the_only_tool_is_not_withdrawn() -> None:
@@ -356,3 +366,30 @@ def test_an_answer_given_to_finish_as_its_argument_counts() -> None:
         unstarted(), QUESTION, ReActStep=[act("search", "Orla Venn"), finish]
     )
     assert prediction.answer == "Harwick"
+
+
+def test_a_repeated_thought_is_asked_for_once_more_and_not_shown_then() -> None:
+    first = act("search", "Orla Venn", "The author is missing.")
+    copy = act("lookup", "Salt", "the author is missing")
+    prediction, lm, _ = converse(
+        unstarted(),
+        QUESTION,
+        ReActStep=[first, copy, act("lookup", "born", "She is found."), FINISH],
+    )
+    assert prediction.counts["resampled"] == 1
+    assert [step.thought for step in prediction.steps][:2] == [first["thought"], "She is found."]
+    shown = [asked.inputs["trajectory"] for asked in lm.asked]
+    assert [text.count("The author is missing.") for text in shown] == [0, 1, 0, 1]
+    assert ["Say what the last step shows." in text for text in shown] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert [asked.request.config.temperature for asked in lm.asked][2] == 0.7
+
+
+def test_a_repeated_thought_beside_an_answer_ends_the_loop() -> None:
+    turns = [act("search", "Orla Venn", "Found."), act("finish", "Harwick", "Found.")]
+    prediction, lm, _ = converse(unstarted(), QUESTION, ReActStep=turns)
+    assert (prediction.answer, len(lm.asked)) == ("Harwick", 2)

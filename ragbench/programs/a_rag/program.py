@@ -127,7 +127,7 @@ class ARAG(RAGProgram):
     name = "a_rag"
     family = "agentic"
     paper = "Du et al. 2026"
-    calls = "turns (<= max_steps) + 1 if forced"
+    calls = "turns (<= max_steps), twice where a thought is repeated, + 1 if forced"
     autonomy = Autonomy("yes", "yes", "yes")
     Knobs = ARAGKnobs
     variants = {  # noqa: RUF012

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Literal
@@ -11,7 +12,8 @@ import dspy
 
 from ragbench.errors import ConfigError
 from ragbench.lms.adapters import CLOSING, ToolConversation
-from ragbench.programs.core.asking import role_lm
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core.asking import RESAMPLING_TEMPERATURE, role_lm
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.texts import is_answer
 from ragbench.programs.core.tool_loop import (
@@ -30,6 +32,8 @@ from ragbench.signatures import AnswerStyle, ToolTurn, styled
 
 Backend = Literal["auto", "typed", "native"]
 _NOW = "No tool is left. Answer now."
+#: Said in place of a thought that a reply only repeated, when it is asked for once more.
+_LOOK = "Say what the last step shows."
 
 
 def tool_predictor(
@@ -55,6 +59,7 @@ class ToolAsker:
     `auto` is native where the LM of the predictor's role can call tools, is not of a server of
     one's own (small models keep a schema better than the protocol), and the predictor has no
     demonstrations, which are of typed turns. Instructions are the predictor's in both forms.
+    `resample` asks once more where a typed turn only repeats a thought.
     """
 
     def __init__(
@@ -67,10 +72,11 @@ class ToolAsker:
         style: AnswerStyle = "brief",
         parallel: bool = False,
         config: Mapping[str, Any] | None = None,
+        resample: bool = True,
     ) -> None:
         self.predictor, self.box, self.trace = predictor, box, box.trace
         self.context_tokens, self.style, self.parallel = context_tokens, style, parallel
-        self.config = dict(config or {})
+        self.config, self.resample = dict(config or {}), resample
         able = _calls_tools_well(role_lm(predictor.rb_role)) and not predictor.demos
         self.native = backend == "native" or (backend == "auto" and able)
 
@@ -88,27 +94,47 @@ class ToolAsker:
 
     def _typed(self, done: Sequence[Done], turns_left: int) -> Turn:
         offered = self._offered(done)
-        others: dict[str, Any] = {"config": self.config} if self.config else {}
-        if len(offered) < len(self.box.offered):
-            others["signature"] = _choosing(self.predictor.signature, tuple(offered))
-        reply = self.trace.ask(
-            self.predictor,
-            otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
-            tools=[_line(*tool) for tool in offered.items()],
-            question=self.trace.question,
-            trajectory=rendered(shown_again(done, self.context_tokens)),
-            steps_left=turns_left,
-            **others,
-        )
-        thought, answer = argument_text(reply.get("thought")), argument_text(reply.get("answer"))
+        reply = self._ask(done, turns_left, offered)
+        thought = argument_text(reply.get("thought"))
+        if self.resample and not _settles(reply, done) and _is_copy(thought, done):
+            self.trace.count("resampled")
+            reply = self._ask(done, turns_left, offered, copied=thought)
+            thought = argument_text(reply.get("thought"))
         value = reply.get("arguments") or reply.get("argument") or ""
-        # Before anything was seen, an answer beside a tool is a guess that the tool is to check.
-        if reply.tool == FINISH or (done and is_answer(answer)):
-            return Turn(thought, answer or argument_text(value))
+        if _settles(reply, done):
+            return Turn(thought, argument_text(reply.get("answer")) or argument_text(value))
         if not reply.tool:
             return Turn(unreadable=True)
         name = offered[reply.tool].argument if reply.tool in offered else ""
         return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
+
+    def _ask(
+        self,
+        done: Sequence[Done],
+        turns_left: int,
+        offered: Mapping[str, ToolInfo],
+        *,
+        copied: str = "",
+    ) -> dspy.Prediction:
+        """The reply of a typed turn; `copied` is a thought that an earlier reply only repeated."""
+        config, shown = self.config, shown_again(done, self.context_tokens)
+        trajectory = rendered(shown)
+        if copied:
+            config = {**config, "temperature": RESAMPLING_TEMPERATURE}
+            fresh = [replace(s, thought="") if _same(s.thought, copied) else s for s in shown]
+            trajectory = f"{rendered(fresh)}\n\n{_LOOK}"
+        others: dict[str, Any] = {"config": config} if config else {}
+        if len(offered) < len(self.box.offered):
+            others["signature"] = _choosing(self.predictor.signature, tuple(offered))
+        return self.trace.ask(
+            self.predictor,
+            otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
+            tools=[_line(*tool) for tool in offered.items()],
+            question=self.trace.question,
+            trajectory=trajectory,
+            steps_left=turns_left,
+            **others,
+        )
 
     def _native(self, done: Sequence[Done]) -> Turn:
         reply = self._converse(done, self._offered(done))
@@ -148,6 +174,22 @@ class ToolAsker:
         if withdrawn := len(self.box.offered) - len(left):
             self.trace.count("withdrawn_tool", withdrawn)
         return left
+
+
+def _settles(reply: dspy.Prediction, done: Sequence[Done]) -> bool:
+    """Whether a typed turn ends the loop.
+
+    Before anything was seen, an answer beside a tool is a guess that the tool is to check.
+    """
+    return reply.tool == FINISH or (bool(done) and is_answer(argument_text(reply.get("answer"))))
+
+
+def _is_copy(thought: str, done: Sequence[Done]) -> bool:
+    return any(_same(thought, step.thought) for step in done)
+
+
+def _same(one: str, other: str) -> bool:
+    return bool(one) and normalise_answer(one) == normalise_answer(other)
 
 
 def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:

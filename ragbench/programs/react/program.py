@@ -20,7 +20,9 @@ conversation goes on without tools. It is the default of `seed` where the LM can
 keeps the text protocol of the paper, and `act_only` has no text beside a call.
 
 A typed turn writes an answer, which may be blank, before its tool; in the paper it is the argument
-of `Finish`. Once anything was seen, it ends the loop whatever tool stands beside it.
+of `Finish`. Once anything was seen, it ends the loop whatever tool stands beside it. A turn that
+only repeats an earlier thought is asked for once more, warmer and without that thought (not in
+`tree`).
 
 A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
 answer if that was done before; it never becomes the answer itself. Where a step only repeats an
@@ -94,7 +96,7 @@ class ReActRAG(RAGProgram):
     family = "agentic"
     paper = "arXiv:2210.03629"
     calls = (
-        "steps (<= max_steps) + 1 if forced; dspy: steps + 1; "
+        "steps (<= max_steps), twice where a thought is repeated, + 1 if forced; dspy: steps + 1; "
         "tree: branching per open path (<= width) and step, + 1 if forced"
     )
     autonomy = Autonomy("yes", "yes", "yes")
@@ -155,7 +157,9 @@ class ReActRAG(RAGProgram):
             question=trace.question,
         )
 
-    def _asker(self, box: ReActTools, config: Mapping[str, Any] | None = None) -> ToolAsker:
+    def _asker(
+        self, box: ReActTools, config: Mapping[str, Any] | None = None, *, resample: bool = True
+    ) -> ToolAsker:
         return ToolAsker(
             self.act,
             box,
@@ -163,6 +167,7 @@ class ReActRAG(RAGProgram):
             context_tokens=self.knobs.context_tokens,
             style=self.knobs.answer_style,
             config=config,
+            resample=resample,
         )
 
     def _tree(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
@@ -173,7 +178,7 @@ class ReActRAG(RAGProgram):
         )
         tree = StepTree(
             box,
-            [self._asker(box, config) for config in ({}, *further)],
+            [self._asker(box, config, resample=False) for config in ({}, *further)],
             max_steps=knobs.max_steps,
             width=knobs.width,
             similarity=knobs.similarity,
