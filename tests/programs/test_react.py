@@ -393,3 +393,17 @@ def test_a_repeated_thought_beside_an_answer_ends_the_loop() -> None:
     turns = [act("search", "Orla Venn", "Found."), act("finish", "Harwick", "Found.")]
     prediction, lm, _ = converse(unstarted(), QUESTION, ReActStep=turns)
     assert (prediction.answer, len(lm.asked)) == ("Harwick", 2)
+
+
+def test_a_thought_given_as_the_answer_is_left_to_the_reader() -> None:
+    thought = (
+        "The steps compare neither of the two towns, so the next step would be to compare them."
+    )
+    prediction, _, _ = converse(
+        unstarted(),
+        QUESTION,
+        ReActStep=[act("search", "Orla Venn"), act("finish", thought, thought)],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+    assert prediction.counts["echoed_thought"] == 1

@@ -20,6 +20,8 @@ from ragbench.tokens import estimate_tokens, first_tokens
 FINISH = "finish"
 #: Shown in place of what a step found that did the same as an earlier one, with the same result.
 REPEATED = "This was done before. Use another tool, or finish."
+#: Words of an answer that may well be all of a thought.
+_SHORT = 10
 #: So many steps for what had been seen already, with nothing new between, end the loop.
 _STUCK = 2
 
@@ -168,7 +170,7 @@ class ToolLoop:
                     return "", "no_progress" if idle(self.done) else "parse_fallback"
             elif not turn.uses and self._too_early():
                 self.trace.count("unsearched_answer")
-            elif not turn.uses and (why := self._unfounded(turn.answer)):
+            elif not turn.uses and (why := self._unfounded(turn)):
                 self.trace.count(why)
                 return "", "no_progress"
             elif not turn.uses:
@@ -198,12 +200,15 @@ class ToolLoop:
         early = not self.unsearched_answers and self.box.shown_nothing
         return early and self.search_question()
 
-    def _unfounded(self, answer: str) -> str:
-        """The event of an `answer` that is none: a copy of what was shown, or given when stuck."""
-        if answer in {step.observation for step in self.done}:
+    def _unfounded(self, turn: Turn) -> str:
+        """The event of an answer that is none: a copy of what was there, or given when stuck."""
+        answer = normalise_answer(turn.answer)
+        if turn.answer in {step.observation for step in self.done}:
             return "copied_observation"
-        if normalise_answer(answer) == normalise_answer(self.trace.question):
+        if answer == normalise_answer(self.trace.question):
             return "echoed_question"
+        if answer == normalise_answer(turn.thought) and len(answer.split()) > _SHORT:
+            return "echoed_thought"
         return "" if self.stuck_answers or not idle(self.done) else "answer_when_stuck"
 
     def _use(self, use: ToolUse, thought: str) -> None:
