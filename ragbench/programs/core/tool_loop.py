@@ -126,11 +126,10 @@ class ToolLoop:
     """The turns of one question.
 
     `ask` gives the next turn, from what was done and how many turns are left. The loop ends with an
-    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or without one when
-    the model is stuck: it did what was done before, and then did so again or gave up with an
-    answer. `parallel` runs all tools that a turn asks for, otherwise the first
-    alone; `unsearched_answers` lets an answer stand before anything was shown, `stuck_answers` one
-    given when stuck.
+    answer, after `max_steps` turns, once the steps have `token_budget` tokens, or when the model is
+    stuck: it did what was done before, and then did so again. `parallel` runs all tools that a turn
+    asks for, otherwise the first alone; `unsearched_answers` lets an answer stand before anything
+    was shown.
     """
 
     def __init__(
@@ -142,11 +141,10 @@ class ToolLoop:
         token_budget: float = float("inf"),
         parallel: bool = False,
         unsearched_answers: bool = True,
-        stuck_answers: bool = False,
     ) -> None:
         self.box, self.ask, self.trace = box, ask, box.trace
         self.max_steps, self.token_budget, self.parallel = max_steps, token_budget, parallel
-        self.unsearched_answers, self.stuck_answers = unsearched_answers, stuck_answers
+        self.unsearched_answers = unsearched_answers
         self.done: list[Done] = []
         self.searched_question = False
         self._turn = 0
@@ -201,7 +199,7 @@ class ToolLoop:
         return early and self.search_question()
 
     def _unfounded(self, turn: Turn) -> str:
-        """The event of an answer that is none: a copy of what was there, or given when stuck."""
+        """The event of an answer that is none: a copy of what was there."""
         answer = normalise_answer(turn.answer)
         if turn.answer in {step.observation for step in self.done}:
             return "copied_observation"
@@ -209,7 +207,7 @@ class ToolLoop:
             return "echoed_question"
         if answer == normalise_answer(turn.thought) and len(answer.split()) > _SHORT:
             return "echoed_thought"
-        return "" if self.stuck_answers or not idle(self.done) else "answer_when_stuck"
+        return ""
 
     def _use(self, use: ToolUse, thought: str) -> None:
         seen = self.box.use(use)

@@ -27,8 +27,7 @@ only repeats an earlier thought is asked for once more, warmer and without that 
 A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
 answer if that was done before; it never becomes the answer itself. Where a step only repeats an
 earlier one, the model is told so in place of the result, and the tool is withdrawn, if there is
-another, until something new is seen; a second such step, or an answer right after it, ends the
-loop with a forced answer.
+another, until something new is seen; a second such step ends the loop with a forced answer.
 `lookup` is offered once there is something to look in. A passage shown before is named, not shown
 again, and the oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
 """
@@ -192,9 +191,7 @@ class ReActRAG(RAGProgram):
     def _loop(self, trace: Trace, box: ReActTools) -> tuple[str, StopReason]:
         self.check_lms(dspy.settings.lm, current().role_lms)
         asker = self._asker(box)
-        # Nobody else reads the passages then; and `page` takes such an answer, as published.
-        kept = not self.knobs.force_answer or self.knobs.variant == "page"
-        loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps, stuck_answers=kept)
+        loop = ToolLoop(box, asker, max_steps=self.knobs.max_steps)
         reason: StopReason
         try:
             if self.knobs.initial_retrieval:
