@@ -338,8 +338,8 @@ def test_an_answer_beside_a_tool_ends_the_loop_once_anything_was_seen() -> None:
     assert len(lm.asked) == 2
 
 
-@pytest.mark.parametrize("refusal", ["The passages do not say.", "unknown"])
-def test_a_refusal_to_finish_is_left_to_the_reader(refusal: str) -> None:
+@pytest.mark.parametrize("refusal", ["The passages do not say.", "unknown", ""])
+def test_a_finish_without_an_answer_is_left_to_the_reader(refusal: str) -> None:
     prediction, _, _ = converse(
         unstarted(),
         QUESTION,
@@ -347,6 +347,7 @@ def test_a_refusal_to_finish_is_left_to_the_reader(refusal: str) -> None:
         AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert prediction.counts["finish_without_answer"] == 1
 
 
 def test_an_answer_given_to_finish_as_its_argument_counts() -> None:

@@ -173,7 +173,10 @@ class ToolLoop:
                 return "", "no_progress"
             elif not turn.uses:
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
-                return turn.answer if is_answer(turn.answer) else "", "answered"
+                if is_answer(turn.answer):
+                    return turn.answer, "answered"
+                self.trace.count("finish_without_answer")
+                return "", "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn.thought)
             if len(idle(self.done)) >= _STUCK:
