@@ -26,7 +26,7 @@ from ragbench.record import Call
 from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
-from tests.kills import script, start, write_questions
+from tests.kills import start, write_questions
 
 CALL = Call(model="m", prompt_tokens=10, completion_tokens=2, cost_usd=0.25, latency_s=0.5)
 
@@ -89,7 +89,7 @@ def test_a_run_that_came_to_its_end_leaves_no_such_file(world: World) -> None:
 
 def test_after_a_kill_every_call_that_was_answered_is_counted(tmp_path: Path) -> None:
     data, out = write_questions(tmp_path, 30), tmp_path / "run"
-    with FakeServer(script, latency_s=0.05) as server:
+    with FakeServer(lambda hit: "I would rather not say.", latency_s=0.05) as server:
         argv = [
             "eval", "--program", "react", "--dataset", "jsonl", "--data-file", str(data),
             "--lm", "openai/fake", "--api-base", server.url, "--price", "in=1,out=1",
