@@ -148,21 +148,20 @@ confidence under 0.5: a guess
 cost: from 1"""
 
 
+# No example of a whole plan: a small model copies its names.
 class DraftPlanGraph(dspy.Signature):
     """Plan every look-up that the question needs, before anything is found.
 
-    Begin each query with the name of what is looked up. Where a query needs what an earlier look-up
-    finds out, name that in `produces` there and write it as {name} in the query.
+    Give each thing that the question names a look-up of its own, whose query begins with that name.
+    Where a query needs what an earlier look-up finds out, name that in `produces` there and write
+    it as {name} in the query.
     """
 
     question: str = dspy.InputField()
     max_nodes: int = dspy.InputField(desc="look-ups at the most")
     nodes: list[PlanNode] = dspy.OutputField(
-        desc=_LOOK_UPS + "\nfor example "
-        '{"id": "n1", "query": "TITLE director", "op": "bridge", "depends_on": [], '
-        '"confidence": 0.9, "cost": 1, "produces": ["person"]}, {"id": "n2", '
-        '"query": "{person} birthplace", "op": "lookup", "depends_on": ["n1"], '
-        '"confidence": 0.8, "cost": 1, "produces": []}'
+        desc=_LOOK_UPS
+        + '\nquery: such as "{person} birthplace", if an earlier look-up has produces ["person"]'
     )
 
 
