@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -445,6 +447,18 @@ def test_citations_are_checked_and_point_into_the_passages() -> None:
         title = answer.passages[number - 1].title
         assert label.startswith("n")
         assert f"[{number}] {title} |" in lm.asked[-1].inputs["context"]
+
+
+def test_a_look_up_names_the_passages_that_an_earlier_one_found_as_well() -> None:
+    _, lm, _ = converse(
+        LookaheadRAG(shelf()),
+        QUESTION,
+        DraftPlanGraph=[plan(node("n1", "Orla Venn novel"), node("n2", "Orla Venn birthplace"))],
+        AnswerFromPlan=[cited("Dunmoor", 1)],
+    )
+    first, second = json.loads(lm.asked[-1].inputs["plan"])
+    assert first.startswith("n1: Orla Venn novel [1, ")
+    assert re.fullmatch(r"n2: Orla Venn birthplace \[(\d+, )*1(, \d+)*\]", second)
 
 
 def test_an_answer_whose_citations_cannot_be_read_is_kept() -> None:

@@ -276,9 +276,9 @@ class LookaheadRAG(RAGProgram):
 
 
 def _numbers(item: LookedUp, evidence: Sequence[Evidence]) -> list[int]:
-    """The numbers of the passages shown that this look-up found first."""
-    places = enumerate((shown.label.rpartition(".")[0] for shown in evidence), start=1)
-    return [number for number, finder in places if finder == item.node.id]
+    """The numbers of the passages shown that this look-up found, the best first."""
+    places = {shown.passage.pid: number for number, shown in enumerate(evidence, start=1)}
+    return [places[passage.pid] for passage in item.passages if passage.pid in places]
 
 
 def _others(trace: Trace, shown: list[Passage]) -> list[Passage]:
