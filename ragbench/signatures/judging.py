@@ -16,7 +16,7 @@ Support = Literal["full", "partial", "none"]
 Utility = Literal[1, 2, 3, 4, 5]
 
 
-RELEVANT = "relevant: it holds a fact that the answer needs"
+RELEVANT = "relevant: it helps to answer the question, even in part"
 SUPPORTED = "full: the passage states the answer; partial: part of it; none: nothing of it"
 USEFUL = "from 1, no answer to the question, to 5, all that it asks for"
 SURE = "0 to 1: how sure this is"
@@ -67,7 +67,7 @@ class ContinueRetrieval(dspy.Signature):
 
 
 class IsRel(dspy.Signature):
-    """Decide whether the passage helps to answer the question."""
+    """Decide whether the passage is relevant to the question."""
 
     question: str = dspy.InputField()
     passage: str = dspy.InputField()
