@@ -1,9 +1,11 @@
 """What is mended and what is not, on text that small models wrote or might."""
 
+import json
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given, strategies as st
+from pydantic import BaseModel
 
 from ragbench.lms.adapters.repair import UnreadableError, read_value
 
@@ -130,6 +132,25 @@ def test_an_almost_right_value_is_mended(raw: Any, annotation: Any, value: Any) 
 def test_a_missing_or_ambiguous_value_stays_an_error(raw: Any, annotation: Any) -> None:
     with pytest.raises(UnreadableError):
         read_value(raw, annotation)
+
+
+class Planned(BaseModel):
+    id: str
+    cost: int = 1
+
+
+WHOLE, CUT = {"id": "n1", "cost": 2}, {"id": "n2", "cost": ", "}
+
+
+@pytest.mark.parametrize("raw", [[WHOLE, CUT], [CUT, WHOLE, None, []], json.dumps([WHOLE, CUT])])
+def test_objects_of_a_list_that_cannot_be_read_are_left_out(raw: Any) -> None:
+    assert read_value(raw, list[Planned]) == ([Planned(id="n1", cost=2)], True)
+
+
+@pytest.mark.parametrize("raw", [[CUT], [None], {"id": "n1"}, "[{'id': 'n1', 'cost'", "n1 and n2"])
+def test_a_list_without_a_readable_object_is_an_error(raw: Any) -> None:
+    with pytest.raises(UnreadableError):
+        read_value(raw, list[Planned])
 
 
 KINDS = [

@@ -12,10 +12,11 @@ import math
 import re
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ragbench.dspy_internals import parse_value
 from ragbench.lms.encodable import encodable
@@ -25,6 +26,7 @@ _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
 _MARKER = re.compile(r"\s*\**\[\[\s*#+\s*\w*\s*#*\s*\]*\**\s*\Z")  # also one that was cut off
 _NOTHING = {"none", "null", "n/a", "na", "nil", "empty", "nothing"}
+_NO_VALUE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 _NEGATIONS = {"not", "no", "never", "neither", "nor", "without", "hardly", "cannot", "nothing"}
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -50,7 +52,9 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
     mended = value is not raw and value != raw
     try:
         return _strict(value, annotation), mended
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+    except _NO_VALUE as error:
+        if items := _readable_objects(value, annotation):
+            return items, True
         if not isinstance(value, str) or not value.strip():
             raise UnreadableError(str(error)) from error
         return _mend(value, annotation), True
@@ -64,17 +68,39 @@ def _strict(value: Any, annotation: Any) -> Any:
             return written[label]
         raise UnreadableError(f"{value[:80]!r} is none of {get_args(annotation)}")
     if isinstance(value, str) and get_origin(annotation) is list:
-        # DSPy would guess at broken JSON here, and read "[1] and [3]" as [3].
-        try:
-            value = encodable(json.loads(value))
-        except ValueError:
-            value = encodable(ast.literal_eval(value))
+        value = _parsed(value)
     if annotation in (bool, int, float) or isinstance(value, list):
         read = TypeAdapter(annotation).validate_python(value)
         if isinstance(read, float) and not math.isfinite(read):
             raise UnreadableError(f"{read} is not finite")
         return read
     return parse_value(value, annotation)
+
+
+def _parsed(text: str) -> Any:
+    # DSPy would guess at broken JSON here, and read "[1] and [3]" as [3].
+    try:
+        return encodable(json.loads(text))
+    except ValueError:
+        return encodable(ast.literal_eval(text))
+
+
+def _readable_objects(value: Any, annotation: Any) -> list[Any]:
+    """Of a list of objects those that can be read: a reply cut short often breaks off in one."""
+    kind = next(iter(get_args(annotation)), None)
+    if get_origin(annotation) is not list or not isinstance(kind, type):
+        return []
+    if not issubclass(kind, BaseModel):
+        return []
+    try:
+        items = _parsed(value) if isinstance(value, str) else value
+    except _NO_VALUE:
+        return []
+    read = []
+    for item in items if isinstance(items, list) else []:
+        with suppress(ValidationError):
+            read.append(kind.model_validate(item))
+    return read
 
 
 def _mend(text: str, annotation: Any) -> Any:
