@@ -17,8 +17,9 @@ A typed choice of the next step is the sign to stop; the answer phrase ("the ans
 only where that could not be read, and a refusal ("the answer is not stated") is no answer. A
 thought that repeats an earlier one or the question is asked for once more, at a higher temperature;
 a second one ends the chain. One that repeats an earlier sentence and comes with an answer has
-nothing to add: that answer is taken, whatever step it names. Where nothing was searched, as when
-the first sentence cannot be read, the question is searched before the forced answer.
+nothing to add: that answer is taken, whatever step it names. A chain that ends without an answer
+leaves it to the reader of `paper`; where nothing was searched, as when the first sentence cannot
+be read, the question is searched before.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from ragbench.programs.core import (
     render,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
+from ragbench.signatures import AnswerFromContext, CoTStep
 
 # IRCoT's own rule: how a sentence of mere inference begins, or a sum with blanks in it.
 _NUMBER = r"\d(?:[\d,]*\d)?(?:\.\d+)?"
@@ -79,7 +80,7 @@ class IRCoTKnobs(ProgramKnobs):
         False, description="from the second search on, show the best passages last (keep=best)"
     )
     passage_words: int = Field(100_000, ge=10, description="longer passages are left out")
-    separate_reader: bool = Field(False, description="a second reader answers from the passages")
+    separate_reader: bool = Field(False, description="the reader answers even where the chain did")
 
 
 @PROGRAMS.register("ircot")
@@ -116,10 +117,7 @@ class IRCoT(RAGProgram):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.think = predict(CoTStep)
-        if self.knobs.separate_reader:
-            self.read = chain_of_thought(AnswerFromContext)
-        else:
-            self.conclude = predict(AnswerWithHints)
+        self.read = chain_of_thought(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Rounds of one thought and one search, then an answer."""
@@ -131,17 +129,9 @@ class IRCoT(RAGProgram):
         return trace.prediction(answer, reason, passages=self._kept(trace))
 
     def force(self, trace: Trace) -> str:
-        """The reader's answer from the passages, or a forced one that also sees the chain."""
+        """The reader's answer: it sees the passages, not the chain, which led to none."""
         context = self._context(trace)
-        if self.knobs.separate_reader:
-            return trace.answer(self.read, last=True, context=context, question=trace.question)
-        return trace.answer(
-            self.conclude,
-            last=True,
-            context=context,
-            notes=_thoughts(trace),
-            question=trace.question,
-        )
+        return trace.answer(self.read, last=True, context=context, question=trace.question)
 
     def _chain(self, trace: Trace) -> tuple[str, StopReason]:
         if self.knobs.initial_retrieval:

@@ -80,7 +80,7 @@ def test_loads_what_was_saved(name: str, tmp_path: Path) -> None:
 def test_signature_names_survive_optimizing(tmp_path: Path) -> None:
     assert [card.signature for card in cards_of(compiled("ircot"))] == [
         "CoTStep",
-        "AnswerWithHints",
+        "AnswerFromContext",
     ]
 
 

@@ -59,7 +59,7 @@ def test_a_budget_spent_in_the_loop_ends_in_its_forced_answer() -> None:
         QUESTION,
         QuestionComplexity=[{"effort": "multi"}],
         CoTStep=[thought],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
 

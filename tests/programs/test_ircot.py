@@ -70,15 +70,16 @@ def test_first_sentence_is_not_ended_by_initials() -> None:
     assert first_sentence("No end mark") == "No end mark"
 
 
-def test_at_the_limit_an_answer_is_forced_from_passages_and_chain() -> None:
+def test_at_the_limit_the_reader_answers_from_the_passages() -> None:
     prediction, lm, _ = converse(
         IRCoT(shelf(), max_steps=2),
         QUESTION,
         CoTStep=[think("Salt Road is a novel."), think("Harwick is a town.")],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    assert "Harwick is a town." in lm.asked[-1].inputs["notes"]
+    assert set(lm.asked[-1].inputs) == {"context", "question"}
+    assert list(lm.asked[-1].fields) == ["reasoning", "answer"]
     assert len(prediction.searches) == 2
 
 
@@ -87,7 +88,7 @@ def test_done_without_an_answer_ends_in_a_forced_one() -> None:
         IRCoT(shelf(), initial_retrieval=False),
         QUESTION,
         CoTStep=[think("It is clear.", done=True)],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert queries_of(prediction) == [QUESTION]  # nothing was searched before
@@ -113,7 +114,7 @@ def test_a_refusal_is_no_answer() -> None:
         IRCoT(shelf()),
         QUESTION,
         CoTStep=[think("It is unclear.", "Not stated in the passages", done=True)],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
 
@@ -136,7 +137,7 @@ def test_a_repeated_sentence_is_asked_for_again_once_then_no_progress() -> None:
         IRCoT(shelf()),
         QUESTION,
         CoTStep=[think("Salt Road is a novel."), again, again],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"answer": "Harwick"}],
     )
     assert prediction.stop_reason == "no_progress"
     assert prediction.counts["resampled"] == 1
@@ -174,7 +175,7 @@ def test_an_unreadable_first_sentence_searches_the_question() -> None:
         IRCoT(shelf(), initial_retrieval=False),
         QUESTION,
         CoTStep=["Hm."],
-        AnswerWithHints=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"answer": "Harwick"}],
     )
     assert prediction.stop_reason == "parse_fallback"
     assert queries_of(prediction) == [QUESTION]
