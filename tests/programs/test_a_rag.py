@@ -291,6 +291,16 @@ def test_a_blank_finish_is_followed_by_a_forced_answer() -> None:
     assert [search.query for search in prediction.searches] == [QUESTION]
 
 
+@pytest.mark.parametrize(("read", "answer"), [("Eastmere", "Eastmere"), ("unknown", "Harwick")])
+def test_an_answer_beside_a_tool_is_a_guess_that_the_reader_settles(read: str, answer: str) -> None:
+    guess = {**act("chunk_read", "0"), "answer": "Harwick"}
+    prediction, _ = talk(
+        agent(shelf()), act("keyword_search", "Orla Venn"), guess, {"answer": read}
+    )
+    assert (prediction.answer, prediction.stop_reason) == (answer, "answered")
+    assert prediction.counts["guess_beside_tool"] == 1
+
+
 def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
     corpus = shelf().corpus
     questions = {"Who?": (0, 1), "Where?": (3, 4)}

@@ -330,12 +330,36 @@ def test_after_the_cut_stand_the_sentences_with_what_was_asked_for() -> None:
     assert tools.search("Milo Ferrant painter").endswith("He went ...")
 
 
-def test_an_answer_beside_a_tool_ends_the_loop_once_anything_was_seen() -> None:
+@pytest.mark.parametrize(
+    ("read", "answer"), [("Eastmere", "Eastmere"), ("unknown", "Harwick"), ("", "Harwick")]
+)
+def test_an_answer_beside_a_tool_is_a_guess_that_the_reader_settles(read: str, answer: str) -> None:
     guess = {**act("search", "Orla Venn"), "answer": "Harwick"}
-    prediction, lm, _ = converse(unstarted(), QUESTION, ReActStep=[guess, guess])
+    prediction, lm, _ = converse(
+        unstarted(), QUESTION, ReActStep=[guess, guess], AnswerWithHints=[{"answer": read}]
+    )
+    assert (prediction.answer, prediction.stop_reason) == (answer, "answered")
+    assert [search.query for search in prediction.searches] == ["Orla Venn"]  # a guess before it
+    assert prediction.counts["guess_beside_tool"] == 1
+    assert len(lm.asked) == 3
+
+
+def test_a_guess_stands_where_no_answer_is_forced() -> None:
+    guess = {**act("search", "Orla Venn"), "answer": "Harwick"}
+    prediction, _, _ = converse(unstarted(force_answer=False), QUESTION, ReActStep=[guess, guess])
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert [search.query for search in prediction.searches] == ["Orla Venn"]
-    assert len(lm.asked) == 2
+
+
+def test_a_step_copied_from_the_prompt_is_no_answer() -> None:
+    finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "search(Orla Venn)"}
+    prediction, _, _ = converse(
+        unstarted(),
+        QUESTION,
+        ReActStep=[act("search", "Orla Venn"), finish],
+        AnswerWithHints=[{"answer": "Harwick"}],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+    assert prediction.counts["copied_step"] == 1
 
 
 @pytest.mark.parametrize("refusal", ["The passages do not say.", "unknown", ""])

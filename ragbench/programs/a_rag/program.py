@@ -209,7 +209,8 @@ class ARAG(RAGProgram):
             answer, reason = loop.run()
         except BudgetSpentError:
             answer, reason = "", "budget"
-        return trace.prediction(answer or self._concluded(box, loop, asker), reason)
+        answer = answer or loop.settled(self._concluded(box, loop, asker))
+        return trace.prediction(answer, reason)
 
     def _concluded(self, box: ChunkTools, loop: ToolLoop, asker: ToolAsker) -> str:
         """An answer from all that was shown; the question is searched first if nothing was."""

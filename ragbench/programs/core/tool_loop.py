@@ -62,10 +62,11 @@ class Seen(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A model's turn: uses of tools, or else an answer."""
+    """A model's turn: uses of tools, or else an answer; a guess is one that came with a tool."""
 
     thought: str = ""
     answer: str = ""
+    guess: bool = False
     uses: tuple[ToolUse, ...] = ()
     unreadable: bool = False
 
@@ -129,7 +130,7 @@ class ToolLoop:
     answer, after `max_steps` turns, once the steps have `token_budget` tokens, or when the model is
     stuck: it did what was done before, and then did so again. `parallel` runs all tools that a turn
     asks for, otherwise the first alone; `unsearched_answers` lets an answer stand before anything
-    was shown.
+    was shown. `guess` is an answer that ended the loop and that a reader is to settle.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class ToolLoop:
         self.unsearched_answers = unsearched_answers
         self.done: list[Done] = []
         self.searched_question = False
+        self.guess = ""
         self._turn = 0
 
     def run(self) -> tuple[str, StopReason]:
@@ -172,11 +174,7 @@ class ToolLoop:
                 self.trace.count(why)
                 return "", "no_progress"
             elif not turn.uses:
-                self.trace.step("answer", thought=turn.thought, observation=turn.answer)
-                if is_answer(turn.answer):
-                    return turn.answer, "answered"
-                self.trace.count("finish_without_answer")
-                return "", "answered"
+                return self._answered(turn), "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn.thought)
             if len(idle(self.done)) >= _STUCK:
@@ -192,10 +190,26 @@ class ToolLoop:
         self._use(self.box.question_search(), "")
         return True
 
+    def settled(self, read: str) -> str:
+        """What a reader `read`, or the guess where that is no answer."""
+        return self.guess if self.guess and not is_answer(read) else read
+
     @property
     def thoughts(self) -> list[str]:
         """The thoughts so far, in order, once each."""
         return list(dict.fromkeys(step.thought for step in self.done if step.thought))
+
+    def _answered(self, turn: Turn) -> str:
+        """The turn's answer, blank where it is for a reader to give."""
+        self.trace.step("answer", thought=turn.thought, observation=turn.answer)
+        if turn.guess:
+            self.trace.count("guess_beside_tool")
+            self.guess = turn.answer
+            return ""
+        if is_answer(turn.answer):
+            return turn.answer
+        self.trace.count("finish_without_answer")
+        return ""
 
     def _too_early(self) -> bool:
         early = not self.unsearched_answers and self.box.shown_nothing
@@ -206,6 +220,8 @@ class ToolLoop:
         answer = normalise_answer(turn.answer)
         if turn.answer in {step.observation for step in self.done}:
             return "copied_observation"
+        if turn.answer.startswith(tuple(f"{name}(" for name in self.box.tools)):
+            return "copied_step"
         if answer == normalise_answer(self.trace.question):
             return "echoed_question"
         if answer == normalise_answer(turn.thought) and len(answer.split()) > _SHORT:

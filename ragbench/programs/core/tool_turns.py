@@ -102,7 +102,8 @@ class ToolAsker:
             thought = argument_text(reply.get("thought"))
         value = reply.get("arguments") or reply.get("argument") or ""
         if _settles(reply, done):
-            return Turn(thought, argument_text(reply.get("answer")) or argument_text(value))
+            answer = argument_text(reply.get("answer")) or argument_text(value)
+            return Turn(thought, answer, guess=reply.tool != FINISH)
         if not reply.tool:
             return Turn(unreadable=True)
         name = offered[reply.tool].argument if reply.tool in offered else ""

@@ -20,9 +20,9 @@ conversation goes on without tools. It is the default of `seed` where the LM can
 keeps the text protocol of the paper, and `act_only` has no text beside a call.
 
 A typed turn writes an answer, which may be blank, before its tool; in the paper it is the argument
-of `Finish`. Once anything was seen, it ends the loop whatever tool stands beside it. A turn that
-only repeats an earlier thought is asked for once more, warmer and without that thought (not in
-`tree`).
+of `Finish`. Once anything was seen, one beside another tool ends the loop too, but as a guess: the
+reader of the forced answer settles it. A turn that only repeats an earlier thought is asked for
+once more, warmer and without that thought (not in `tree`).
 
 A reply that cannot be parsed is read as a search for the question, and ends the loop with a forced
 answer if that was done before; it never becomes the answer itself. Where a step only repeats an
@@ -201,4 +201,6 @@ class ReActRAG(RAGProgram):
             answer, reason = "", "budget"
         if not answer and asker.native and self.knobs.force_answer and trace.passages:
             answer = asker.conclude(loop.done)
+        if loop.guess:
+            answer = loop.settled(self.force(trace))
         return answer, reason
