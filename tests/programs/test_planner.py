@@ -244,6 +244,17 @@ def test_the_roots_answer_is_the_one_in_the_wording_of_a_final_answer() -> None:
     assert "one or two sentences; empty while facts are missing" in lm.asked[-1].prompt
 
 
+@pytest.mark.parametrize(("answer", "main"), [("Yes", "town"), ("", "Yes"), ("unknown", "Yes")])
+def test_a_brief_root_is_answered_by_the_first_answer_there_is(answer: str, main: str) -> None:
+    prediction, _, _ = converse(
+        PlannerRAG(shelf()),
+        "Are Harwick and Eastmere both towns?",
+        RetrievalPlan=gate("single"),
+        AnswerPart=[solved(answer, 0.9, main)],
+    )
+    assert prediction.answer == "Yes"
+
+
 def test_a_pronoun_takes_the_answer_before_it_into_the_search() -> None:
     prediction, _, _ = converse(
         PlannerRAG(shelf()),

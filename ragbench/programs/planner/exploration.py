@@ -147,8 +147,8 @@ class Exploration:
             notes=[n.note for n in known],
             question=question,
         )
-        if node is tree.root and is_answer(main):
-            answer = main  # in the wording of a final answer
+        if node is tree.root:
+            answer = self._roots_own(answer, main)
         node.learn(answer, confidence, shown, at=self.knobs.solved_confidence)
         tree.close_above(node)
         settles = self._settles(node, main, confidence)
@@ -162,6 +162,15 @@ class Exploration:
             notes={"node": node.id, "confidence": round(confidence, 4), "settles": settles},
         )
         return True
+
+    def _roots_own(self, answer: str, main: str) -> str:
+        """The answer to the root, whose question is the main one and so was asked twice.
+
+        The second has the wording of `answer_style`, but small models tell its subject there: the
+        1.5B model answered "Are A and B both board games?" by "Yes" and then "board game".
+        """
+        first = self.knobs.answer_style == "brief" and is_answer(answer)
+        return answer if first or not is_answer(main) else main
 
     def _settles(self, node: Node, main: str, confidence: float) -> bool:
         """Whether `main`, said of the main question in solving `node`, is to be believed.
