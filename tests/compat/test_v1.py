@@ -15,7 +15,8 @@ from pathlib import Path
 import dspy
 import pytest
 
-from ragbench.experiments.artifacts import load_artefact, read_sidecar
+from ragbench.errors import RunError
+from ragbench.experiments.artifacts import Sidecar, load_artefact, read_sidecar
 from ragbench.experiments.compare.paired import compare, with_scores
 from ragbench.experiments.compare.verdicts import reread
 from ragbench.experiments.doctor import examine, folders_under
@@ -24,11 +25,14 @@ from ragbench.experiments.score import ScoreRequest, score_run, scored_records
 from ragbench.lms import configure_cache
 from ragbench.lms.local.build import extract
 from ragbench.programs import PROGRAMS
+from ragbench.programs.core import RAGProgram
 from ragbench.retrievers import Corpus, make_retriever
 
 V1 = Path(__file__).parent / "v1"
 RUNS = sorted(path.parent.name for path in V1.glob("*/config.json"))
 COMPILED = sorted(path.parent.name for path in V1.glob("*/sidecar.json"))
+#: A compiled `ircot` with demonstrations of a call that it makes no more.
+CHANGED_SINCE = "compiled-bootstrap"
 #: Parts of a summary that mean what they meant.
 SAME = ("n", "scores", "failures", "errors", "stop_reasons", "counts", "retrievals", "latency_s")
 
@@ -86,15 +90,27 @@ def test_verdict_and_sweep_are_read(v1: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", COMPILED)
+def uncompiled(sidecar: Sidecar) -> RAGProgram:
+    retriever = make_retriever("bm25", Corpus(()), setting="pooled")
+    return PROGRAMS.get(sidecar.program)(retriever, **sidecar.knobs)
+
+
+@pytest.mark.parametrize("name", [name for name in COMPILED if name != CHANGED_SINCE])
 def test_compiled_program_loads(name: str) -> None:
     sidecar = read_sidecar(V1 / name)
-    retriever = make_retriever("bm25", Corpus(()), setting="pooled")
-    program = PROGRAMS.get(sidecar.program)(retriever, **sidecar.knobs)
+    program = uncompiled(sidecar)
     assert load_artefact(V1 / name, program).program_sha256 == sidecar.program_sha256
     card = sidecar.predictors[0]
     predictor = dict(program.named_predictors())[card.name]
     assert len(predictor.demos) == card.n_demos
+
+
+def test_demonstrations_of_a_call_that_is_made_no_more_are_refused_with_the_cure() -> None:
+    program = uncompiled(read_sidecar(V1 / CHANGED_SINCE))
+    before = program.dump_state()
+    with pytest.raises(RunError, match=r"think, conclude, and ircot now has .*; compile again"):
+        load_artefact(V1 / CHANGED_SINCE, program)
+    assert program.dump_state() == before
 
 
 def test_cached_replies_are_read(tmp_path: Path) -> None:
