@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: eval test check unit docs clean
+.PHONY: eval test test-all check unit docs clean
 
-eval: $(STAMP)  ## 20 embedded questions with IRCoT on the local model, plain and with demonstrations
+eval: $(STAMP)  ## 20 embedded questions with vanilla and IRCoT on the local model, compared
+	$(BIN)/ragbench eval --program vanilla --out runs/vanilla
 	$(BIN)/ragbench eval --program ircot --out runs/ircot
-	$(BIN)/ragbench eval --program ircot --compiled shipped --out runs/ircot-shipped
-	$(BIN)/ragbench compare runs/ircot runs/ircot-shipped
+	$(BIN)/ragbench compare runs/vanilla runs/ircot
 
 test: check unit  ## every check and every test
 
@@ -19,7 +19,10 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadgroup --reruns 1 --reruns-delay 2
+	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+test-all: check  ## what a release needs: also kills, hostile servers, disks, every variant
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'slow or not slow'
 
 docs: $(STAMP)  ## the documentation as a site, in build/site
 	$(BIN)/mkdocs build --quiet

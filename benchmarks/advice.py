@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ragbench.experiments.recommend import Advice, Asked, recommend
-from ragbench.experiments.recommend.rules import Table
-from ragbench.experiments.recommend.trees import make_splits
+from ragbench.experiments.recommend import held_out, shows_gain
+from ragbench.metrics import Comparison, Method, compare_scores
 
+Floats = NDArray[np.float64]
+Choices = NDArray[np.int64]
 PROGRAMS = 4
 #: Kind of set -> best program's lead over the others, gain of the right choice, cluster size.
 KINDS = {
@@ -31,11 +33,11 @@ KINDS = {
 
 def simulate(
     seed: int, questions: int, *, lead: float, signal: float, cluster: int, programs: int = PROGRAMS
-) -> Asked:
-    """Answers that are right (1) or wrong (0), harder and easier questions among them.
+) -> tuple[Floats, Floats, Choices]:
+    """Features, scores and clusters of questions answered right (1) or wrong (0).
 
-    With a `signal`, the first program is so much better where a feature holds, and the second
-    where it does not.
+    Some questions are harder. With a `signal`, the first program is so much better where a feature
+    holds, and the second where it does not.
     """
     rng = np.random.default_rng(seed)
     values = np.column_stack(
@@ -43,11 +45,10 @@ def simulate(
             rng.integers(5, 30, questions),
             rng.random(questions) < 0.4,
             rng.integers(1, 5, questions),
-            rng.normal(10, 3, questions),
-            rng.random(questions),
+            rng.random(questions) < 0.2,
+            rng.integers(0, 5, questions),
         ]
     ).astype(np.float64)
-    names = ("words", "comparison", "hops", "top_score", "score_fall")
     clusters = np.arange(questions) // cluster
     difficulty = rng.normal(0, 0.15, questions)[clusters]
     chance = np.full((questions, programs), 0.5) + difficulty[:, None]
@@ -60,19 +61,15 @@ def simulate(
     same = rng.random((questions, programs)) < 0.7
     luck = np.where(same, luck[clusters * cluster], luck)
     scores = (luck < chance).astype(np.float64)
-    splits = make_splits(names, values)
-    table = Table(scores, np.zeros((questions, programs, 0)), splits.holds, clusters.tolist())
-    labels = [f"program {number}" for number in range(programs)]
-    return Asked((), labels, "em", {}, {}, table, splits, {}, None)
+    return values, scores, clusters
 
 
-def claims(kind: str, sets: int, questions: int) -> list[Advice]:
-    """The advice on each simulated set of one kind."""
-    lead, signal, cluster = KINDS[kind]
-    return [
-        recommend(simulate(seed, questions, lead=lead, signal=signal, cluster=cluster))
-        for seed in range(sets)
-    ]
+def gain(seed: int, features: Floats, scores: Floats, clusters: Choices) -> Comparison:
+    """The router against the best single program, both held out."""
+    single, routed = held_out(features, scores, clusters, seed)
+    names = {str(n): int(cluster) for n, cluster in enumerate(clusters)}
+    a, b = ({str(n): float(x) for n, x in enumerate(side)} for side in (single, routed))
+    return compare_scores(a, b, method=Method(clusters=names))
 
 
 def main() -> None:
@@ -82,9 +79,16 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=200)
     given = parser.parse_args()
     for kind in KINDS:
-        found = claims(kind, given.sets, given.questions)
-        shown = sum(advice.shown for advice in found)
-        gains = [advice.gain.mean for advice in found if advice.gain]
+        lead, signal, cluster = KINDS[kind]
+        found = [
+            gain(
+                seed,
+                *simulate(seed, given.questions, lead=lead, signal=signal, cluster=cluster),
+            )
+            for seed in range(given.sets)
+        ]
+        shown = sum(map(shows_gain, found))
+        gains = [each.difference for each in found]
         print(
             f"{kind}: claimed in {shown} of {len(found)} ({shown / len(found):.1%}), mean gain "
             f"{np.mean(gains):+.4f}",

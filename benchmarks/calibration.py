@@ -1,296 +1,421 @@
-"""Measures how often verdicts are wrong: coverage, false claims and power, by simulation.
+"""Measures how often the words of a report are wrong, by simulation of what they claim.
 
-Every table stands beside an alternative in the same run: the percentile bootstrap with sign flips,
-questions without their clusters, one seed for many, looks without correction.
+`WORDS` lists every claim that a report can print, each with the scenarios that test it; a test
+compares the list with the code. A claim is wrong at most 6 % of the time, an interval covers in
+93 % at least, and what is said to be shown with 80 % power is shown in 75 to 90 %.
 
-    python benchmarks/calibration.py [--runs 2000] [--seed 0]
+    python benchmarks/calibration.py [--runs 2000] [--seed 0] [--only WORD]
 
-Standard errors: 0.5 points for a rate of 5 % at 2,000 runs.
+Ends with code 1 where a bound does not hold. The standard error of a rate of 5 % is half a point
+at 2,000 runs; a bound fails only beyond two standard errors.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.metrics.stats.betting import betting_interval, e_process
-from ragbench.metrics.stats.comparison import Method, compare_scores, correct
+from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
 from ragbench.metrics.stats.estimates import estimate_mean, mean_interval
 from ragbench.metrics.stats.seeds import estimate_difference
 from ragbench.metrics.stats.selection import corrected_best
-from ragbench.metrics.stats.significance import sign_flip_p
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
-#: Draws the differences of n questions.
-Draw = Callable[[Rng, int], Floats]
-SIZES = (20, 40, 100, 300)
-REACH = (-1.0, 1.0)
+#: Draws the scores of both arms for n questions.
+Draw = Callable[[Rng, int], tuple[Floats, Floats]]
+
+WRONG, COVER, LEAST_POWER, MOST_POWER = 0.06, 0.93, 0.75, 0.90
 
 
-def f1_scores(rng: Rng, n: int) -> Floats:
-    """F1 of answers: 40 % right, a third of the others partly."""
-    partial = np.where(rng.random(n) < 0.35, np.round(rng.beta(2, 2, n), 2), 0.0)
-    return np.where(rng.random(n) < 0.4, 1.0, partial)
+class Outcome(NamedTuple):
+    """How often something happened in `runs` simulations, and what it must lie between."""
+
+    what: str
+    rate: float
+    runs: int
+    low: float
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rate lies within the bounds, give or take two standard errors."""
+        slack = 2 * math.sqrt(max(self.rate * (1 - self.rate), 1e-4) / self.runs)
+        return self.low - slack <= self.rate <= self.high + slack
 
 
-def changed(share: float) -> Draw:
-    """A `share` of the answers is drawn anew, to no better or worse."""
-
-    def draw(rng: Rng, n: int) -> Floats:
-        a = f1_scores(rng, n)
-        return np.where(rng.random(n) < share, f1_scores(rng, n), a) - a
-
-    return draw
+def wrong(what: str, count: float, runs: int) -> Outcome:
+    """A claim that was false so often."""
+    return Outcome(what, count / runs, runs, 0.0, WRONG)
 
 
-def improved(share: float) -> Draw:
-    """A `share` of the answers changes, four of five for the better."""
-
-    def draw(rng: Rng, n: int) -> Floats:
-        sizes = np.where(rng.random(n) < 0.6, 1.0, np.round(rng.beta(2, 2, n), 2))
-        signs = np.where(rng.random(n) < 0.8, 1.0, -1.0)
-        return np.where(rng.random(n) < share, signs * sizes, 0.0)
-
-    return draw
+def covers(what: str, count: float, runs: int) -> Outcome:
+    """An interval that held the truth so often."""
+    return Outcome(what, count / runs, runs, COVER, 1.0)
 
 
-def independent(rng: Rng, n: int) -> Floats:
-    """Two runs of one program, each answer drawn by its question's own chance."""
-    chance = rng.beta(0.5, 0.8, n)
-    return np.asarray(_answers(rng, chance) - _answers(rng, chance))
+def power(what: str, count: float, runs: int) -> Outcome:
+    """A difference that was shown so often."""
+    return Outcome(what, count / runs, runs, LEAST_POWER, MOST_POWER)
 
 
-def _answers(rng: Rng, chance: Floats) -> Floats:
-    partial = np.where(rng.random(len(chance)) < 0.35, np.round(rng.beta(2, 2, len(chance)), 2), 0)
-    return np.where(rng.random(len(chance)) < chance, 1.0, partial)
-
-
-def skewed(share: float, gain: float) -> Draw:
-    """Most questions gain a little, a `share` loses as much in all: the mean is 0."""
-    loss = gain * (1 - share) / share
-    return lambda rng, n: np.where(rng.random(n) < share, -loss, gain)
-
-
-CASES: dict[str, Draw] = {
-    "5 % change": changed(0.05),
-    "15 % change": changed(0.15),
-    "40 % change": changed(0.40),
-    "independent A/A": independent,
-    "skewed, 5 %": skewed(0.05, 0.05),
-    "skewed, 10 %": skewed(0.10, 0.10),
-    "skewed, 20 %": skewed(0.20, 0.20),
-    "5 % change, better": improved(0.05),
-    "15 % change, better": improved(0.15),
-    "40 % change, better": improved(0.40),
-}
-
-
-def percentile(d: Floats, rng: Rng) -> tuple[float, float]:
-    """The percentile bootstrap interval of 1,000 resamples."""
-    means = d[rng.integers(len(d), size=(1_000, len(d)))].mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def intervals(runs: int, rng: Rng) -> Iterable[str]:
-    """Coverage and width of three intervals, and claims of two tests, for each case and size."""
-    yield "coverage of 95 % intervals (mean width), and how often a difference is claimed"
-    yield "(of a mean of 0 the claims are false; of the others they are power)"
-    yield f"  {'case':20} {'n':>4} {'mean':>6}   plus-two          betting          bootstrap"
-    yield f"  {'':32}   cover  width    cover  width    cover  width   t claims  flips claim"
-    for name, draw in CASES.items():
-        better = "better" in name
-        mean = float(draw(rng, 2_000_000).mean()) if better else 0.0
-        for n in SIZES:
-            yield f"  {name:20} {n:4d} {mean:6.3f}   " + _interval_row(draw, n, mean, runs, rng)
-
-
-def _interval_row(draw: Draw, n: int, mean: float, runs: int, rng: Rng) -> str:
-    rows, claims = [], np.zeros(2)
-    for i in range(runs):
-        d = draw(rng, n)
-        estimate = estimate_mean(d, REACH)
-        assert estimate is not None
-        plus, bet = estimate.interval(), None
-        slow = i % 5 == 0  # the alternatives take longer: every fifth run
-        if slow:
-            bet = betting_interval(d, REACH)
-            boot = percentile(d, rng)
-        claims += (estimate.p_value() <= 0.05, sign_flip_p(d, n=199) <= 0.05)
-        ends = [(plus.low, plus.high)]
-        ends += [(bet.low, bet.high), boot] if bet else [(np.nan, np.nan)] * 2
-        rows.append([(low <= mean <= high, high - low) for low, high in ends])
-    table = np.array(rows, dtype=float)
-    table[np.isnan(table[:, :, 1]), 0] = np.nan
-    cells = [f"{c:6.1%} {w:6.3f}" for c, w in np.nanmean(table, axis=0)]
-    return "   ".join(cells) + "   " + "      ".join(f"{c:6.1%}" for c in claims / runs)
-
-
-def seeds(runs: int, rng: Rng) -> Iterable[str]:
-    """False claims about an optimizer that does nothing but vary."""
-    yield "an optimizer without effect, its programs' means of standard deviation s: false claims"
-    yield "     n    s    1 seed   random effect of 3, 4, 5 seeds   power at +.10 of 3, 5 seeds"
-    for n in (100, 300, 1000):
-        for spread in (0.0, 0.02, 0.04):
-            one = _seed_claims(1, n, spread, runs // 2, rng)
-            many = [_seed_claims(s, n, spread, runs, rng) for s in (3, 4, 5)]
-            shown = [_seed_claims(s, n, spread, runs // 4, rng, gain=0.1) for s in (3, 5)]
-            cells = "  ".join(f"{c:6.1%}" for c in many)
-            power = "  ".join(f"{c:6.1%}" for c in shown)
-            yield f"  {n:4d}  {spread:.2f}   {one:6.1%}   {cells}           {power}"
-
-
-def _seed_claims(count: int, n: int, spread: float, runs: int, rng: Rng, gain: float = 0) -> float:
-    claims = 0
-    for _ in range(runs):
-        chance = rng.beta(0.5, 0.8, n)
-        room = chance * (1 - chance)
-        shift = (gain + rng.normal(0, spread, (count, 1))) * room / room.mean()
-        before = (rng.random((1, n)) < chance).astype(float)
-        after = (rng.random((count, n)) < chance + shift).astype(float)
-        found = estimate_difference(before, after, REACH)
-        assert found is not None
-        claims += found.p_value() <= 0.05
-    return claims / runs
-
-
-def clusters(runs: int, rng: Rng) -> Iterable[str]:
-    """False claims where questions of a cluster vary together."""
-    yield "clusters whose questions correlate at .5, no difference: false claims (power at +.15)"
-    yield "     n  size   questions alone   by cluster        design effect"
-    for n in (40, 100, 300):
-        for size in (5, 10):
-            counts, effect = np.zeros(3), 0.0
-            for _ in range(runs):
-                groups = np.arange(n) // size
-                own, shared = independent(rng, n), independent(rng, n)[groups]
-                d = np.where(rng.random(n) < 0.5**0.5, shared, own)
-                plain = estimate_mean(d, REACH)
-                robust = estimate_mean(d, REACH, list(groups))
-                shifted = estimate_mean(np.clip(d + 0.15, -1, 1), REACH, list(groups))
-                assert plain is not None
-                assert robust is not None
-                assert shifted is not None
-                effect += robust.design_effect / runs
-                counts += [e.p_value() <= 0.05 for e in (plain, robust, shifted)]
-            a, b, power = counts / runs
-            row = f"{a:6.1%}            {b:6.1%} ({power:6.1%})   {effect:.1f}"
-            yield f"  {n:4d}  {size:4d}   {row}"
-
-
-def looks(runs: int, rng: Rng) -> Iterable[str]:
-    """Six looks at growing data: false claims, power, and questions asked until decided."""
-    at = (50, 100, 150, 200, 250, 300)
-    yield f"six looks, after {', '.join(map(str, at))} questions: claims at any of them"
-    yield "  case                  t at each look   betting at each look   t once at 300   asked"
-    better: Draw = lambda rng, n: np.clip(independent(rng, n) + 0.2, -1, 1)  # noqa: E731
-    for name, draw in {**dict(list(CASES.items())[:7]), "independent +.20": better}.items():
-        counts, asked = np.zeros(3), 0
-        for _ in range(runs // 2):
-            d = draw(rng, at[-1])
-            fixed = [_p(d[:n]) <= 0.05 for n in at]
-            bets = [e_process(d[:n], 1.0).p <= 0.05 for n in at]
-            counts += (any(fixed), any(bets), fixed[-1])
-            asked += at[bets.index(True)] if any(bets) else at[-1]
-        a, b, c = counts / (runs // 2)
-        mean = asked / (runs // 2)
-        row = f"{a:6.1%}           {b:6.1%}                 {c:6.1%}         {mean:.0f}"
-        yield f"  {name:20}  {row}"
-
-
-def _p(d: Floats) -> float:
-    estimate = estimate_mean(d, REACH)
-    return estimate.p_value() if estimate else 1.0
-
-
-def detectable(runs: int, rng: Rng) -> Iterable[str]:
-    """How often a family of six shows a difference of the printed detectable size."""
-    yield "power at the detectable difference printed for a family of 6 (80 % is claimed)"
-    for n in SIZES[1:]:
-        shown = printed = 0.0
-        for _ in range(runs // 4):
-            d = independent(rng, n)
-            pair = [_scores(np.zeros(n)), _scores(d)]
-            family = correct([compare_scores(*pair, method=Method(flips=1))] * 6)
-            least = family[0].minimum_detectable or np.nan
-            printed += least / (runs // 4)
-            other = independent(rng, n) + least  # new questions, of which the difference is true
-            shown += _p(other) <= 0.05 / 6
-        yield f"  n={n:<4d} printed {printed:.3f}: shown {shown / (runs // 4):6.1%}"
-
-
-def _scores(values: Floats) -> dict[str, float]:
-    return {f"q{i:04}": float(value) for i, value in enumerate(values)}
-
-
-def families(runs: int, rng: Rng) -> Iterable[str]:
-    """Families of EM and F1 of identical arms with a false verdict, through the whole path."""
-    yield "identical arms, EM and F1 as one family: verdicts of a difference"
-    for n in SIZES:
-        wrong = 0
-        for _ in range(runs // 2):
-            chance = rng.beta(0.5, 0.8, n)
-            a, b = _answers(rng, chance), _answers(rng, chance)
-            pairs = [(a, b), (np.floor(a), np.floor(b))]
-            made = [
-                compare_scores(_scores(x), _scores(y), method=Method(flips=1)) for x, y in pairs
-            ]
-            wrong += any(c.verdict.startswith(("better", "worse")) for c in correct(made))
-        yield f"  n={n:<4d} {wrong / (runs // 2):6.1%}"
-
-
-def single_means(runs: int, rng: Rng) -> Iterable[str]:
-    """Coverage of the interval of one arm's mean."""
-    yield "coverage of the interval of one mean (share right: 2 %, 10 %, 40 %; F1)"
-    for n in SIZES:
-        cells = []
-        for share in (0.02, 0.1, 0.4, None):
-            mean = 0.4 + 0.6 * 0.35 * 0.5 if share is None else share
-            hits = 0
-            for _ in range(runs):
-                x = f1_scores(rng, n) if share is None else (rng.random(n) < share).astype(float)
-                found = mean_interval(x, (0.0, 1.0))
-                hits += bool(found and found.low <= mean <= found.high)
-            cells.append(f"{hits / runs:6.1%}")
-        yield f"  n={n:<4d} {'  '.join(cells)}"
-
-
-def best_of(runs: int, rng: Rng) -> Iterable[str]:
-    """The best of 16 candidates that are all alike, on 50 questions."""
-    found = []
-    for seed in range(max(50, runs // 10)):
-        base = f1_scores(rng, 50)
-        fresh = np.stack([f1_scores(rng, 50) for _ in range(16)])
-        scores = np.where(rng.random((16, 50)) < 0.4, fresh, base)
-        best = corrected_best(scores, seed=seed, resamples=400)
-        truth = 0.4 * 0.505 + 0.6 * float(base.mean())
-        inside = best.interval.low <= truth <= best.interval.high
-        found.append((best.seen - truth, best.corrected - truth, inside))
-    seen, corrected, inside = np.mean(found, axis=0)
-    yield (
-        f"best of 16 equal candidates: looks {seen:+.3f}, corrected {corrected:+.3f}, "
-        f"its interval covers {inside:.1%}"
+def binary(share: float) -> Draw:
+    """Two runs that are right on a `share` of all questions, each by chance of its own."""
+    return lambda rng, n: (
+        (rng.random(n) < share).astype(float),
+        (rng.random(n) < share).astype(float),
     )
 
 
+def repeated(rng: Rng, n: int) -> tuple[Floats, Floats]:
+    """Two runs of one program: every question has a chance of its own."""
+    chance = rng.beta(0.5, 0.8, n)
+    return (rng.random(n) < chance).astype(float), (rng.random(n) < chance).astype(float)
+
+
+def partial(rng: Rng, n: int) -> tuple[Floats, Floats]:
+    """As `repeated`, by F1: a third of the wrong answers are partly right."""
+    a, b = repeated(rng, n)
+    part = [np.where(rng.random(n) < 0.35, np.round(rng.beta(2, 2, n), 2), 0.0) for _ in "ab"]
+    return np.where(a == 1, 1.0, part[0]), np.where(b == 1, 1.0, part[1])
+
+
+def skewed(rng: Rng, n: int) -> tuple[Floats, Floats]:
+    """B loses much on a tenth of the questions and gains a little on the others: alike in mean."""
+    loses = rng.random(n) < 0.1
+    return np.full(n, 0.5), np.where(loses, 0.05, 0.55)
+
+
+SAME: Mapping[str, Draw] = {
+    "EM .02": binary(0.02), "EM .10": binary(0.1), "EM .40": binary(0.4), "A/A": repeated,
+    "F1": partial, "skewed": skewed,
+}  # fmt: skip
+
+
+def flipped(rng: Rng, b: Floats, gain: float) -> Floats:
+    """`b` with wrong answers made right, or right ones wrong, so that its mean moves by `gain`."""
+    room = float((1 - b).mean()) if gain > 0 else float(b.mean())
+    share = min(1.0, abs(gain) / room) if room else 0.0
+    return np.where(rng.random(len(b)) < share, 1.0 if gain > 0 else 0.0, b)
+
+
+def column(values: Floats) -> dict[str, float]:
+    """Scores by question id."""
+    return {f"q{i:06}": float(value) for i, value in enumerate(values)}
+
+
+def compared(a: Floats, b: Floats, **method: object) -> Comparison:
+    """The comparison of two arms."""
+    return compare_scores(column(a), column(b), method=Method(**method))  # type: ignore[arg-type]
+
+
+def better_or_worse(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Arms that are alike: one contrast, and a family of six."""
+    for name, draw in SAME.items():
+        for n in (20, 100, 300):
+            claims = covered = 0
+            for _ in range(runs):
+                a, b = draw(rng, n)
+                estimate = estimate_mean(b - a, (-1.0, 1.0))
+                assert estimate is not None
+                claims += estimate.p_value() <= 0.05
+                ends = estimate.interval()
+                covered += ends.low <= 0 <= ends.high
+            yield wrong(f"better or worse, {name}, n={n}", claims, runs)
+            yield covers(f"interval of a difference, {name}, n={n}", covered, runs)
+    few = runs // 8
+    false = 0
+    for _ in range(few):
+        made = [compared(*repeated(rng, 100)) for _ in range(6)]
+        false += any(c.verdict.startswith(("better", "worse")) for c in correct(made))
+    yield wrong("better or worse, a family of 6", false, few)
+
+
+def equivalent(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Arms that differ by just the margin, in families of 1, 10 and 30."""
+    margin, n = 0.05, 400
+    few = runs // 5
+    for size in (1, 10, 30):
+        false = 0
+        for _ in range(few):
+            family = []
+            for _ in range(size):
+                a = rng.random(n) * 0.4 + 0.2
+                family.append(compared(a, a + margin + rng.normal(0, 0.16, n), margin=margin))
+            false += any(c.verdict.startswith("equivalent") for c in correct(family))
+        yield wrong(f"equivalent, family of {size}", false, few)
+    false = 0
+    for _ in range(few):
+        a, b = binary(0.02)(rng, n)
+        false += compared(a, flipped(rng, b, margin), margin=margin).verdict.startswith("equiv")
+    yield wrong("equivalent, EM .02", false, few)
+
+
+def less_than_margin(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """A true difference of just the margin is not called a smaller one."""
+    few, false = runs // 5, 0
+    for _ in range(few):
+        a = rng.random(400) * 0.4 + 0.2
+        c = compared(a, a + 0.05 + rng.normal(0, 0.16, 400), margin=0.05)
+        false += "by less than the margin" in c.verdict
+    yield wrong("by less than the margin", false, few)
+
+
+def detectable(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """New questions on which B gains what the report calls detectable, by flipped answers."""
+    few = max(100, runs // 6)
+    for name, draw in (("EM .02", binary(0.02)), ("EM .40", binary(0.4)), ("A/A", repeated)):
+        for n in (20, 200) if name != "EM .02" else (200,):
+            for size in (1, 6, 30):
+                shown = told = 0
+                for _ in range(few):
+                    pilot = compared(*draw(rng, n))
+                    (pilot, *_) = correct([pilot] * size)
+                    if pilot.minimum_detectable is None or pilot.minimum_detectable > 0.6:
+                        continue
+                    a, b = draw(rng, n)
+                    gained = flipped(rng, b, pilot.minimum_detectable)
+                    estimate = estimate_mean(gained - a, (-1.0, 1.0))
+                    assert estimate is not None
+                    told += 1
+                    shown += estimate.p_value() <= 0.05 / size
+                if told >= 50:
+                    yield power(f"detectable, {name}, n={n}, family of {size}", shown, told)
+
+
+def needed(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """New runs of as many questions as a pilot's sentence names, of the difference it saw."""
+    few = max(100, runs // 6)
+    for name, draw in (("EM .10", binary(0.1)), ("EM .40", binary(0.4)), ("A/A", repeated)):
+        for n in (20, 60):
+            shown = told = 0
+            while told < few:
+                a, b = draw(rng, n)
+                pilot = compared(a, b)
+                if not (pilot.n_needed and "about" in pilot.verdict and pilot.n_needed < 20_000):
+                    continue
+                named = int(pilot.verdict.split("about ")[1].split()[0].replace(",", ""))
+                chosen = rng.integers(0, n, named)  # questions like those of the pilot
+                estimate = estimate_mean((b - a)[chosen], (-1.0, 1.0))
+                assert estimate is not None
+                told += 1
+                shown += estimate.p_value() <= 0.05
+            yield power(f"needed, {name}, pilots of {n}", shown, told)
+
+
+def one_cluster(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """All questions need one passage: whatever they show, nothing is claimed."""
+    false, few = 0, runs // 10
+    for _ in range(few):
+        d = 0.3 * rng.normal() + rng.normal(0, 0.1, 60)
+        one = {q: "one" for q in column(d)}
+        c = compared(np.zeros(60), np.clip(d, -1, 1), clusters=one)
+        false += c.interval is not None or not c.verdict.startswith("no difference")
+    yield wrong("one gold passage for all", false, few)
+
+
+def clustered(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """No difference, and questions of a cluster that correlate at .5."""
+    for n, size in ((100, 5), (300, 10)):
+        groups = np.arange(n) // size
+        claims = 0
+        for _ in range(runs):
+            (a, b), (c, d) = repeated(rng, n), repeated(rng, n)
+            values = np.where(rng.random(n) < 0.5**0.5, (b - a)[groups], d - c)
+            estimate = estimate_mean(values, (-1.0, 1.0), list(groups))
+            assert estimate is not None
+            claims += estimate.p_value() <= 0.05
+        yield wrong(f"better or worse, clusters of {size}, n={n}", claims, runs)
+
+
+def _seeded(rng: Rng, seeds: int, n: int, spread: float, gain: float) -> tuple[Floats, Floats]:
+    """One arm that is not compiled, and `seeds` programs whose means vary by `spread`."""
+    chance = rng.beta(0.5, 0.8, n)
+    room = chance * (1 - chance)
+    shift = (gain + rng.normal(0, spread, (seeds, 1))) * room / room.mean()
+    before = (rng.random((1, n)) < chance).astype(float)
+    return before, (rng.random((seeds, n)) < np.clip(chance + shift, 0, 1)).astype(float)
+
+
+def compiling(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """An optimizer without effect whose programs vary; and the mean of its arm."""
+    few = runs // 2
+    for seeds in (3, 5):
+        for spread in (0.0, 0.02, 0.04):
+            claims = covered = 0
+            for _ in range(few):
+                before, after = _seeded(rng, seeds, 300, spread, 0.0)
+                found = estimate_difference(before, after, (-1.0, 1.0))
+                assert found is not None
+                claims += found.p_value() <= 0.05
+                arm = estimate_difference(np.zeros((1, 300)), after, (0.0, 1.0))
+                assert arm is not None
+                ends = arm.interval()
+                covered += ends.low <= 0.5 / 1.3 <= ends.high
+            yield wrong(f"compiling helps, {seeds} seeds, sd {spread}", claims, few)
+            yield covers(f"mean of the compiled arm, {seeds} seeds, sd {spread}", covered, few)
+
+
+def more_seeds(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """With the seeds that the report asks for, a gain is shown as often as it says."""
+    few = max(60, runs // 20)
+    shown = told = 0
+    for _ in range(20 * few):
+        if told == few:
+            break
+        before, after = _seeded(rng, 3, 200, 0.06, 0.05)
+        pilot = compare_scores(
+            {q: [v] for q, v in column(before[0]).items()},
+            {f"q{i:06}": list(map(float, after[:, i])) for i in range(200)},
+        )
+        if not pilot.seeds_needed or pilot.seeds_needed > 100 or pilot.estimate is None:
+            continue
+        told += 1
+        # As many programs, drawn with the variance and the gain that the pilot showed.
+        of_seeds = math.sqrt(pilot.estimate.of_seeds * 3)
+        n = pilot.n_needed or 200
+        means = rng.normal(pilot.difference, of_seeds, (pilot.seeds_needed, 1))
+        noise = rng.normal(0, pilot.sd, (1, n))
+        found = estimate_difference(np.zeros((1, n)), means + noise, (-1.0, 1.0))
+        assert found is not None
+        shown += found.p_value() <= 0.05
+    if told >= 30:
+        yield Outcome(f"more seeds, {told} pilots", shown / told, told, LEAST_POWER, MOST_POWER)
+
+
+def looking_again(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Six looks at arms that are alike, and the price that the report names."""
+    at = (50, 75, 113, 170, 255, 300)
+    few = runs // 2
+    false = often = once = 0
+    for _ in range(few):
+        a, b = repeated(rng, at[-1])
+        false += any(e_process((b - a)[:n], 1.0).p <= 0.05 for n in at)
+        a, b = repeated(rng, at[-1])
+        d = flipped(rng, b, 0.1) - a
+        often += any(e_process(d[:n], 1.0).p <= 0.05 for n in at)
+        estimate = estimate_mean(d, (-1.0, 1.0))
+        assert estimate is not None
+        once += estimate.p_value() <= 0.05
+    yield wrong("decided, six looks", false, few)
+    yield Outcome("power of six looks", often / few, few, 0.40, 0.65)
+    yield Outcome("power of one look at the end", once / few, few, 0.80, 0.95)
+
+
+def pays_back(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Programs that take the same on average: a break-even is claimed by chance alone."""
+    few, false, covered = runs // 2, 0, 0
+    for _ in range(few):
+        before, after = rng.lognormal(6, 0.4, 60), rng.lognormal(6, 0.4, 60)
+        c = compare_scores(column(before), column(after), higher_is_better=False, score_range=None)
+        pay = PayBack(1000.0, float(before.mean()), float(after.mean()), saved(c))
+        false += pay.words().startswith("pays back")
+        covered += bool(c.interval and c.interval.low <= 0 <= c.interval.high)
+    yield wrong("pays back", false, few)
+    yield covers("interval of what is saved", covered, few)
+
+
+def means(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Low and high of one arm's mean."""
+    for share in (0.02, 0.1, 0.4):
+        for n in (20, 100, 300):
+            hits = 0
+            for _ in range(runs):
+                ends = mean_interval((rng.random(n) < share).astype(float), (0.0, 1.0))
+                hits += bool(ends and ends.low <= share <= ends.high)
+            yield covers(f"interval of a mean, EM {share}, n={n}", hits, runs)
+
+
+def best_chosen(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """The best of 16 candidates that are alike: its corrected mean is within its interval."""
+    few, inside = max(60, runs // 20), 0
+    for seed in range(few):
+        base = partial(rng, 50)[0]
+        fresh = np.stack([partial(rng, 50)[0] for _ in range(16)])
+        scores = np.where(rng.random((16, 50)) < 0.4, fresh, base)
+        best = corrected_best(scores, seed=seed, resamples=300)
+        truth = 0.4 * (0.385 + 0.615 * 0.35 * 0.5) + 0.6 * float(base.mean())
+        inside += best.interval.low <= truth <= best.interval.high
+    yield covers("corrected mean of the best of 16", inside, few)
+
+
+def exact(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """The betting interval."""
+    few = runs // 8
+    for name in ("A/A", "skewed"):
+        hits = 0
+        for _ in range(few):
+            a, b = SAME[name](rng, 100)
+            ends = betting_interval(b - a, (-1.0, 1.0))
+            hits += ends.low <= 0 <= ends.high
+        yield covers(f"exact interval, {name}", hits, few)
+
+
+Scenario = Callable[[int, Rng], Iterator[Outcome]]
+#: Every claim that a report can print -> what tests it. Empty: it says that nothing is claimed.
+WORDS: Mapping[str, tuple[Scenario, ...]] = {
+    "better": (better_or_worse, clustered, exact),
+    "worse": (better_or_worse, clustered, exact),
+    "by less than the margin": (less_than_margin,),
+    "equivalent within": (equivalent,),
+    "no difference shown": (),
+    "the two score the same": (),
+    "too few questions to say": (),
+    "all questions share a gold passage": (one_cluster,),
+    "it needs more seeds: about": (more_seeds,),
+    "a new run of about": (needed,),
+    "to show the largest that the interval holds": (needed,),
+    "detectable": (detectable,),
+    "helps": (compiling,),
+    "hurts": (compiling,),
+    "nothing that matters": (equivalent,),
+    "not shown to help or to hurt": (),
+    "more than": (better_or_worse,),
+    "less than": (better_or_worse,),
+    "also": (better_or_worse,),
+    "the reverse": (better_or_worse,),
+    "not shown to help": (),
+    "decided after": (looking_again,),
+    "not decided after": (),
+    "looking again has its price": (looking_again,),
+    "pays back after": (pays_back,),
+    "not shown to pay back": (),
+    "never pays back": (pays_back,),
+    "low and high": (means, compiling, best_chosen),
+}
+
+
 def main() -> None:
-    """Print all tables."""
+    """Run every scenario once, print its outcomes, and end with 1 where a bound is broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="part of a scenario's name")
     options = parser.parse_args()
-    rng = np.random.default_rng(options.seed)
-    tables = (
-        intervals, families, single_means, seeds, clusters, looks, detectable, best_of,
-    )  # fmt: skip
-    for table in tables:
-        for line in table(options.runs, rng):
-            print(line, flush=True)
-        print()
+    scenarios = dict.fromkeys(one for some in WORDS.values() for one in some)
+    broken = simulations = 0
+    for number, scenario in enumerate(scenarios):
+        if options.only not in scenario.__name__:
+            continue
+        began = time.monotonic()
+        for found in scenario(options.runs, np.random.default_rng([options.seed, number])):
+            mark = "" if found.holds else "  BROKEN"
+            broken += not found.holds
+            simulations += found.runs
+            bounds = f"[{found.low:.2f}, {found.high:.2f}]"
+            print(f"{found.what:55} {found.rate:7.3f} {bounds}{mark}", flush=True)
+        print(f"  {scenario.__name__}: {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{simulations:,} simulations, {broken} bounds broken")
+    sys.exit(bool(broken))
 
 
 if __name__ == "__main__":

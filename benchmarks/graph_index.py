@@ -29,7 +29,7 @@ import dspy
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.retrievers import Corpus, Passage
-from ragbench.retrievers.graph import (
+from ragbench.retrievers.lm_index import (
     HippoIndex,
     KnowledgeGraph,
     LinearIndex,

@@ -25,10 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
-from ragbench.experiments.score import scored_records
-from ragbench.experiments.score.annotate import Asking, label_claims
-from ragbench.experiments.score.annotate.labelled import labelled_claims
-from ragbench.metrics import JudgeErrors, corrected_share, grounded
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.calibration import labelled_claims
+from ragbench.experiments.score.annotate.grounding import label_claims
+from ragbench.experiments.store import read_records
+from ragbench.metrics import JudgeErrors, corrected_share
 
 #: True claims, and as many false ones, that the judge is measured by.
 LABELLED = 150
@@ -66,21 +67,19 @@ def print_coverage(runs: int) -> None:
 
 
 def print_judge(out: Path, asking: Asking, run: Path | None, n: int) -> None:
-    """How often the judge, and the overlap of words, is right, by kind of claim."""
-    made = labelled_claims(list(scored_records(run).values()) if run else [], n)
+    """How often the judge is right, by kind of claim."""
+    made = labelled_claims(list(read_records(run).values()) if run else [], n)
     labels, _ = label_claims(out, [one.group for one in made], asking)
-    right: dict[str, Counter[str]] = {"judge": Counter(), "words": Counter()}
+    right: Counter[str] = Counter()
     every: Counter[str] = Counter()
     kind: str
     for one, said in zip(made, labels, strict=True):
-        rule = grounded(one.group.claims, one.group.passages)
-        for kind, judged, words in zip(one.kinds, said, rule, strict=True):
+        for kind, judged in zip(one.kinds, said, strict=True):
             every[kind] += 1
-            right["judge"][kind] += judged is (kind == "true")
-            right["words"][kind] += words is (kind == "true")
-    print("claims     n  judge right  words right")
+            right[kind] += judged is (kind == "true")
+    print("claims     n  judge right")
     for kind, count in every.most_common():
-        print(f"{kind:9} {count:3}  {right['judge'][kind]:11}  {right['words'][kind]:11}")
+        print(f"{kind:9} {count:3}  {right[kind]:11}")
 
 
 @click.command()

@@ -1,6 +1,6 @@
-"""llama.cpp of the wheel beside the one that `ragbench models build` compiled, on one thread each.
+"""llama.cpp of the wheel beside a `llama-server` that was compiled here, on one thread each.
 
-    python benchmarks/local_speed.py [--model qwen2.5-coder-0.5b] [--rounds 3]
+    python benchmarks/local_speed.py PROGRAM [--model qwen2.5-coder-0.5b] [--rounds 3]
 
 Prints prompt and generated tokens per second of both, in turns, and the ratio of their medians.
 """
@@ -13,10 +13,9 @@ import os
 import statistics
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 from urllib.request import Request, urlopen
 
-from ragbench.lms.local import LocalServer, LocalSpec, built_server, ensure, server, settings_for
+from ragbench.lms.local import PROGRAM_VARIABLE, LocalServer, LocalSpec, ensure, settings_for
 
 SENTENCE = "The director of the film was born in a small town and later moved to Oslo to study. "
 
@@ -34,22 +33,20 @@ def speeds(url: str, key: str, mark: str) -> tuple[float, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", help="path of the compiled llama-server")
     parser.add_argument("--model", default="qwen2.5-coder-0.5b")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    binary = built_server()
-    if binary is None:
-        raise SystemExit("nothing was built: ragbench models build")
     ensure(options.model)
     settings = replace(settings_for(LocalSpec(options.model), slots=1), threads=1)
     found: dict[str, list[tuple[float, float]]] = {"wheel": [], "built": []}
-    for name, path in (("wheel", None), ("built", binary)) * options.rounds:
-        with patch.object(server, "built_server", lambda path=path: path):
-            one = LocalServer(settings)
-            try:
-                found[name].append(speeds(one.url(), one.key, f"{name} {len(found[name])}"))
-            finally:
-                one.stop()
+    for name, path in (("wheel", ""), ("built", options.program)) * options.rounds:
+        os.environ[PROGRAM_VARIABLE] = path
+        one = LocalServer(settings)
+        try:
+            found[name].append(speeds(one.url(), one.key, f"{name} {len(found[name])}"))
+        finally:
+            one.stop()
     median = {n: [statistics.median(s) for s in zip(*v, strict=True)] for n, v in found.items()}
     for i, what in enumerate(("prompt", "generated")):
         wheel, built = median["wheel"][i], median["built"][i]

@@ -20,7 +20,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.score_speed import made_record
-from ragbench.experiments.records import RECORDS, encode
+from ragbench.experiments.store import DATABASE, Store
+from ragbench.record import parse_record
 from tests.fake_server import FakeServer
 
 #: Questions that are still to be asked when the run is continued.
@@ -42,9 +43,9 @@ def add_records(folder: Path, n: int) -> None:
     """Append `n` made-up records to the run in `folder`, from id 0."""
     rng = random.Random(0)
     some = [made_record(number, rng) for number in range(min(n, DISTINCT))]
-    with (folder / RECORDS).open("ab") as file:
+    with Store(folder) as store:
         for i in range(n):
-            file.write(encode({**some[i % len(some)], "qid": str(i)}))
+            store.write(parse_record(json.dumps({**some[i % len(some)], "qid": str(i)})))
 
 
 def measured(*arguments: str) -> tuple[float, float]:
@@ -76,9 +77,8 @@ def measure(folder: Path, n: int, url: str) -> None:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
         env={**os.environ, "OPENAI_API_KEY": "none"},
     )  # fmt: skip
-    (run / RECORDS).write_bytes(b"")
     add_records(run, n - LEFT)
-    size = (run / RECORDS).stat().st_size / 2**20
+    size = (run / DATABASE).stat().st_size / 2**20
     print(f"{n} records, {size:.0f} MB")
     for name, arguments in (
         ("resume", command),

@@ -2,7 +2,7 @@
 
 Both answer the same questions over a server that takes a fixed time for every call; its scripted
 replies make no detour, so each program takes the fewest calls that it can: `react`, whose model
-makes the first search as published (`initial_retrieval=false`), one search per look-up, then
+makes the first search as published, one search per look-up, then
 finish. The questions differ in shape: hops that follow each other, hops that do not depend on each
 other, and two chains that are compared. The ratio of wall times and the calls on the critical path
 are printed.
@@ -73,7 +73,7 @@ SHAPES = (
     Shape("2 chains of 2", ((), (), (0,), (1,))),
 )
 PROGRAMS_MEASURED: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("react", {"variant": "seed", "initial_retrieval": False}),
+    ("react", {"variant": "spec"}),
     ("lookahead", {"variant": "bound"}),
     ("lookahead", {"variant": "engine"}),
 )
@@ -99,7 +99,7 @@ class Replies:
             )
         if "tool" in asked:
             return json.dumps(next(self._actions))
-        return json.dumps({"answer": "Dunmoor", "citations": [1]})
+        return json.dumps({"answer": "Dunmoor", "citations": ["n1.1"]})
 
     def _react(self) -> Iterator[dict[str, str]]:
         for i in range(len(self.shape.waits_for)):

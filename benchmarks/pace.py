@@ -1,23 +1,25 @@
-"""How much of a server's changing rate limit is used, and how many calls it has to reject.
+"""What chance rejections (HTTP 429) cost, and how many calls a true limit has to reject.
 
-python benchmarks/pace.py --rates 20,50,10,30,30 --phase 60
+    python benchmarks/pace.py                     # chance 2, 5, 10 %; 50 calls a second
+    python benchmarks/pace.py --latency 0.3 --limit 20
 
-A real server on loopback takes so many requests a second (a token bucket that holds one second's
-worth), which it answers after `--latency`, and rejects the others with 429 after `--reach` alone.
-As many callers as it would take to use twice the highest rate never rest. The named alternative, at
-the same time against a server of its own: the same calls with retries after growing waits alone, as
-without a pace.
+A real server on loopback, in a process of its own, answers after `--latency`, and rejects at once:
+each call by chance, or those above a limit (a token bucket that holds one second's worth). The LM
+that `make_lm` gives is asked `--calls` times from `--workers` threads. Shown are seconds, their
+ratio to the time without rejections, rejections, and calls that were lost.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import json
 import os
+import random
+import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextvars import copy_context
 from pathlib import Path
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
@@ -26,111 +28,104 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import click
 import dspy
 
-from ragbench.lms import RagbenchLM, make_lm
-from tests.fake_server import FakeServer, Fault, Hit
+from ragbench.ledger import open_ledger
+from ragbench.lms import make_lm
+
+SERVER_ARGUMENT = "--as-server"
 
 
-@dataclass
-class Limited:
-    """A server's limit: what it took and rejected, by phase."""
+def serve(latency_s: float, chance: float, limit: float) -> None:
+    """Answer chat requests; prints the address, ends with standard input."""
+    message = {"role": "assistant", "content": "yes"}
+    reply = {
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11},
+    }
+    draw, level, before = random.Random(0), limit, time.monotonic()
 
-    rates: list[float]
-    phase_s: float
-    latency_s: float  # of an answer, beyond that of a rejection
-    start: float = field(default_factory=time.monotonic)
-    level: float = 0.0
-    before: float = 0.0
-    taken: list[int] = field(default_factory=list)
-    rejected: list[int] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def takes() -> bool:
+        nonlocal level, before
+        now = time.monotonic()
+        level, before = min(limit, level + (now - before) * limit), now
+        if draw.random() < chance or (limit and level < 1):
+            return False
+        level -= 1
+        return True
 
-    def __post_init__(self) -> None:
-        self.taken, self.rejected = [0] * len(self.rates), [0] * len(self.rates)
-        self.level = self.rates[0]
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.lower().split(b"\r\n")
+                sizes = [int(line.split(b":")[1]) for line in lines if b"content-length" in line]
+                await reader.readexactly(sizes[0] if sizes else 0)
+                good = takes()
+                if good:
+                    await asyncio.sleep(latency_s)
+                body = json.dumps(reply if good else {"error": {"message": "slow down"}}).encode()
+                status = "200 OK" if good else "429 Too Many Requests"
+                writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+                writer.write(body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
 
-    def __call__(self, hit: Hit) -> str | Fault:
-        """The reply to one request."""
-        with self._lock:
-            now = time.monotonic() - self.start
-            phase = min(int(now / self.phase_s), len(self.rates) - 1)
-            rate = self.rates[phase]
-            self.level = min(rate, self.level + (now - self.before) * rate)
-            self.before = now
-            if self.level < 1:
-                self.rejected[phase] += 1
-                return Fault("429")
-            self.level -= 1
-            self.taken[phase] += 1
-        time.sleep(self.latency_s)
-        return "yes"
+    async def main() -> None:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1024)
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
 
-    def report(self, name: str) -> tuple[float, float]:
-        """Print what happened; gives the share used, and the share rejected after a minute."""
-        possible = [rate * self.phase_s for rate in self.rates]
-        first = round(60 / self.phase_s)
-        rejected, taken = sum(self.rejected[first:]), sum(self.taken[first:])
-        used, refused = sum(self.taken) / sum(possible), rejected / max(1, rejected + taken)
-        phases = ", ".join(
-            f"{rate:g}/s {took / could:.2f} ({no} rejected)"
-            for rate, took, could, no in zip(
-                self.rates, self.taken, possible, self.rejected, strict=True
-            )
-        )
-        print(f"{name}: {used:.3f} of what was possible, {refused:.2%} rejected after the first "
-              f"minute; by phase {phases}")  # fmt: skip
-        return used, refused
+    asyncio.run(main())
 
 
-def keep_calling(lm: dspy.LM, until: float, callers: int) -> None:
-    """Call without a rest until the time is over, whatever comes of it."""
+def asked(calls: int, workers: int, latency: float, chance: float, limit: float) -> float:
+    """Ask a new server, print what came of it, and give the seconds."""
+    server = subprocess.Popen(
+        [sys.executable, __file__, SERVER_ARGUMENT, str(latency), str(chance), str(limit)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdout is not None
+    lm = make_lm("openai/fake", api_base=server.stdout.readline().strip(), cache=False)
+    lost = 0
 
-    def caller(number: int) -> None:
-        calls = 0
-        while time.monotonic() < until:
-            calls += 1
-            with contextlib.suppress(dspy.LMError):  # of the alternative: its retries are used up
-                lm(f"prompt {number}.{calls}")
+    def call(number: int) -> None:
+        nonlocal lost
+        try:
+            lm(f"prompt {number}")
+        except dspy.LMError:
+            lost += 1
 
-    with ThreadPoolExecutor(callers) as pool:
-        list(pool.map(caller, range(callers)))
-
-
-def without_pace(lm: RagbenchLM) -> RagbenchLM:
-    """`lm`, with nothing but retries against rejections."""
-    lm.metered.middleware.clear()
-    lm.metered.caller.holding = ()
-    return lm
+    with open_ledger() as ledger, ThreadPoolExecutor(workers) as pool:
+        start = time.monotonic()
+        contexts = [copy_context() for _ in range(calls)]
+        list(pool.map(lambda n: contexts[n].run(call, n), range(calls)))
+        seconds = time.monotonic() - start
+    rejected = sum(one.attempts for one in ledger.calls) - calls
+    server.communicate()
+    print(f"chance {chance:4.0%}, limit {limit or 'none'}: {seconds:5.1f} s, {rejected} rejected, "
+          f"{lost} lost", flush=True)  # fmt: skip
+    return seconds
 
 
 @click.command()
-@click.option("--rates", default="20,50,10,30,30", show_default=True, help="Requests a second.")
-@click.option("--phase", type=float, default=60.0, show_default=True, help="Seconds of each rate.")
-@click.option("--latency", type=float, default=0.3, show_default=True, help="Of an answer.")
-@click.option("--reach", type=float, default=0.05, show_default=True, help="Of a rejection.")
-@click.option("--alone", is_flag=True, help="Without the alternative, on a busy machine.")
-def main(rates: str, phase: float, latency: float, reach: float, alone: bool) -> None:
-    """Print the shares used and rejected; exits with 1 below 0.9 or above 2 %."""
-    wanted = [float(rate) for rate in rates.split(",")]
-    callers = max(8, int(2 * max(wanted) * latency))
-    limits = [Limited(wanted, phase, latency - reach) for _ in range(2)]
-    with (
-        FakeServer(limits[0], latency_s=reach) as one,
-        FakeServer(limits[1], latency_s=reach) as other,
-    ):
-        paced = make_lm("openai/fake", api_base=one.url, cache=False)
-        plain = without_pace(make_lm("openai/fake", api_base=other.url, cache=False))
-        for limit in limits:
-            limit.start = time.monotonic()
-        until = limits[0].start + phase * len(wanted)
-        lms = (paced,) if alone else (paced, plain)
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda lm: keep_calling(lm, until, callers), lms))
-    used, refused = limits[0].report("pace")
-    if not alone:
-        plain_used, _ = limits[1].report("retries alone")
-        print(f"pace / retries alone: {used / plain_used:.2f} times the throughput")
-    sys.exit(used < 0.9 or refused > 0.02)
+@click.option("--calls", type=int, default=1000, show_default=True)
+@click.option("--workers", type=int, default=64, show_default=True)
+@click.option("--latency", type=float, default=0.1, show_default=True, help="Of an answer.")
+@click.option("--chances", default="0.02,0.05,0.1", show_default=True)
+@click.option("--limit", type=float, default=50.0, show_default=True, help="Calls a second.")
+def main(calls: int, workers: int, latency: float, chances: str, limit: float) -> None:
+    """Print a line for each server."""
+    without = asked(calls, workers, latency, 0.0, 0.0)
+    for chance in map(float, chances.split(",")):
+        ratio = asked(calls, workers, latency, chance, 0.0) / without
+        print(f"  {ratio:.2f} times the time without")
+    asked(3 * calls // 2, workers, latency, 0.0, limit)
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case [first, *rest] if first == SERVER_ARGUMENT:
+            serve(*map(float, rest))
+        case _:
+            main()

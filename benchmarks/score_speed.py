@@ -27,8 +27,8 @@ from typing import Any
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
-from ragbench.experiments.records import RECORDS, encode
-from ragbench.experiments.score import ScoreRequest, score_run
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.experiments.store import RunCard, Store
 from ragbench.metrics import METRICS, get_metric
 from ragbench.record import Call, Step, parse_record
 
@@ -108,9 +108,9 @@ def write_run(folder: Path, n: int, rng: random.Random) -> None:
         "data": {"name": "hotpotqa", "setting": "distractor", "digest": "0"},
         "compiled": "",
     }
-    (folder / "config.json").write_text(json.dumps(card))
-    lines = (encode(made_record(number, rng)) for number in range(n))
-    (folder / RECORDS).write_bytes(b"".join(lines))
+    with Store(folder, RunCard.model_validate(card)) as store:
+        for number in range(n):
+            store.write(parse_record(json.dumps(made_record(number, rng))))
 
 
 def measured(call: Callable[[], object]) -> tuple[float, float]:

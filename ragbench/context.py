@@ -45,6 +45,8 @@ class Context:
     qids: Mapping[str, str] = field(default_factory=dict)
     #: Texts of the questions that are about to be asked, while a program prepares for them.
     ahead: tuple[str, ...] = ()
+    #: What is being made before the first question, in words, for whoever shows progress.
+    making: str = ""
     #: Signature and role under which calls are filed.
     caller: tuple[str, str] | None = None
     #: Whether the call repeats one whose reply could not be read.
@@ -89,3 +91,8 @@ def use(context: Context, **settings: Any) -> AbstractContextManager[None]:
 
     made: AbstractContextManager[None] = dspy.context(**settings, **{KEY: context})
     return made
+
+
+def making(what: str) -> AbstractContextManager[None]:
+    """Say inside the block that `what` is being made."""
+    return use(replace(current(), making=what))

@@ -118,11 +118,9 @@ EXTRA_OF = {
     "anthropic": "batch",
     "datasets": "data",
     "faiss": "dense",
-    "graspologic_native": "leiden",
     "huggingface_hub": "data",
     "igraph": "graph",
     "inspect_ai": "inspect",
-    "jinja2": "report",
     "lancedb": "lance",
     "mlflow": "mlflow",
     "numba": "fast",
@@ -137,7 +135,6 @@ EXTRA_OF = {
     "sklearn": "graph",
     "spacy": "spacy",
     "tokenizers": "dense",
-    "vl_convert": "report",
     "xllamacpp": "local",
 }
 

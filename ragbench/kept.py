@@ -10,8 +10,7 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -22,15 +21,19 @@ from ragbench.paths import make_folder
 _log = get(__name__)
 
 
-class KeptRows:
-    """One SQLite file, shared by threads and processes; without a path, in memory.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, value BLOB, sum BLOB) WITHOUT ROWID
+"""
 
-    `change` is made to a file of an earlier version, and fails where it was made. What was written
-    is on disk when `write` returns.
+
+class KeptRows:
+    """Values by key in one SQLite file, shared by threads and processes; without a path, in memory.
+
+    What was put is on disk when `put` returns.
     """
 
-    def __init__(self, path: Path | None, schema: str, change: str = "") -> None:
-        self._path, self._schema, self._change = path, schema, change
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._begin()
         _all.add(self)
 
@@ -45,7 +48,7 @@ class KeptRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the file by itself."""
-        return type(self), (self._path, self._schema, self._change)
+        return type(self), (self._path,)
 
     def reopen(self) -> None:
         """Go on in a process that was forked from the one that opened the file."""
@@ -53,8 +56,35 @@ class KeptRows:
         self._inherited = self.__dict__.pop("_db")
         self._begin()
 
-    def read(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """The rows that `query` finds."""
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The kept values of `keys`, by key; one that was changed is not among them."""
+        found = {}
+        for start in range(0, len(keys), 500):  # SQLite takes at least 999 parameters
+            part = keys[start : start + 500]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT key, value, sum FROM kept WHERE key IN ({marks})"
+            for key, value, kept_sum in self._read(query, part):
+                if isinstance(value, bytes) and kept_sum == _checksum(key, value):
+                    found[key] = value
+                else:
+                    _log.warning("%s: a row was changed; it is bought again", self._path)
+        return found
+
+    def put(self, entries: Mapping[bytes, bytes]) -> None:
+        """Keep `entries`, all or none."""
+        rows = [(key, value, _checksum(key, value)) for key, value in entries.items()]
+        with self._lock:
+            try:
+                self._write(rows)
+            except sqlite3.Error as error:
+                self._set_aside(error)
+                self._write(rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _read(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         with self._lock:
             try:
                 return self._db.execute(query, parameters).fetchall()
@@ -62,32 +92,16 @@ class KeptRows:
                 self._set_aside(error)
                 return []
 
-    def write(self, query: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run `query` for each of `rows`, all or none."""
-        rows = list(rows)
-        with self._lock:
-            try:
-                self._write(query, rows)
-            except sqlite3.Error as error:
-                self._set_aside(error)
-                self._write(query, rows)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def _write(self, query: str, rows: Sequence[Sequence[object]]) -> None:
+    def _write(self, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         self._db.execute("BEGIN")
-        self._db.executemany(query, rows)
+        self._db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
         self._db.execute("COMMIT")
 
     def _open(self, path: Path | str) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL")
-            db.execute(self._schema)
-            with suppress(sqlite3.OperationalError):
-                db.execute(self._change)
+            db.execute(_SCHEMA)
         except sqlite3.Error:
             db.close()
             raise
@@ -114,6 +128,5 @@ def _reopen() -> None:
 os.register_at_fork(after_in_child=_reopen)
 
 
-def checksum(*parts: bytes) -> bytes:
-    """The first 8 bytes of the SHA-256 of `parts` in a row."""
-    return hashlib.sha256(b"".join(parts)).digest()[:8]
+def _checksum(key: bytes, value: bytes) -> bytes:
+    return hashlib.sha256(key + value).digest()[:8]

@@ -7,12 +7,13 @@ everywhere, with the value, the bound and the default named.
 
 import contextlib
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import annotated_types as at
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from ragbench.errors import KnobError
@@ -24,6 +25,17 @@ class Knobs(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_no_booleans(cls, given: Any) -> Any:
+        """Python takes True for 1; somebody who writes `k: true` does not mean it."""
+        for name, value in given.items() if isinstance(given, Mapping) else ():
+            kind = cls.model_fields[name].annotation if name in cls.model_fields else None
+            kinds = {kind, *get_args(kind)}
+            if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+                raise ValueError(f"{name}={value} is not allowed; give a number")
+        return given
 
 
 K = TypeVar("K", bound=Knobs)
@@ -67,6 +79,9 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
         return None
     if get_origin(kind) is Literal:
         return next((choice for choice in get_args(kind) if str(choice) == value), value)
+    if get_origin(kind) is dict and value.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
     if get_origin(kind) is tuple:
         return tuple(part.strip() for part in value.split(",") if part.strip())
     for number in (int, float):
@@ -98,7 +113,7 @@ def _unknown(owner: str, name: str, model: type[Knobs]) -> str:
 
 def _explain(owner: str, model: type[Knobs], error: ValidationError) -> str:
     first = error.errors()[0]
-    if not first["loc"]:
+    if not first["loc"] or first["type"] == "value_error":
         return f"{owner}: {first['msg'].removeprefix('Value error, ')}"
     name, field = _field_at(model, first["loc"])
     wanted = _allowed(field) or _type_name(field.annotation)
@@ -118,8 +133,11 @@ def _field_at(model: type[Knobs], path: Sequence[int | str]) -> tuple[str, Field
 
 
 def _allowed(field: FieldInfo) -> str:
-    if get_origin(field.annotation) is Literal:
-        return " | ".join(str(choice) for choice in get_args(field.annotation))
+    kind = field.annotation
+    if get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal:
+        return "any of " + ", ".join(map(str, get_args(get_args(kind)[0])))
+    if get_origin(kind) is Literal:
+        return " | ".join(str(choice) for choice in get_args(kind))
     low = high = ""
     for bound in field.metadata:
         if isinstance(bound, at.Ge):
@@ -138,6 +156,8 @@ def _allowed(field: FieldInfo) -> str:
 def _type_name(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return "choice"
+    if get_origin(annotation) is tuple:
+        return "list"
     if isinstance(annotation, type):
         return annotation.__name__
     return str(annotation).replace("typing.", "")

@@ -20,7 +20,11 @@ from typing import Any, TypeVar
 import dspy
 
 from ragbench.context import current, use
+from ragbench.logs import fields, get
 from ragbench.record import LM_KINDS, Call, CriticalPath, Ledger
+
+_log = get(__name__)
+_counting = threading.Lock()
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -99,11 +103,8 @@ def current_ledger() -> OpenLedger | None:
     return current().get(OpenLedger)
 
 
-def file_call(call: Call, waited_s: float = 0.0) -> None:
-    """Add `call` to the current ledger and to the critical path; without a ledger, do nothing.
-
-    The cache saved no more than the latency of a cached call without the `waited_s` for it.
-    """
+def file_call(call: Call) -> None:
+    """Add `call` to the current ledger and to the critical path; without a ledger, do nothing."""
     ledger = current_ledger()
     if ledger is None:
         return
@@ -115,7 +116,35 @@ def file_call(call: Call, waited_s: float = 0.0) -> None:
     path.calls += call.kind in LM_KINDS
     path.latency_s += call.latency_s
     if call.cached:
-        path.cached_s += max(0.0, call.latency_s - waited_s)
+        path.cached_s += call.latency_s
+
+
+def file_lm_call(model: str, **fields: Any) -> None:
+    """File a `Call` under the signature, role and fallback mark of the calling context."""
+    context = current()
+    signature, role = context.caller or ("", "")
+    signature = signature or _caller_signature()
+    file_call(
+        Call(model=model, signature=signature, role=role, fallback=context.fallback, **fields)
+    )
+
+
+def _caller_signature() -> str:
+    # A module that was not made by `predict` or `chain_of_thought`, such as one of DSPy's own.
+    for module in reversed(dspy.settings.get("caller_modules") or []):
+        name = getattr(getattr(module, "signature", None), "__name__", "")
+        if name:
+            return str(name)
+    return ""
+
+
+def count(event: str) -> None:
+    """Count one event of the question, such as `label_repair`; outside of one, do nothing."""
+    counts = current().counts
+    if counts is not None:
+        with _counting:
+            counts[event] += 1
+    _log.info("counted", extra=fields(what=event))
 
 
 @contextmanager

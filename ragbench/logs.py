@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import FileIO
@@ -76,41 +76,6 @@ def to_terminal() -> None:
     logger = logging.getLogger(_ROOT)
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
         logger.addHandler(_Terminal())
-
-
-def show_by(send: Callable[[tuple[str, str], str], object]) -> None:
-    """Give what would be shown on the terminal to `send`; `show` takes it, in another process."""
-    for handler in logging.getLogger(_ROOT).handlers:
-        if isinstance(handler, _Terminal):
-            handler.show = send
-
-
-def show(event: tuple[str, str], text: str) -> None:
-    """Show what another process would have shown."""
-    for handler in logging.getLogger(_ROOT).handlers:
-        if isinstance(handler, _Terminal):
-            handler.write(event, text)
-
-
-@contextmanager
-def send_by(send: Callable[[bytes], object] | None) -> Iterator[None]:
-    """Inside the block, give each line of the log to `send`; `add_line` takes it elsewhere."""
-    if send is None:
-        yield
-        return
-    handler = _Sent(send)
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)
-
-
-def add_line(line: bytes) -> None:
-    """Append a line that another process made to the open log files."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, _File):
-            handler.write(line)
 
 
 @contextmanager
@@ -206,17 +171,6 @@ class _File(logging.Handler):
         get(__name__).warning("cannot write %s (%s); going on without it", self.path, why)
 
 
-class _Sent(logging.Handler):
-    """Gives lines to a function, from any thread."""
-
-    def __init__(self, send: Callable[[bytes], object]) -> None:
-        super().__init__()
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._send(_line(record))
-
-
 def _line(record: logging.LogRecord) -> bytes:
     try:
         return as_json(record)
@@ -241,13 +195,9 @@ class _Terminal(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._seen: Counter[tuple[str, str]] = Counter()
-        self.show: Callable[[tuple[str, str], str], object] = self.write
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.show((record.name, str(record.msg)), as_text(record))
-
-    def write(self, event: tuple[str, str], text: str) -> None:
-        """Show `text` of the `event`, unless there were enough."""
+        event, text = (record.name, str(record.msg)), as_text(record)
         self._seen[event] += 1
         if self._seen[event] > SHOWN:
             return

@@ -1,9 +1,8 @@
 """What is kept of one question: the record, and the calls, steps and searches in it.
 
-A record is written by a program and a run, stored as one JSON line, and read by metrics, reports
-and comparisons. The classes here are its schema, its type and its documentation; they need neither
-DSPy nor a model. Reading is strict about types and leaves fields out that it does not know, so that
-records of other versions stay readable.
+A record is written by a program and a run, stored as JSON in the run's database, and read by
+metrics, reports and comparisons. The classes here are its schema, its type and its documentation;
+they need neither DSPy nor a model. Reading is strict about types.
 """
 
 from __future__ import annotations
@@ -159,7 +158,6 @@ class Record:
     plan: Annotated[Any, ABSENT] = None
     facts: Annotated[Any, ABSENT] = None
     tree: Annotated[Any, ABSENT] = None
-    stages: Annotated[Any, ABSENT] = None
     #: Filled in when a run is scored, never stored with the record.
     attribution: Annotated[list[Fact] | None, ABSENT] = None
     attributed_triples: Annotated[list[Triple] | None, ABSENT] = None

@@ -15,7 +15,7 @@ from ragbench.experiments.runs import ready
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.spend import limited
-from ragbench.lms.calls.spend_limits import Limits
+from ragbench.lms.calls import Limits
 from ragbench.lms.lm import RagbenchLM
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
@@ -100,8 +100,7 @@ def random_run(folder: Path, seed: int, like: RunContext | None = None) -> Outco
 def _without_waits(lm: RagbenchLM) -> None:
     """Let retries follow at once, and faults at random not be taken for rate limits or outages."""
     caller = lm.metered.caller
-    caller.middleware.clear()
-    caller.holding = ()
+    caller.breaker = caller.rate = None
     caller.retries = replace(caller.retries, base_s=0.0)
 
 

@@ -33,7 +33,8 @@ from typing import Any
 
 #: status in the first column, or what goes wrong on the wire
 FAULTS = ("400", "401", "402", "404", "429", "500", "503", "overflow")
-FAULTS += ("reset", "reset_body", "hang", "drip", "frames", "truncated", "html", "empty", "huge")
+FAULTS += ("reset", "reset_body", "hang", "drip", "frames", "headers", "interim", "truncated")
+FAULTS += ("html", "empty", "huge")
 FAULTS += ("non_utf8", "wrong", "types", "no_choices", "no_usage", "filter", "filter_400")
 
 
@@ -42,7 +43,8 @@ class Fault:
     """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503.
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
-    is a reply that never ends, `frames` one that never begins; `headers` go out with a status, and
+    is a reply that never ends, `frames` and `headers` one that never begins, `interim` a good one
+    after replies 100 and 103; `headers` go out with a status, and
     `json` beside its error. `body` is sent with status 200 as it is, `changed` is a good reply with
     these keys in the place of its own.
     """
@@ -74,6 +76,7 @@ class Hit:
     outcome: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cut: bool = False
 
 
 Script = Callable[[Hit], "str | Calls | Fault"]
@@ -107,7 +110,9 @@ class FakeServer:
         key: str | None = None,
         log: Path | None = None,
         characters_per_token: float = 4.0,
+        cuts: bool = False,
     ) -> None:
+        self.cuts = cuts  # whether a reply ends at the length that was asked for
         self.characters_per_token = characters_per_token
         self.script, self.latency_s, self.models, self.key = script, latency_s, models, key
         self.hits: list[Hit] = []
@@ -155,6 +160,9 @@ class FakeServer:
         try:
             self._closing.wait(self.latency_s) if self.latency_s else None
             reply = self.script(hit)
+            most = 4 * int(body.get("max_tokens") or 0) if self.cuts else 0
+            if isinstance(reply, str) and 0 < most < len(reply):
+                reply, hit.cut = reply[:most], True
             if isinstance(reply, Fault) and reply.kind == "hang":
                 hit.outcome = "hang"  # the log may be read before it is over
                 self._closing.wait(reply.seconds)
@@ -250,6 +258,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._raw(b"", 0)
         if fault.kind == "non_utf8":
             return self._raw(whole.replace(b"half", b"\xff\xfe\x80"), len(whole) - 1)
+        if fault.kind == "interim":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
+            return self._raw(whole, len(whole))
+        if fault.kind == "headers":
+            return self._headers()
         if fault.kind == "huge":
             return self._raw(b" " * _HUGE + whole, _HUGE + len(whole))
         if fault.kind == "drip":
@@ -279,6 +292,13 @@ class _Handler(BaseHTTPRequestHandler):
         closing = self.server.fake._closing  # type: ignore[attr-defined]
         while not closing.wait(0.05):
             self.wfile.write(b";")
+
+    def _headers(self) -> None:
+        """Headers without end, until nobody listens or the server is stopped."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        closing = self.server.fake._closing  # type: ignore[attr-defined]
+        while not closing.wait(0.05):
+            self.wfile.write(b"x")
 
     def _send(
         self, status: int, data: dict[str, Any], headers: dict[str, str] | None = None
@@ -329,7 +349,9 @@ def _completion(hit: Hit, reply: str | Calls) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "finish_reason": "tool_calls" if isinstance(reply, Calls) else "stop",
+                "finish_reason": "tool_calls"
+                if isinstance(reply, Calls)
+                else ("length" if hit.cut else "stop"),
                 "message": message,
             }
         ],

@@ -30,8 +30,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from pydantic import BaseModel
 
 from ragbench.context import current
-from ragbench.lms.calls.engine import Capabilities, MeteredEngine
-from ragbench.lms.calls.retry import Retries
+from ragbench.lms.calls import Capabilities, MeteredEngine, Retries
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import UnknownPrice, parse_price
 
@@ -75,7 +74,8 @@ class ScriptedLM(RagbenchLM):
 
     It counts tokens (4 characters each), prices and files its calls as the real one does. `asked`
     holds the calls that reached it, so not those that a cache answered. Caching is off unless
-    asked for; then give each LM its own `name`, for DSPy's cache knows it by that.
+    asked for; then give each LM its own `name`, for DSPy's cache knows it by that. With `cuts`, a
+    reply ends at the length that was asked for.
     """
 
     def __init__(
@@ -88,9 +88,10 @@ class ScriptedLM(RagbenchLM):
         price: str | None = "in=1,out=2",
         retries: int = 0,
         cache: bool = False,
+        cuts: bool = False,
         **settings: Any,
     ) -> None:
-        client = _ScriptedClient(script, latency_s)
+        client = _ScriptedClient(script, latency_s, cuts)
         params = Capabilities().params | ({"response_format"} if schema else set())
         engine = MeteredEngine(
             client,
@@ -116,8 +117,8 @@ class ScriptedLM(RagbenchLM):
 class _ScriptedClient:
     provider = "scripted"
 
-    def __init__(self, script: Script, latency_s: float) -> None:
-        self.script, self.latency_s = script, latency_s
+    def __init__(self, script: Script, latency_s: float, cuts: bool) -> None:
+        self.script, self.latency_s, self.cuts = script, latency_s, cuts
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
 
@@ -143,12 +144,15 @@ class _ScriptedClient:
         if isinstance(reply, Exception):
             raise reply
         text = reply if isinstance(reply, str) else _formatted(reply, asked)
+        most = 4 * (request.config.max_tokens or 0) if self.cuts else 0
+        cut = bool(most) and len(text) > most
+        text = text[:most] if cut else text
         sent, got = -(-len(asked.prompt) // 4), -(-len(text) // 4)
         return Response(
             id=None,
             model=request.model,
             message=Message.assistant([TextPart(text)] if text else [TextPart(" ")]),
-            finish_reason="stop",
+            finish_reason="length" if cut else "stop",
             usage=Usage(sent, got, sent + got),
         )
 

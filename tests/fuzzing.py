@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RagbenchError
-from ragbench.experiments.records.jsonl import RECORDS, encode
-from ragbench.experiments.records.record_writer import RecordWriter
-from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.runs.summary import summarize
+from ragbench.experiments.store import read_records
+from ragbench.record import parse_record
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
-from tests.experiments.scored_runs import answered, four
+from tests.experiments.scored_runs import answered, four, make_run
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -120,37 +119,25 @@ def check_loader(name: str, content: bytes, suffix: str) -> None:
 
 
 @st.composite
-def record_files(draw: st.DrawFn) -> bytes:
-    """Records as a run writes them, some signed but changed, some damaged, in any order."""
+def some_record(draw: st.DrawFn) -> bytes:
+    """A record as JSON, with something in it changed, or damaged."""
     good = [*four(), answered("q5", "Norway, ‮ \x1b[2J")]
-    lines = [encode(record) for record in good]
-    for _ in range(draw(st.integers(0, 2))):
-        record = draw(changed(draw(st.sampled_from(good)).to_dict()))
-        lines.insert(draw(st.integers(0, len(lines))), encode(record))
-    lines = draw(st.permutations(lines))
-    if draw(st.booleans()):
-        lines.append(draw(st.sampled_from(lines)))
-    content = b"".join(lines)
+    content = json.dumps(draw(changed(draw(st.sampled_from(good)).to_dict()))).encode()
     return draw(damaged(content)) if draw(st.booleans()) else content
 
 
-def check_records(content: bytes) -> None:
-    """Every line that is whole is read, no other; a new record fits, and all can be summed up."""
-    whole = {encode(record).rstrip(b"\n"): record.qid for record in four()}
+def check_record(content: bytes) -> None:
+    """It is no record, or one that a run can keep, read again and sum up."""
+    try:
+        record = parse_record(content)
+    except ValueError:
+        return
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        (folder / RECORDS).write_bytes(content)
-        before = read_records(folder)
-        for line in content.split(b"\n"):
-            if line in whole:
-                assert whole[line] in before.records, "a good record was lost"
-        with RecordWriter(folder) as writer:
-            writer.write(answered("new", "Norway"))
-        after = read_records(folder)
-        assert after.records == {**before.records, "new": after.records["new"]}
-        assert after.corrupt == before.corrupt
-        assert not any(record.cut_off for record in after.records.values())
-        json.dumps(summarize(after.records, after).to_dict())
+        folder = make_run(Path(made), [*four(), record])
+        found = read_records(folder)
+        assert found.damaged == ()
+        assert record.cut_off or record.qid in found
+        json.dumps(summarize(found, whole=True).to_dict())
 
 
 #: Name -> what is drawn, and the check of it.
@@ -167,5 +154,5 @@ def _loader_case() -> st.SearchStrategy[Any]:
 
 TARGETS: dict[str, Target] = {
     "loaders": (_loader_case(), lambda case: check_loader(*case)),
-    "records": (record_files(), check_records),
+    "records": (some_record(), check_record),
 }

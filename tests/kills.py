@@ -25,8 +25,9 @@ from zlib import crc32
 
 import yaml
 
-from ragbench.experiments.records.jsonl import RECORDS, read_lines
+from ragbench.experiments.store import read_replies
 from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.runs import compile_calls, record_rows
 
 WORKERS = 2
 
@@ -155,19 +156,24 @@ _forks.set_forkserver_preload(["tests.warm"])
 
 def start(argv: Sequence[str], log: Path, cache: Path | None = None) -> Any:
     """The command in a process of its own; what it prints goes to `log`."""
-    kept = str(cache or log.parent / "cache")
+    kept = {
+        "OPENAI_API_KEY": "none",
+        "RAGBENCH_CACHE": str(cache or log.parent / "cache"),
+        # The server of forks has the environment of the test that started it.
+        "RAGBENCH_LLAMA_SERVER": os.environ.get("RAGBENCH_LLAMA_SERVER", ""),
+    }
     process = _forks.Process(target=_command, args=(list(argv), str(log), kept), daemon=True)
     process.start()
     return process
 
 
-def _command(argv: list[str], log: str, cache: str) -> None:
+def _command(argv: list[str], log: str, environment: dict[str, str]) -> None:
     from ragbench.cli.main import main
 
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    os.environ.update(OPENAI_API_KEY="none", RAGBENCH_CACHE=cache)
+    os.environ.update(environment)
     sys.argv = ["ragbench", *argv]
     main()
 
@@ -244,7 +250,7 @@ def sweep_job(folder: Path, url: str, n: int) -> Job:
     file.write_text(yaml.safe_dump(fields))
 
     def runs() -> dict[str, Path]:
-        cards = [(at.parent, json.loads(at.read_text())) for at in out.glob("cells/*/config.json")]
+        cards = [(at.parent, json.loads(at.read_text())) for at in out.glob("cells/*/card.json")]
         return {card["identity"]["lm"].partition("/")[2]: at for at, card in cards}
 
     def summary() -> str:
@@ -267,7 +273,7 @@ def _of_runs(
     """A job whose finished work are the records in run folders, by the name of their LM."""
 
     def lines() -> list[tuple[str, dict[str, Any]]]:
-        rows = [(lm, row) for lm, at in runs().items() for row in read_lines(at / RECORDS)[0]]
+        rows = [(lm, row) for lm, at in runs().items() for row in record_rows(at)]
         return [(f"{lm}/{row['qid']}", row) for lm, row in rows if row["failure"] is None]
 
     return Job(
@@ -284,14 +290,14 @@ def judge_job(folder: Path, url: str, n: int) -> Job:
     run = folder / "run"
     argv = ["score", str(run), "--judge", "openai/judge", "--api-base", url, "--no-cache"]
 
-    def rows() -> list[dict[str, Any]]:
-        found = read_lines(run / "judged.jsonl")[0]
+    def replies() -> list[dict[str, Any]]:
+        found = read_replies(run)
         return [row for row in found if "key" in row and not row["provider_failed"]]
 
     return Job(
         argv=[*argv, "--workers", str(WORKERS)],
-        finished=lambda: {f"judge/{row['qid']}": json.dumps(row) for row in rows()},
-        twice=lambda: [k for k, n in Counter(row["key"] for row in rows()).items() if n > 1],
+        finished=lambda: {f"judge/{row['qid']}": json.dumps(row) for row in replies()},
+        twice=lambda: [k for k, n in Counter(row["key"] for row in replies()).items() if n > 1],
         unit_of=_unit_of,
         summary=lambda: timeless(run / "scores.json"),
     )
@@ -307,9 +313,7 @@ def compile_job(folder: Path, url: str, n: int, *, optimizer: str) -> Job:
     ]  # fmt: skip
 
     def journal() -> Finished:
-        path = out / "work" / "calls.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-        return {f"line {i}": line for i, line in enumerate(lines) if line.endswith("}\n")}
+        return {f"line {i}": line for i, line in enumerate(compile_calls(out))}
 
     def summary() -> str:
         sidecar = json.loads((out / "sidecar.json").read_text())

@@ -20,9 +20,9 @@ from traceback import format_exception
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 from tests.kills import write_questions
+from tests.runs import record_rows
 
 #: Every way to go wrong that a run must live through, and how often, in parts. Those that cost a
 #: whole time limit or many megabytes are rare.
@@ -141,11 +141,11 @@ def weather(
 
 
 def _compare(out: Path, hits: list[Hit], n: int) -> Outcome:
-    rows, corrupt = read_lines(out / RECORDS)
-    asked = Counter(str(row["qid"]) for row in rows)
+    records = record_rows(out)
+    asked = Counter(str(row["qid"]) for row in records)
     answered = [hit for hit in hits if hit.outcome == "ok"]
     billed = [hit for hit in hits if hit.outcome in ("ok", "filter")]
-    calls = [call for row in rows for call in row["ledger"]["calls"]]
+    calls = [call for row in records for call in row["ledger"]["calls"]]
     said = {
         "requests": (sum(call["attempts"] for call in calls), len(hits)),
         "answers": (sum(call["error"] is None for call in calls), len(billed)),
@@ -159,16 +159,18 @@ def _compare(out: Path, hits: list[Hit], n: int) -> Outcome:
         ),
     }
     failures = Counter(
-        f"{row['failure']['boundary']}/{row['failure']['error']}" for row in rows if row["failure"]
+        f"{row['failure']['boundary']}/{row['failure']['error']}"
+        for row in records
+        if row["failure"]
     )
     prompts = Counter(hit.prompt for hit in answered)
     return Outcome(
         questions=n,
-        answered=len(rows) - failures.total(),
+        answered=len(records) - failures.total(),
         calls=len(hits),
         faulty=Counter(hit.outcome for hit in hits if hit.outcome != "ok"),
         failures=failures,
-        lost=n - len(asked) + len(corrupt),
+        lost=n - len(asked),
         twice=[qid for qid, times in asked.items() if times > 1],
         asked_again=[prompt[-80:] for prompt, times in prompts.items() if times > 1],
         off={name: pair for name, pair in said.items() if pair[0] != pair[1]},

@@ -24,7 +24,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": [GOOD], "corpus": {"Title": "text"}}, "corpus is one dict; give a list"),
     ({"data": [GOOD], "corpus": ["text", None]}, "corpus has None; give each"),
     ({"data": [GOOD], "lm": 5}, "lm=5 is neither a spec such as"),
-    ({"data": [GOOD], "retriever": 5}, "retriever=5 is neither a name such as"),
+    ({"data": [GOOD], "retriever": 5}, "retriever=5 is no retriever"),
 ]
 
 

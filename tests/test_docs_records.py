@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from ragbench.experiments.records import RunCard
+from ragbench.experiments.runs.summary import score_record
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.experiments.store import RunCard
 from ragbench.record import (
     Call,
     CriticalPath,
@@ -21,6 +24,8 @@ from ragbench.record import (
     ShownPassage,
     Step,
 )
+from tests.experiments.scored_runs import four, make_run
+from tests.runs import query
 
 PAGE = Path(__file__).parent.parent / "docs" / "records.md"
 #: Heading of a table -> what it shows.
@@ -77,3 +82,29 @@ def table_under(title: str) -> dict[str, str]:
 @pytest.mark.parametrize("title", SHAPES)
 def test_page_has_the_fields_that_are_stored(title: str) -> None:
     assert table_under(title) == fields_of(SHAPES[title])
+
+
+def test_the_queries_of_the_page_answer(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", [replace(r, scores=score_record(r)) for r in four()])
+    score_run(folder, ScoreRequest(metrics=("em", "f1")))
+    text = PAGE.read_text().partition("```sql\n")[2].partition("```")[0]
+    asked = [each for each in re.sub(r"--.*", "", text).split(";") if each.strip()]
+    assert len(asked) == 5
+    found = [query(folder, each) for each in asked]
+    assert found[0] == [
+        ("answered", 3, pytest.approx(1 / 3), pytest.approx(0.4), pytest.approx(0.003)),
+        ("failed", 1, 0, 0, 0.001),
+    ]
+    assert [row[0] for row in found[1]] == ["q2", "q3", "q4"]
+    assert all(found)
+
+
+def test_the_page_names_the_tables_and_their_columns(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    page = PAGE.read_text().partition("## The database")[2].partition("## ")[0]
+    kinds = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+    for (name,) in query(folder, kinds):
+        columns = [row[1] for row in query(folder, f"PRAGMA table_info({name})")]
+        [told] = re.findall(rf"^\| `{name}` \| .* \| (.*) \|$", page, re.M)
+        said = re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", told))
+        assert name == "answers" or said == columns

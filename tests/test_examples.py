@@ -43,7 +43,7 @@ def test_it_runs_from_the_first_cell_to_the_last(
         for number, cell in enumerate(cells, 1):
             exec(compile(cell.replace(MODEL, model), f"{name}, cell {number}", "exec"), names)
     assert len(server.hits) > 10
-    assert len([*tmp_path.glob("runs/*/records.jsonl")]) >= 2
+    assert len([*tmp_path.glob("runs/*/run.db")]) >= 2
     if name == "ten_lines.py":
         assert "f1: +0.000" in capsys.readouterr().out
         assert len((tmp_path / "ircot.csv").read_text("utf-8").splitlines()) > 20

@@ -12,12 +12,9 @@ import pytest
 
 from ragbench.kept import KeptRows
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.retrievers.graph.replies import IndexLM, ReplyCache
+from ragbench.retrievers.lm_index.replies import IndexLM, ReplyStore
 from ragbench.signatures import ExtractEntities
 from tests.fakes import ScriptedLM
-
-SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID"
-PUT, GET = "INSERT OR REPLACE INTO kept VALUES (?, ?)", "SELECT value FROM kept WHERE key = ?"
 
 
 def damaged(path: Path) -> None:
@@ -39,25 +36,25 @@ def test_a_file_that_cannot_be_used_is_told_once_and_set_aside(
 ) -> None:
     path = tmp_path / "kept.sqlite"
     spoil(path)
-    rows = KeptRows(path, SCHEMA)
-    rows.write(PUT, [("a", "1"), ("b", "2")])
-    assert rows.read(GET, ("b",)) == [("2",)]
+    rows = KeptRows(path)
+    rows.put({b"a": b"1", b"b": b"2"})
+    assert rows.get([b"b"]) == {b"b": b"2"}
     assert [record.message.count("kept.sqlite cannot be used") for record in caplog.records] == [1]
     rows.close()
 
 
 def test_a_file_that_fails_in_the_middle_loses_nothing_that_is_written_now(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
-    rows = KeptRows(path, SCHEMA)
-    rows.write(PUT, [("a", "1")])
+    rows = KeptRows(path)
+    rows.put({b"a": b"1"})
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("DROP TABLE kept")
-    rows.write(PUT, [("b", "2")])
-    assert rows.read(GET, ("b",)) == [("2",)]
+    rows.put({b"b": b"2"})
+    assert rows.get([b"b"]) == {b"b": b"2"}
     rows.close()
 
 
-def extracted(cache: ReplyCache) -> ScriptedLM:
+def extracted(cache: ReplyStore) -> ScriptedLM:
     lm = ScriptedLM(lambda asked: {"entities": ["Orla"]})
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
         reply = IndexLM(cache).ask(ExtractEntities, text="Orla met Tam.")
@@ -67,21 +64,11 @@ def extracted(cache: ReplyCache) -> ScriptedLM:
 
 def test_a_kept_reply_that_was_changed_is_asked_for_again(tmp_path: Path) -> None:
     path = tmp_path / "replies.sqlite"
-    with closing(ReplyCache(path)) as cache:
+    with closing(ReplyStore(path)) as cache:
         assert len(extracted(cache).asked) == 1
         assert extracted(cache).asked == []
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE replies SET reply = replace(reply, 'Orla', 'Orlo')")
-    with closing(ReplyCache(path)) as cache:
+        db.execute("UPDATE kept SET value = CAST(replace(value, 'Orla', 'Orlo') AS BLOB)")
+    with closing(ReplyStore(path)) as cache:
         assert len(extracted(cache).asked) == 1
-        assert extracted(cache).asked == []
-
-
-def test_replies_of_an_earlier_version_have_no_checksum(tmp_path: Path) -> None:
-    path = tmp_path / "replies.sqlite"
-    with closing(ReplyCache(path)) as cache:
-        extracted(cache)
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE replies SET reply = substr(reply, instr(reply, '{'))")
-    with closing(ReplyCache(path)) as cache:
         assert extracted(cache).asked == []

@@ -75,9 +75,9 @@ def test_each_is_done_as_the_page_says(
                     said[line] = typed(line, server.url)
     printed = capsys.readouterr().out
     assert "4 demonstrations" in printed
-    assert json.loads(Path("runs/whole/config.json").read_text())["questions"] == N
-    assert json.loads(Path("runs/csv/config.json").read_text())["questions"] == N
-    assert json.loads(Path("runs/compiled/config.json").read_text())["questions"] < N
+    assert json.loads(Path("runs/whole/card.json").read_text())["questions"] == N
+    assert json.loads(Path("runs/csv/card.json").read_text())["questions"] == N
+    assert json.loads(Path("runs/compiled/card.json").read_text())["questions"] < N
     assert "\\begin{tabular}" in next(v for k, v in said.items() if "latex" in k)
     assert "Which town number 3" in said["ragbench show run runs/whole h3"]
     assert "nothing is wrong" in said["ragbench doctor runs/whole runs/mine"]
@@ -87,6 +87,7 @@ def test_each_is_done_as_the_page_says(
 def typed(line: str, url: str) -> str:
     """What a command prints, with the server in the place of the provider."""
     words = shlex.split(line)[1:]
+    words = [f"{word}@{url}" if word.endswith(f"={MODEL}") else word for word in words]
     if MODEL in words:
         words += ["--model-base-url", url]
     done = CliRunner().invoke(cli, words)

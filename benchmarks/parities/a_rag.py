@@ -16,7 +16,7 @@ import numpy as np
 import tiktoken
 
 from benchmarks.parities.parts import WordTokens, need, reachable
-from ragbench.retrievers.graph import by_pattern
+from ragbench.retrievers.lm_index import by_pattern
 from tests.conformance.parity.ours.a_rag import Words
 
 REPOSITORY, FILES = "github.com/Ayanami0730/arag", "src/arag/tools, src/arag/agent/base.py"

@@ -27,8 +27,8 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import HippoRAG, LinearRAG
 from ragbench.retrievers import Corpus, Passage, make_retriever
-from ragbench.retrievers.graph import base as graph, by_pattern, facts
-from ragbench.retrievers.graph.linear import holds, in_text, sentences_of
+from ragbench.retrievers.lm_index import base as graph, by_pattern, hippo
+from ragbench.retrievers.lm_index.linear import holds, in_text, sentences_of
 from tests.conformance.parity.ours.a_rag import Words as Vectors
 from tests.fakes import Asked, Reply, ScriptedLM
 
@@ -68,7 +68,7 @@ def script(asked: Asked) -> Reply:
     if asked.signature == "ExtractTriples":
         rows = triples_of(text)
         return {"triples": [{"subject": s, "relation": r, "object": o} for s, r, o in rows]}
-    if asked.signature == "SelectItems":
+    if asked.signature == "SelectFacts":
         return {"keep": list(range(1, KEPT + 1))}
     return {"answer": "x"}
 
@@ -184,7 +184,7 @@ def rankings(
     texts = [f"{i}:{text}" for i, text in enumerate(texts)]
     graph.make_embedder = lambda spec, api_base="": Words()  # type: ignore[assignment,attr-defined]
     if ascii_only:
-        facts._NOT_WORD = re.compile("[^a-z0-9 ]")
+        hippo._NOT_WORD = re.compile("[^a-z0-9 ]")
     reachable(checkout, *_EMPTY)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RAGBENCH_CACHE"] = folder

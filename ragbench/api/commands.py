@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dspy
 
-from ragbench.api.inputs import LM, Data, Program, config_of
+from ragbench.api.inputs import LM, AnyRetriever, Data, Program, config_of
 from ragbench.api.runs import Run
 from ragbench.data import (
     Dataset,
@@ -26,9 +26,11 @@ from ragbench.metrics import get_metric
 from ragbench.programs import PROGRAMS, RAGProgram
 from ragbench.record import CriticalPath, Ledger, Record, ShownPassage
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever as _make_retriever
+from ragbench.user_code import allow
 
 if TYPE_CHECKING:
-    from ragbench.experiments.compare import RunComparison, Verdict
+    from ragbench.experiments.compare.paired import RunComparison
+    from ragbench.experiments.compare.verdicts import Verdict
     from ragbench.experiments.recommend import Advice
 
 Metric: TypeAlias = Callable[..., float | bool]
@@ -60,6 +62,7 @@ def make_program(name: str, retriever: Retriever, **knobs: Any) -> RAGProgram:
     Raises:
         RagbenchError: an unknown program or knob, or a module that cannot be imported.
     """
+    allow(name)
     return PROGRAMS.get(name)(retriever, **knobs)
 
 
@@ -125,7 +128,7 @@ def evaluate(
     data: Data = "synthetic",
     *,
     lm: LM = "local",
-    retriever: str | Retriever = "bm25",
+    retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
     **options: Any,
 ) -> Run:
@@ -150,7 +153,7 @@ def compile(
     *,
     optimizer: str = "bootstrap",
     lm: LM = "local",
-    retriever: str | Retriever = "bm25",
+    retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
     **options: Any,
@@ -188,10 +191,10 @@ def compare(
     Raises:
         RagbenchError: the runs share no questions.
     """
-    from ragbench.experiments.compare import compare as compared, with_scores
+    from ragbench.experiments.compare.paired import compare as compared
     from ragbench.metrics import Method
 
-    first, second = (with_scores(open_run(run).evaluation) for run in (a, b))
+    first, second = (open_run(run).evaluation for run in (a, b))
     return compared(first, second, method=Method(margin=margin, exact=exact), **options)
 
 
@@ -202,7 +205,7 @@ def verdict(
     optimizer: str = "bootstrap",
     seeds: int = 3,
     lm: LM = "local",
-    retriever: str | Retriever = "bm25",
+    retriever: AnyRetriever = "bm25",
     corpus: Iterable[Passage | str] | None = None,
     settings: Mapping[str, Any] | None = None,
     equal_cost: bool = True,
@@ -227,7 +230,8 @@ def verdict(
         StoppedError: a limit was reached before there was a verdict.
         RagbenchError: something the caller can mend.
     """
-    from ragbench.experiments.compare import VerdictRequest, run_verdict, verdict_folder
+    from ragbench.experiments.compare.design import VerdictRequest, verdict_folder
+    from ragbench.experiments.compare.running import run_verdict
     from ragbench.knobs import resolve
 
     config = config_of(program, data, lm, retriever, corpus, options)
@@ -241,34 +245,25 @@ def verdict(
 
 def recommend(
     *runs: Run | str | Path,
-    objective: str = "f1",
+    metric: str = "f1",
     max_cost: float | None = None,
     max_calls: float | None = None,
     max_tokens: float | None = None,
     common: bool = False,
-    seed: int = 0,
-    policy: str | Path | None = None,
 ) -> Advice:
-    """Which of the programs of `runs` to use, for all questions or by kind of question.
+    """Which of the programs of `runs` to use: the cheapest not shown worse than the best mean.
 
-    The limits are of what a question may take on average. `policy` is a file to write, for
-    `evaluate("router", policy=...)`.
+    The limits are of what a question may take on average.
 
     Raises:
         RagbenchError: the runs share no questions, or none keeps within the limits.
     """
-    from ragbench.experiments.artifacts import write_policy
-    from ragbench.experiments.compare import with_scores
-    from ragbench.experiments.recommend import Limits, gather, make_policy, recommend as advise
-    from ragbench.experiments.report import label_runs
+    from ragbench.experiments.recommend import Limits, advise
+    from ragbench.experiments.report.tables import label_runs
 
-    evaluations = [with_scores(open_run(run).evaluation) for run in runs]
+    evaluations = [open_run(run).evaluation for run in runs]
     limits = Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens)
-    asked = gather(evaluations, objective, limits, labels=label_runs(evaluations), common=common)
-    advice = advise(asked, seed=seed)
-    if policy is not None:
-        write_policy(make_policy(advice), Path(policy))
-    return advice
+    return advise(evaluations, metric, labels=label_runs(evaluations), limits=limits, common=common)
 
 
 def open_run(folder: Run | str | Path) -> Run:

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import dspy
 
-from ragbench.data import DATASETS, Dataset, DataSpec, make_example
+from ragbench.data import DATASETS, Dataset, make_example
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import RunConfig, make_config
+from ragbench.lms.given import keep_lm
 from ragbench.programs.external import keep_module
-from ragbench.retrievers import Corpus, Passage, Retriever
+from ragbench.retrievers import Corpus, Passage, Retriever, keep_retriever
 
 #: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
 Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
 #: What may answer: the name of a program, `package.module:Class`, or a DSPy module.
 Program: TypeAlias = str | dspy.Module
 LM: TypeAlias = str | dspy.LM
+#: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
+AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
+
+#: Data sets that were given as objects, by the name that stands for each in a config.
+_given: dict[str, Dataset] = {}
 
 
 def config_of(
     program: Program,
     data: Data,
     lm: LM,
-    retriever: str | Retriever,
+    retriever: AnyRetriever,
     corpus: Iterable[Passage | str] | None,
     options: Mapping[str, Any],
 ) -> RunConfig:
@@ -43,13 +49,11 @@ def config_of(
         fields["lm"] = lm
     else:
         _check_kind("lm", lm, dspy.LM, "a spec such as openai/gpt-4o-mini")
-        fields |= _lm_fields(lm)
+        fields["lm"] = keep_lm(lm)
     if isinstance(retriever, str):
         fields["retriever"] = retriever
     else:
-        _check_kind("retriever", retriever, Retriever, "a name such as bm25")
-        fields["retriever"] = retriever.name
-        fields["retriever_set"] = retriever.settings.model_dump(mode="json")
+        fields["retriever"] = keep_retriever(retriever)
     return make_config({name: _plain(value) for name, value in fields.items()})
 
 
@@ -64,12 +68,9 @@ def _dataset_name(data: Data, corpus: Iterable[Passage | str] | None) -> str:
         return data
     dataset = data if isinstance(data, Dataset) else _own(data, corpus)
     name = f"{dataset.name}-{dataset.digest[:12]}"
-    if name not in DATASETS.names():
-
-        def loader(spec: DataSpec) -> Dataset:
-            return dataset
-
-        DATASETS.register(name)(loader)
+    if name not in _given:
+        _given[name] = dataset
+        DATASETS.register(name, listed=False)(lambda spec: _given[name])
     return name
 
 
@@ -129,10 +130,3 @@ def _check_kind(name: str, value: object, kind: type, otherwise: str) -> None:
         raise ConfigError(
             f"{name}={repr(value)[:80]} is neither {otherwise} nor a {kind.__name__} object"
         )
-
-
-def _lm_fields(lm: dspy.LM) -> dict[str, Any]:
-    """The config fields of a `dspy.LM`: model, address and sampling. Keys stay in its hands."""
-    names = {"temperature": "temperature", "max_tokens": "reply_tokens", "api_base": "api_base"}
-    settings = {ours: lm.kwargs[theirs] for theirs, ours in names.items() if lm.kwargs.get(theirs)}
-    return {"lm": getattr(lm, "spec", None) or lm.model, **settings}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,7 @@ from ragbench.cli.options import (
 def ask_command(question: str | None, example: bool, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
-    Without QUESTION, questions are read line by line from standard input; commands such as
-    /program react and /lm local switch the program and the LM that answer.
+    Without QUESTION, questions are read line by line from standard input until its end.
     """
     from ragbench.experiments.ask import (
         answer_example,
@@ -48,8 +49,7 @@ def ask_command(question: str | None, example: bool, docs: Path | None, **option
         over_documents,
         pooled,
     )
-    from ragbench.experiments.ask_session import AskSession, typed
-    from ragbench.experiments.report import console, plain, print_trace
+    from ragbench.experiments.report.trace import print_trace
     from ragbench.experiments.runs import limited
 
     if example and question is not None:
@@ -63,13 +63,23 @@ def ask_command(question: str | None, example: bool, docs: Path | None, **option
     with limited(limits):
         if example:
             print_trace(answer_example(config))
-        elif question is not None:
-            run_context = open_context(pooled(config))
-            where = docs or run_context.dataset.name
-            passages = f"{len(run_context.dataset.corpus):,} passages"
-            click.echo(f"searching {where}: {passages}, {config.retriever.name}")
-            print_trace(answer_one(run_context, question))
-        else:
-            out = console()
-            session = AskSession(config, lambda line: out.print(plain(line), soft_wrap=True))
-            session.run(typed(sys.stdin))
+            return
+        run_context = open_context(pooled(config))
+        run_context.check_lms()
+        where = docs or run_context.dataset.name
+        passages = f"{len(run_context.dataset.corpus):,} passages"
+        click.echo(f"searching {where}: {passages}, {config.retriever.name}")
+        for line in filter(None, map(str.strip, _typed() if question is None else [question])):
+            print_trace(answer_one(run_context, line))
+
+
+def _typed() -> Iterator[str]:
+    """The lines of standard input; at a terminal, with a prompt and the usual editing keys."""
+    if not sys.stdin.isatty():
+        yield from sys.stdin
+        return
+    with contextlib.suppress(ImportError):  # input() edits lines once this is imported
+        import readline  # noqa: F401
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input("> ")

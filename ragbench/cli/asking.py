@@ -11,7 +11,7 @@ from ragbench.cli.command import option, stack
 from ragbench.cli.options import limit_options
 
 if TYPE_CHECKING:
-    from ragbench.experiments.score.annotate import Asking
+    from ragbench.experiments.score.annotate.asking import Asking
 
 #: What `make_asking` reads, and the limits.
 asking_options = stack(
@@ -41,7 +41,7 @@ def make_asking(options: dict[str, Any], spec: str | None, task: str) -> Asking 
     """
     if spec is None:
         return None
-    from ragbench.experiments.score.annotate import Asking
+    from ragbench.experiments.score.annotate.asking import Asking
     from ragbench.lms import configure_cache, make_lm
     from ragbench.lms.batch import batched
     from ragbench.logs import quiet_libraries

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ragbench.experiments.report import FORMATS, flush, set_format
+from ragbench.experiments.report.table import FORMATS, flush, set_format
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +52,26 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def runs_argument(function: F) -> F:
+    """Adds the argument RUNS; of several paths, those without a run are skipped with a line."""
+    kind = click.Path(path_type=Path)
+    return click.argument("runs", nargs=-1, required=True, type=kind, callback=_with_runs)(function)
+
+
+def _with_runs(
+    ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    from ragbench.experiments.store import runs_under  # slow
+
+    found = tuple(path for path in paths if runs_under(path))
+    if len(paths) == 1 or not found:
+        return paths  # the command says what is wrong
+    for path in paths:
+        if path not in found:
+            click.echo(f"{path} holds no run, and is skipped", err=True)
+    return found
 
 
 class FiniteRange(click.FloatRange):

@@ -1,80 +1,70 @@
-"""`ragbench compare`: two runs, question by question."""
+"""`ragbench compare`: runs against the first, question by question."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from ragbench.cli.command import FiniteRange, command, option, output_options
 from ragbench.cli.grouping import group_options
 
+#: The exit code of a gate that refuses.
+REFUSED = 4
+
 
 @command(
     "compare",
     examples=[
         "ragbench compare runs/A runs/B",
-        "ragbench compare runs/A runs/B --metric em --metric f1 --by-group",
+        "ragbench compare runs/A runs/B runs/C --metric em --metric f1 --by-group",
+        "ragbench compare runs/released runs/new --gate worse --margin 0.02",
     ],
 )
-@click.argument("run_a", type=click.Path(path_type=Path))
-@click.argument("run_b", type=click.Path(path_type=Path))
-@option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    group="Output",
-    help="Metric to compare; repeat for more. [default: em, f1]",
-)
-@option(
-    "--margin",
-    type=FiniteRange(min=0),
-    group="Output",
-    help="Difference too small to matter, to test for equivalence; in the metric's unit.",
-)
-@option(
-    "--common", is_flag=True, group="Data", help="Compare only the questions that both runs have."
-)
-@option(
-    "--exact",
-    is_flag=True,
-    group="Output",
-    help="Use intervals that hold for any distribution of scores; most are wider.",
-)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
+        help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
+@option("--margin", type=FiniteRange(min=0), group="Output",
+        help="Difference too small to matter, in the metric's unit.")  # fmt: skip
+@option("--gate", type=click.Choice(["worse", "not-better"]), group="Output",
+        help="End with code 4 where a run is shown worse, or is not shown better.")  # fmt: skip
+@option("--common", is_flag=True, group="Data",
+        help="Compare only the questions that both runs have.")  # fmt: skip
+@option("--exact", is_flag=True, group="Output",
+        help="Use intervals that hold for any distribution of scores; most are wider.")  # fmt: skip
 @group_options
-@option(
-    "--seed",
-    type=int,
-    default=0,
-    group="Run",
-    help="Seeds the sign-flip test. [default: 0]",
-    show_default=False,
-)
 @output_options
 def compare_command(
-    run_a: Path,
-    run_b: Path,
+    runs: tuple[Path, ...],
     metrics: tuple[str, ...],
     margin: float | None,
+    gate: Literal["worse", "not-better"] | None,
     common: bool,
     exact: bool,
     by_group: bool,
     closed_book: Path | None,
-    seed: int,
 ) -> None:
-    """Compare RUN_B with RUN_A: paired differences with intervals, tests and a verdict in words.
+    """Compare RUNS with the first: paired differences, intervals, tests and a verdict in words.
 
     Metrics that a judge or an attribution fills can be compared once `ragbench score` has filled
-    them in both runs.
+    them in all runs.
     """
-    from ragbench.experiments.compare import compare, with_scores
-    from ragbench.experiments.report import print_comparison
+    from ragbench.experiments.compare.paired import compare_all
+    from ragbench.experiments.report.comparison import print_comparison
     from ragbench.experiments.runs import HEADLINE, reopen, wanted
     from ragbench.metrics import Method
 
-    by = wanted(by_group, closed_book)
-    a, b = (with_scores(reopen(run)) for run in (run_a, run_b))
-    method = Method(margin=margin, exact=exact, seed=seed)
-    result = compare(a, b, metrics=metrics or HEADLINE, common=common, by=by, method=method)
-    print_comparison(result)
+    results = compare_all(
+        [reopen(run) for run in runs],
+        metrics=metrics or HEADLINE,
+        common=common,
+        by=wanted(by_group, closed_book),
+        method=Method(margin=margin, exact=exact),
+    )
+    print_comparison(results)
+    if gate:
+        refused = [line for result in results if (line := result.refused(gate))]
+        click.echo("\n".join(refused) or f"gate {gate}: passed", err=True)
+        if refused:
+            raise click.exceptions.Exit(REFUSED)

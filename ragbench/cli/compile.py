@@ -1,12 +1,13 @@
-"""`ragbench compile`: compile a program's prompts with an optimizer."""
+"""`ragbench compile` and `compiled`: compile a program's prompts; list what was compiled."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ragbench.cli.command import FiniteRange, command, option
+from ragbench.cli.command import FiniteRange, command, option, output_options
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     answering_options,
@@ -87,3 +88,17 @@ def _configs(options: dict[str, Any]) -> tuple[Any, Any]:
         raise ConfigError("compile has two limits: give --train-limit and --val-limit")
     settings = take_compile_config(options)
     return to_config(**options), settings
+
+
+@command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
+@click.argument("folder", type=click.Path(path_type=Path), default="compiled")
+@output_options
+def compiled_command(folder: Path) -> None:
+    """List the compiled programs under FOLDER, by default `compiled`.
+
+    `shipped` lists those that come with ragbench.
+    """
+    from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER
+    from ragbench.experiments.report.compiled import find_programs, print_programs
+
+    print_programs(find_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))

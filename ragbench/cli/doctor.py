@@ -1,4 +1,4 @@
-"""`ragbench doctor`: check the folders of runs and compiled programs, and repair them."""
+"""`ragbench doctor`: check the folders of runs and compiled programs."""
 
 from __future__ import annotations
 
@@ -12,45 +12,33 @@ from ragbench.cli.command import command, option, output_options
 @command(
     "doctor",
     examples=[
-        "ragbench doctor runs/A --repair",
+        "ragbench doctor runs/A",
     ],
 )
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@option("--repair", is_flag=True, group="Run",
-        help="Repair what can be repaired; keeps old records as records.jsonl.bak.")  # fmt: skip
 @option("--data/--no-data", default=True, group="Data",
         help="Compare question ids with those of the data set.")  # fmt: skip
 @output_options
-def doctor_command(folders: tuple[Path, ...], repair: bool, data: bool) -> None:
+def doctor_command(folders: tuple[Path, ...], data: bool) -> None:
     """Check the FOLDERS of runs, compiled programs, verdicts, tunings and sweeps.
 
-    Prints a line for each problem, with what to do about it. Exits with 0 if there is none (or all
-    were repaired), with 1 if there are some, and with 2 if a folder is none of these.
+    Prints a line for each problem, with what to do about it; nothing is changed. Exits with 0 if
+    there is none, with 1 if there are some, and with 2 if a folder is none of these.
     """
     from ragbench.cli.main import one_line
-    from ragbench.experiments.doctor import examine, folders_under, repair as mend
-    from ragbench.experiments.report import Grid, for_machines, print_grid
+    from ragbench.experiments.doctor import examine, folders_under
+    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()
-    left, rows = 0, []
-    columns = ("folder", "state", "path", "finding", "cure")
+    wrong, rows = 0, []
     for folder in [folder for given in folders for folder in folders_under(given)]:
-        findings = examine(folder, data=data)
-        if repair and any(finding.mendable for finding in findings):
-            mend(folder, findings)
-        for finding in findings:
-            mended = repair and finding.mendable
-            left += not mended
-            state = "mended" if mended else "wrong"
-            rows.append((str(folder), state, str(finding.path), finding.problem, finding.cure))
+        findings = list(examine(folder, data=data))
+        wrong += len(findings)
+        for path, problem in findings or [(folder, "nothing is wrong")]:
+            rows.append({"folder": str(folder), "path": str(path), "finding": one_line(problem)})
             if not for_machines():
-                click.echo(one_line(finding.line(mended=mended)))
-        if not findings:
-            rows.append((str(folder), "good", "", "", ""))
-            if not for_machines():
-                click.echo(one_line(f"{folder}: nothing is wrong"))
+                click.echo(one_line(f"{path}: {problem}"))
     if for_machines():
-        cells = [[one_line(cell) for cell in row] for row in rows]
-        print_grid(Grid(columns, cells, frozenset(columns)), "findings")
-    raise click.exceptions.Exit(1 if left else 0)
+        print_table(Table("findings", [Column("folder"), Column("path"), Column("finding")], rows))
+    raise click.exceptions.Exit(1 if wrong else 0)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
-from ragbench.cli.command import command, option, output_options
+from ragbench.cli.command import command, option, output_options, runs_argument
 from ragbench.cli.grouping import closed_book_option
 from ragbench.cli.options import log_option, take_limits
 from ragbench.cli.so_far import so_far, until_stopped
@@ -22,14 +22,13 @@ from ragbench.cli.so_far import so_far, until_stopped
         "ragbench errors runs/A --cause reading --show 5",
     ],
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@runs_argument
 @option(
     "--show",
     type=click.IntRange(min=0),
-    default=0,
+    default=3,
     group="Output",
-    help="Number of examples to show of each cause. [default: 0]",
-    show_default=False,
+    help="Number of examples to show of each cause; 0 for none.",
 )
 @option(
     "--cause",
@@ -37,12 +36,12 @@ from ragbench.cli.so_far import so_far, until_stopped
     group="Output",
     help="Show examples of this cause only, such as reading or reading/partial.",
 )
+@option("--metric", default="em", metavar="NAME", group="Output",
+        help="Metric by which an answer is wrong: less than 1. [default: em]",
+        show_default=False)  # fmt: skip
 @closed_book_option
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
               help="LM that decides the causes that rules cannot.")  # fmt: skip
-@option("--taxonomy", type=click.Choice(["ragbench", "arag"]), default="ragbench", group="Output",
-        help="Causes to tell apart: ours, or A-RAG's failure modes. [default: ragbench]",
-        show_default=False)  # fmt: skip
 @option(
     "--allow-self-judge",
     is_flag=True,
@@ -60,16 +59,15 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     scored with one.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report import Errors, errors_of, print_errors
+    from ragbench.experiments.report.errors import Errors, errors_of, print_errors
     from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "explaining")
     if options["batch"] and asking is None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
     cause = options["cause"]
-    show = options["show"] or (3 if cause else 0)
     summaries: list[Errors] = []
-    printed = partial(print_errors, show=show, cause=cause)
+    printed = partial(print_errors, show=options["show"], cause=cause)
     with spending(take_limits(options)) as spent, so_far(summaries, printed):
         for run in until_stopped(runs):
             summaries.append(
@@ -78,7 +76,7 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
                     asking=asking,
                     allow_self=options["allow_self_judge"],
                     closed_book=options["closed_book"],
-                    taxonomy=options["taxonomy"],
+                    metric=options["metric"],
                 )
             )
     printed(summaries)

@@ -43,22 +43,22 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
     """Run a program over questions and print the table.
 
     A record is written as soon as a question ends. Give the same command again to continue an
-    interrupted run: finished questions are not asked again, failed ones are. Exits with 3 where a
-    limit stopped the run, or where no reply of the model could be read.
+    interrupted run: finished questions are not asked again, failed ones are. Exits with 1 where
+    all questions failed, with 3 where a limit stopped the run or no reply could be read.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.report import print_runs
+    from ragbench.experiments.report.table import say
+    from ragbench.experiments.report.tables import print_runs
     from ragbench.experiments.runs import evaluate, limited, ready, wanted
 
     by = wanted(by_group, closed_book)  # before anything is asked
     limits = take_limits(options)
     config = to_config(**options, whole=True)
     if dry_run:
-        from ragbench.experiments.estimates import estimate_run, keep_estimate
+        from ragbench.experiments.estimates import estimate_run
 
         run_context = ready(config)
         estimate = estimate_run(run_context)
-        keep_estimate(run_context, estimate)
         for line in estimate.lines():
             click.echo(line)
         return
@@ -70,7 +70,11 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
                 on_record=progress.update,
                 on_prepare=progress.prepare,
             )
+        if result.all_failed:
+            say(f"all {len(result.records)} questions failed: the scores are of no answer")
         if result.records or spent.error is None:
             print_runs([result], by)  # here: where an LM is down, the block ends with its error
+    if result.all_failed and not result.stopped_by:
+        raise click.exceptions.Exit(1)
     if result.stopped_by or result.unreadable == len(result.records) > 0:
         raise click.exceptions.Exit(3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ragbench.cli.command import command, option
+from ragbench.cli.command import command, option, runs_argument
 
 
 @command(
@@ -18,11 +18,11 @@ from ragbench.cli.command import command, option
         "ragbench export runs/A --to mlflow -o mlflow/",
     ],
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@runs_argument
 @option(
     "--to",
     "target",
-    type=click.Choice(["parquet", "csv", "inspect", "mlflow"]),
+    type=click.Choice(["parquet", "csv", "jsonl", "inspect", "mlflow"]),
     required=True,
     group="Output",
     help="Format to write.",
@@ -37,8 +37,8 @@ def export_command(
 ) -> None:
     """Write RUNS in the format of another tool, failed questions and their errors included.
 
-    Parquet and CSV have a row per question; `inspect` makes logs of inspect_ai, `mlflow` runs of
-    MLflow. docs/export.md describes each.
+    Parquet and CSV have a row per question, JSON lines each record whole; `inspect` makes logs of
+    inspect_ai, `mlflow` runs of MLflow. docs/export.md describes each.
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.export import export_runs

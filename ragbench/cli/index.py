@@ -17,22 +17,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def index_progress(title: str) -> Iterator[Progress]:
-    """A bar with the time left, on stderr; silent where that is a file."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress as Bar,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    """A bar with the time left, on stderr; a line every 30 seconds where that is a file."""
+    from ragbench.cli.progress import RunProgress
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    hidden = not console.is_terminal
-    with Bar(*columns, TimeRemainingColumn(), console=console, disable=hidden) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with RunProgress(title) as shown:
+        yield shown.prepare
 
 
 @click.group("index")
@@ -77,13 +66,13 @@ def build_command(**options: Any) -> None:
 def list_command() -> None:
     """Print the stored indexes, newest first."""
     from ragbench.cli.main import print_line
-    from ragbench.experiments.report import for_machines, print_table
+    from ragbench.experiments.report.table import for_machines, print_table
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
     entries = store.entries()
     if entries or for_machines():
-        print_table(_table(entries), "indexes")
+        print_table(_table(entries))
     print_line(f"{len(entries)} indexes in {store.root}")
 
 
@@ -124,20 +113,16 @@ def drop_command(keys: tuple[str, ...], all_: bool) -> None:
 
 
 def _table(entries: Any) -> Any:
-    from rich import box
-    from rich.table import Table
+    from ragbench.experiments.report.table import Column, Table
 
-    from ragbench.experiments.report import plain
-
-    table = Table(box=box.MARKDOWN)
-    for name, side in (("index", "left"), ("passages", "right"), ("size", "right")):
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("built in", justify="right", no_wrap=True)
-    table.add_column("created", no_wrap=True)
-    for entry in entries:
-        row = (entry.key, f"{entry.passages:,}", _size(entry.size), f"{entry.build_s:.1f} s")
-        table.add_row(*map(plain, (*row, entry.created)))
-    return table
+    columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
+               Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
+    rows = [
+        {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
+         "build_s": entry.build_s, "created": entry.created}
+        for entry in entries
+    ]  # fmt: skip
+    return Table("indexes", columns, rows)
 
 
 def _size(n: int) -> str:

@@ -29,18 +29,18 @@ COMMANDS = {
     "ask": ("ask", "ask_command", "Answer a question and show every step."),
     "compare": ("compare", "compare_command", "Compare two runs, question by question."),
     "compile": ("compile", "compile_command", "Compile a program's prompts with an optimizer."),
-    "compiled": ("programs", "compiled_command", "List the compiled programs in a folder."),
+    "compiled": ("compile", "compiled_command", "List the compiled programs in a folder."),
     "doctor": ("doctor", "doctor_command", "Check run folders, and repair them."),
     "errors": ("errors", "errors_command", "Explain wrong answers, with examples."),
     "eval": ("eval", "eval_command", "Run a program over questions and print the table."),
     "export": ("export", "export_command", "Write runs for pandas, inspect_ai or MLflow."),
+    "import": ("import_", "import_command", "Make a run of another system's predictions."),
     "index": ("index", "index_group", "Build, list and delete search indexes."),
     "list": (
         "listing",
         "list_command",
         "List programs, retrievers, optimizers, metrics or data sets.",
     ),
-    "merge": ("merge", "merge_command", "Put the shards of a run together."),
     "models": ("models", "models_group", "Download and serve the local models."),
     "recommend": (
         "recommend",
@@ -59,11 +59,6 @@ COMMANDS = {
     "show": ("listing", "show_command", "Show one program, retriever, metric, config or run."),
     "summarize": ("summarize", "summarize_command", "Print the table of runs from their records."),
     "sweep": ("sweep", "sweep_command", "Run a matrix of cells from a file, and compare them."),
-    "transfer": (
-        "programs",
-        "transfer_command",
-        "Run a compiled program with other LMs and on other data.",
-    ),
     "tune": ("tune", "tune_command", "Search a program's knobs for the best trade-offs."),
     "verdict": (
         "verdict",
@@ -76,8 +71,6 @@ COMMANDS = {
 
 #: Commands that import as little as they can; nothing that they do is logged.
 _WITHOUT_LOGS = frozenset({"list", "runs", "show"})
-#: Former name of a command -> its name.
-_RENAMED = {"programs": "compiled"}
 
 
 class LazyGroup(click.Group):
@@ -87,12 +80,16 @@ class LazyGroup(click.Group):
         """Names of all commands, sorted."""
         return sorted(COMMANDS)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; external code that is named in `args` may be imported."""
+        if any(":" in word for word in args):
+            from ragbench.user_code import allow_typed
+
+            allow_typed(args)
+        return super().parse_args(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported; None where there is none."""
-        if cmd_name in _RENAMED:
-            new = _RENAMED[cmd_name]
-            click.echo(f"note: `ragbench {cmd_name}` is now `ragbench {new}`", err=True)
-            cmd_name = new
         if cmd_name not in COMMANDS:
             return None
         if cmd_name not in _WITHOUT_LOGS:
@@ -110,7 +107,7 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the near names of an unknown command."""
-        if args and args[0] not in {*COMMANDS, *_RENAMED} and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from ragbench.errors import UnknownNameError
 
             raise UnknownNameError("command", args[0], COMMANDS)
@@ -208,7 +205,7 @@ def _show(error: RagbenchError) -> None:
     from ragbench.errors import StoppedError
 
     if error.partial:
-        from ragbench.experiments.report import print_runs
+        from ragbench.experiments.report.tables import print_runs
 
         print_runs(error.partial)
     prefix = "" if isinstance(error, StoppedError) else "error: "
@@ -227,7 +224,7 @@ def visible(text: str) -> str:
 
 def print_line(line: str) -> None:
     """Print one line of what a command tells while it works; it may quote data and models."""
-    from ragbench.experiments.report import for_machines
+    from ragbench.experiments.report.table import for_machines
 
     click.echo(visible(line), err=for_machines())
 

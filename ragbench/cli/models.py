@@ -20,17 +20,19 @@ def models_group() -> None:
 def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
     from ragbench.cli.main import print_line
-    from ragbench.experiments.report import Grid, for_machines, print_grid
+    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
     from ragbench.lms.local import cache_root, installed_models
 
     where = f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)"
     if for_machines():
         rows = [
-            (m.name, f"{m.size / 1e6:.0f}", "yes" if here else "no", m.about, m.licence)
+            {"model": m.name, "mb": m.size / 1e6, "installed": "yes" if here else "no",
+             "about": m.about, "licence": m.licence}
             for m, here in installed_models()
-        ]
-        columns = ("model", "MB", "installed", "about", "licence")
-        print_grid(Grid(columns, rows, frozenset(columns) - {"MB"}), "models")
+        ]  # fmt: skip
+        columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"),
+                   Column("about"), Column("licence"))  # fmt: skip
+        print_table(Table("models", columns, rows))
         print_line(where)
         return
     for model, here in installed_models():
@@ -53,22 +55,6 @@ def pull_models(names: tuple[str, ...]) -> None:
         here = is_installed(name)
         pull(name)
         click.echo(f"{name}: {'already installed' if here else 'downloaded and verified'}")
-
-
-@models_group.command("build", cls=Command, examples=["ragbench models build"])
-@option("--remove", is_flag=True, help="Delete what was built; the wheel's llama.cpp serves again.")
-def build_llama(remove: bool) -> None:
-    """Compile llama.cpp for this machine's processor, which makes local models faster.
-
-    Needs cmake and a C++ compiler, and takes about ten minutes on two cores. The local server uses
-    the result from then on.
-    """
-    from ragbench.lms.local import build_server, remove_built
-
-    if remove:
-        click.echo("removed" if remove_built() else "nothing was built")
-    else:
-        click.echo(f"built and in use: {build_server()}")
 
 
 @models_group.command("path", cls=Command, examples=["ragbench models path qwen2.5-coder-0.5b"])

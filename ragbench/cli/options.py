@@ -162,12 +162,13 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
         given["reply_tokens"] = reply_tokens
     base = load_config(config_file) if config_file else {}
     if "compiled" in given:
-        from ragbench.experiments.config import RunConfig, compiled_folder
-        from ragbench.experiments.runs import compiled_fields
+        from ragbench.experiments.config import RunConfig, compiled_folder, flatten, merge, nest
+        from ragbench.experiments.runs import compiled_fields, compiled_sources
 
         program = given.get("program")
         default = base.get("program") or RunConfig.model_fields["program"].default
         given["compiled"] = compiled_folder(given["compiled"], program or default)
-        base = {**base, **compiled_fields(given["compiled"], program)}
+        sources = compiled_sources(given["compiled"], {**flatten(base), **given})
+        base = merge(nest(sources), base) | compiled_fields(given["compiled"], program)
     config = make_config(given, base=base)
     return ask_whole(config, given, base) if whole else config

@@ -1,4 +1,4 @@
-"""`ragbench report`: runs as one HTML file, with charts and traces."""
+"""`ragbench report`: runs as one HTML file, with tables, charts and traces."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from ragbench.cli.command import command
+from ragbench.cli.command import command, runs_argument
 
 
 @command(
     "report",
     examples=[
         "ragbench report runs/* -o report.html",
-        "ragbench report runs/ircot-* runs/react-* --export figures/",
+        "ragbench report verdicts/ircot sweeps/depth tuned/react",
     ],
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@runs_argument
 @click.option(
     "-o",
     "--output",
@@ -27,40 +27,16 @@ from ragbench.cli.command import command
 )
 @click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
 @click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
-@click.option(
-    "--export", "--charts", "export", type=click.Path(path_type=Path),
-    help="Also write every chart as SVG and PNG, and every table as LaTeX, to this folder.",
-)  # fmt: skip
-@click.option(
-    "--traces", type=click.Path(path_type=Path),
-    help="Folder for the steps of each question; keep it beside the page, which then loads them "
-    "when a question is opened. Without it they are in the page.",
-)  # fmt: skip
-def report_command(
-    runs: tuple[Path, ...],
-    output: Path,
-    metric: str,
-    title: str,
-    export: Path | None,
-    traces: Path | None,
-) -> None:
-    """Write a page about RUNS: leaderboard, charts, and how each question was answered.
+def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str) -> None:
+    """Write a page about RUNS: what to use, how sure that is, at what price, and every question.
 
-    The page opens from disk and needs no network. It is one file, unless --traces keeps
-    the steps of the questions in a folder beside it.
+    RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that opens from disk
+    and needs no network.
     """
-    from ragbench.experiments.records import check_output
-    from ragbench.experiments.report.page import make_board, page_of, write_parts, write_traces
-    from ragbench.experiments.runs import reopen
+    from ragbench.experiments.report.page import make_board, write_page
+    from ragbench.experiments.store import check_output
 
     check_output(output)
-    board = make_board([reopen(run) for run in runs], metric)
-    beside = None if traces is None else write_traces(board, traces, output)
-    page = page_of(board, title=title, beside=beside)
-    output.write_text(page, "utf-8")
-    click.echo(f"{output}: {len(runs)} runs, {len(page.encode()) / 1e6:.1f} MB")
-    if beside is not None:
-        click.echo(f"{traces}: steps in {len(beside)} files; keep the folder beside the page")
-    if export:
-        charts, tables = write_parts(board, export)
-        click.echo(f"{export}: {charts} charts as SVG and PNG, {tables} tables as LaTeX")
+    board = make_board(runs, metric)
+    size = write_page(board, output, title=title)
+    click.echo(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")

@@ -106,31 +106,30 @@ def _print(
     about: Mapping[str, Any],
     path: Path | None = None,
 ) -> None:
-    from rich import box
-    from rich.table import Table
+    from ragbench.experiments.report.table import Column, Table, print_table
 
-    from ragbench.experiments.report import console, plain, print_table
-
-    table = Table(box=box.MARKDOWN)
-    scores = [row.scores(gold, ks) for row in measured]
-    shown = {f"R@{k}": f"recall@{k}" for k in ks} | {f"all@{k}": f"all_recall@{k}" for k in ks}
-    shown |= {"MRR": f"mrr@{ks[-1]}", "nDCG": f"ndcg@{ks[-1]}"}
-    table.add_column("retriever", overflow="fold")
-    for name in (*shown, "p50 ms", "p95 ms", "index s", "MB"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row, values in zip(measured, scores, strict=True):
-        size = "-" if row.index_bytes is None else f"{row.index_bytes / 1e6:.1f}"
+    shown = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
+    shown |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
+    rows = []
+    for row in measured:
         part = "" if len(row.rankings) == len(gold) else f", first {len(row.rankings)}"
-        cells = [row.spec + part, *(f"{values[name]:.3f}" for name in shown.values())]
-        cells += [f"{row.percentile_ms(q):.2f}" for q in (50, 95)]
-        table.add_row(*map(plain, [*cells, f"{row.index_s:.2f}", size]))
-    out = console()
+        rows.append({
+            "retriever": row.spec + part, **row.scores(gold, ks), "p50_ms": row.percentile_ms(50),
+            "p95_ms": row.percentile_ms(95), "index_s": row.index_s,
+            "mb": None if row.index_bytes is None else row.index_bytes / 1e6,
+        })  # fmt: skip
+    columns = [
+        Column("retriever"),
+        *(Column(name, head, "score", drop=head == "MRR") for name, head in shown.items()),
+        Column("p50_ms", "p50 ms", "number"),
+        Column("p95_ms", "p95 ms", "number", drop=2),
+        Column("index_s", "index s", "number", drop=3),
+        Column("mb", "MB", "number", drop=4),
+    ]
     known, asked = about["questions_with_gold"], about["questions"]
     without = f" ({asked - known} more have no known gold passages)" if asked > known else ""
     title = f"{about['dataset']} {about['split']} ({about['setting']}): "
     title += f"{known} questions{without}, {about['passages']} passages"
-    out.print(plain(title), soft_wrap=True)
-    print_table(table, "retrievers", drop=("MB", "index s", "p95 ms", "MRR"))
     key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
     kept = f"; rankings and index cards: {path}" if path else ""
-    out.print(plain(f"{key} {ks[-1]}{kept}"), soft_wrap=True)
+    print_table(Table("retrievers", columns, rows, title, [f"{key} {ks[-1]}{kept}"]))

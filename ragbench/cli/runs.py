@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragbench.cli.command import command, output_options
-from ragbench.experiments.report import print_run_list
+from ragbench.experiments.report.run_list import print_run_list
 
 
 @command("runs", examples=["ragbench runs", "ragbench runs verdicts/FOLDER --format csv"])

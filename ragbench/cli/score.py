@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragbench.cli.asking import asking_options, make_asking
-from ragbench.cli.command import command, option, output_options
+from ragbench.cli.command import command, option, output_options, runs_argument
 from ragbench.cli.grouping import closed_book_option
 from ragbench.cli.options import log_option, take_limits
 from ragbench.cli.so_far import so_far, until_stopped
@@ -23,7 +23,7 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
         "ragbench score runs/A --judge openai/gpt-4o-mini --protocol arag --max-cost 1",
     ],
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@runs_argument
 @option(
     "--metric",
     "metrics",
@@ -76,18 +76,13 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """Score each RUN from its records; the model that answered is not asked again.
 
-    Writes scores.json and scores.jsonl beside the records. The judge's replies are
-    kept in judged.jsonl: the same command continues after an interruption and asks nothing twice.
+    Writes scores.json, and every score to the run's database. The judge's replies are kept there
+    too: the same command continues after an interruption and asks nothing twice.
     """
     from ragbench.errors import ConfigError
-    from ragbench.experiments.report import print_scores
-    from ragbench.experiments.score import (
-        JudgeRequest,
-        Scored,
-        ScoreRequest,
-        estimate_scoring,
-        score_run,
-    )
+    from ragbench.experiments.report.scores import print_scores
+    from ragbench.experiments.score.estimate import estimate_scoring
+    from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
     from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "judging")
@@ -122,5 +117,5 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
             f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
         )
         raise click.exceptions.Exit(3)
-    if any(run.corrupt for run in scored):
+    if any(run.damaged for run in scored):
         raise click.exceptions.Exit(2)

@@ -29,7 +29,7 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
 
     from ragbench.cli.index import index_progress
     from ragbench.data import load_dataset
-    from ragbench.experiments.report import Grid, console, for_machines, plain, print_grid
+    from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
     from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
@@ -41,17 +41,16 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     hits = retriever.search(query, k=k)
     elapsed = 1000 * (time.perf_counter() - start)
     if for_machines():
-        columns = ("rank", "score", "pid", "title", "text")
+        columns = (Column("rank", kind="count"), Column("score", kind="number"), Column("pid"),
+                   Column("title"), Column("text"))  # fmt: skip
         rows = [
-            (str(rank), f"{hit.score:.6g}", *map(str, map(plain, (hit.pid, hit.title, hit.text))))
+            {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
             for rank, hit in enumerate(hits, start=1)
         ]
-        print_grid(Grid(columns, rows, frozenset(columns[2:])), "passages")
-    out = console()
+        print_table(Table("passages", columns, rows))
     for rank, hit in enumerate(() if for_machines() else hits, start=1):
         text = hit.text if full or len(hit.text) <= 300 else f"{hit.text[:300]} ..."
         title = f"  {hit.title}" if hit.title else ""
-        out.print(plain(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}"), style="bold")
-        out.print(plain(f"   {text}"))
+        say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
     counted = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
-    out.print(plain(f"{counted} by {config.retriever.name} in {elapsed:.1f} ms"), soft_wrap=True)
+    say(f"{counted} by {config.retriever.name} in {elapsed:.1f} ms")

@@ -47,12 +47,13 @@ def until_stopped(items: Iterable[T]) -> Iterator[T]:
 
 def _print(folder: Path, by: Any) -> None:
     from ragbench.errors import RunError
-    from ragbench.experiments.report import print_runs
+    from ragbench.experiments.report.tables import print_runs
     from ragbench.experiments.runs import reopen
+    from ragbench.experiments.store import DATABASE, runs_under
 
     runs = []
-    for path in sorted(folder.rglob("config.json"), key=lambda path: path.stat().st_mtime):
+    for path in sorted(runs_under(folder), key=lambda path: (path / DATABASE).stat().st_mtime):
         with contextlib.suppress(RunError):  # it was interrupted before it had begun
-            runs.append(reopen(path.parent))
-    if runs := [run for run in runs if run.records]:
+            runs.append(reopen(path))
+    if runs := [run for run in runs if run.records or run.prepared.attempts]:
         print_runs(runs, by)

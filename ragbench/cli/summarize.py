@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ragbench.cli.command import command, output_options
+from ragbench.cli.command import command, output_options, runs_argument
 from ragbench.cli.grouping import group_options
 
 
@@ -16,7 +16,7 @@ from ragbench.cli.grouping import group_options
         "ragbench summarize runs/A runs/B",
     ],
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@runs_argument
 @group_options
 @output_options
 def summarize_command(runs: tuple[Path, ...], by_group: bool, closed_book: Path | None) -> None:
@@ -24,11 +24,11 @@ def summarize_command(runs: tuple[Path, ...], by_group: bool, closed_book: Path 
 
     Exits with 2 where a record could not be read; the others are counted all the same.
     """
-    from ragbench.experiments.report import print_runs
+    from ragbench.experiments.report.tables import print_runs
     from ragbench.experiments.runs import reopen, wanted
 
     by = wanted(by_group, closed_book)
     evaluations = [reopen(run) for run in runs]
     print_runs(evaluations, by)
-    if any(evaluation.corrupt for evaluation in evaluations):
+    if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)

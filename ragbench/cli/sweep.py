@@ -50,7 +50,7 @@ def sweep_command(
     cell failed, and with 3 where a limit stopped the sweep.
     """
     from ragbench.cli.sweep_progress import SweepProgress
-    from ragbench.experiments.report import print_estimate, print_swept
+    from ragbench.experiments.report.sweep import print_estimate, print_swept
     from ragbench.experiments.runs import limited
     from ragbench.experiments.sweep import load_sweep, run_sweep
 

@@ -9,11 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from ragbench.experiments.report import plain
+from ragbench.experiments.report.table import printable
 from ragbench.record import Record
 
 if TYPE_CHECKING:
+    from ragbench.experiments.runs import Evaluation
     from ragbench.experiments.sweep import Cell, Outcome
 
 #: Rows of a terminal that the table leaves free.
@@ -70,7 +72,7 @@ class SweepProgress:
     def end(self, outcome: Outcome) -> None:
         """A cell came to an end."""
         row = self._rows[outcome.cell.label]
-        row.state = outcome.state
+        row.state, row.run = outcome.state, outcome.run
         if self._console.is_terminal and outcome.state == "done":
             return
         number = 1 + list(self._rows).index(outcome.cell.label)
@@ -78,7 +80,7 @@ class SweepProgress:
         self._print(f"[{number}/{len(self._rows)}] {outcome.cell.label}: {outcome.state}{why}")
 
     def _print(self, line: str) -> None:
-        self._console.print(plain(line), style="dim", soft_wrap=True)
+        self._console.print(Text(printable(line)), style="dim", soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD)
@@ -89,29 +91,37 @@ class SweepProgress:
         room = max(3, self._console.height - _MARGIN)
         first = max(0, min(here - room // 2, len(labels) - room))
         for label in labels[first : first + room]:
-            table.add_row(plain(label), *self._rows[label].cells())
+            table.add_row(Text(printable(label)), *self._rows[label].cells())
         if len(labels) > room:
             table.caption = f"{len(labels)} cells"
         return table
 
 
 class _Row:
-    """One cell's state, and what its questions of this process came to."""
+    """One cell's state, and what its questions came to: of this command, then of the whole run."""
 
     def __init__(self) -> None:
         self.state = "to do"
         self.todo = self.before = self.done = self.failed = 0
         self.em = self.f1 = 0.0
+        self.run: Evaluation | None = None
 
     def cells(self) -> list[str]:
-        n = max(self.done, 1)
-        shown = [f"{self.em / n:.3f}", f"{self.f1 / n:.3f}"] if self.done else ["", ""]
+        if self.run is not None:
+            summary = self.run.summary
+            scores = [f"{summary.scores.get(name, 0.0):.3f}" for name in ("em", "f1")]
+            return [self.state, str(summary.n), *scores, str(summary.failed or "")]
+        shown = ["", ""]
+        if self.done and not self.before:  # else they are not those of the run
+            shown = [f"{self.em / self.done:.3f}", f"{self.f1 / self.done:.3f}"]
         count = f"{self.before + self.done}/{self.before + self.todo}"
         whole = self.before + self.todo
         return [self.state, count if whole else "", *shown, str(self.failed or "")]
 
+
     def words(self) -> str:
-        if not self.done:
-            return f", {self.before} questions finished before" if self.before else ""
+        """What the run came to."""
+        if self.run is None:
+            return ""
         _, count, em, f1, failed = self.cells()
         return f", {count} questions, EM {em}, F1 {f1}, {failed or 0} failed"

@@ -50,8 +50,6 @@ from ragbench.cli.so_far import table_so_far
         help="Begin with --limit questions and ask more until the result is decided.")  # fmt: skip
 @option("--max-questions", type=click.IntRange(min=2), group="Data",
         help="Maximum number of questions with --until decided.")  # fmt: skip
-@option("--show", type=click.IntRange(min=0), default=2, group="Output",
-        help="How many questions to show that compiling fixed, and that it broke.")  # fmt: skip
 @option("--read", type=click.Path(path_type=Path), metavar="FOLDER", group="Output",
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @data_options
@@ -67,7 +65,6 @@ def verdict_command(
     max_questions: int | None,
     metrics: tuple[str, ...],
     margin: float | None,
-    show: int,
     read: Path | None,
     dry_run: bool,
     **options: Any,
@@ -79,18 +76,14 @@ def verdict_command(
     continue after an interruption.
     """
     from ragbench.cli.progress import RunProgress
-    from ragbench.experiments.compare import (
-        VerdictRequest,
-        estimate_verdict,
-        reread,
-        run_verdict,
-        verdict_folder,
-    )
-    from ragbench.experiments.report import print_verdict
+    from ragbench.experiments.compare.design import VerdictRequest, verdict_folder
+    from ragbench.experiments.compare.running import estimate_verdict, run_verdict
+    from ragbench.experiments.compare.verdicts import reread
+    from ragbench.experiments.report.verdict import print_verdict
     from ragbench.experiments.runs import HEADLINE, limited
 
     if read is not None:
-        print_verdict(reread(read), show=show)
+        print_verdict(reread(read))
         return
     compile_config = take_compile_config(options, out=None)
     limits = take_limits(options)
@@ -110,4 +103,4 @@ def verdict_command(
             config, compile_config, request, on_message=print_line, on_start=progress.start,
             on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
-    print_verdict(verdict, show=show)
+    print_verdict(verdict)

@@ -22,7 +22,7 @@ from ragbench.cli.command import command
 @click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
-    """Serve the report of every run in FOLDER until Ctrl-C, kept up to date while runs go on."""
+    """Serve the page of every run in FOLDER until Ctrl-C; it follows runs that go on."""
     from ragbench.experiments.report.page import make_server
 
     server = make_server(folder, port=port, metric=metric)

@@ -12,7 +12,7 @@ from ragbench.data.base import Dataset, DataSpec, Setting, Split, question_key
 from ragbench.data.chunks import Chunked, align_chunks, cut_chunks
 from ragbench.data.clusters import find_clusters, links
 from ragbench.data.corpora import read_chunks
-from ragbench.data.defaults import default_setting
+from ragbench.data.load import default_setting
 from ragbench.data.passages import Pool
 from ragbench.data.readers import Row, fail
 from ragbench.data.splits import split_examples
@@ -93,6 +93,7 @@ def assemble(
         disjoint=spec.disjoint,
     )
     counts: dict[str, Any] = {"questions": len(every)}
+    counts["splits"] = {name: len(part) for name, part in splits.items()}
     counts["duplicates_dropped"] = duplicates
     counts |= {"splits_disjoint_by": disjoint, "sharing_passages_dropped": overlapping}
     counts["clusters"] = len({example.cluster for example in every})

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field
 
 from ragbench.data.base import DataSpec
 from ragbench.data.chunks import cut_chunks, make_chunk
+from ragbench.data.passage_file import is_large, stored_passages
 from ragbench.data.passages import Pool, from_sentences, from_text
 from ragbench.data.readers import (
     Id,
@@ -22,7 +23,6 @@ from ragbench.data.readers import (
     read_rows,
     validate,
 )
-from ragbench.data.stored import is_large, stored_passages
 from ragbench.errors import DataError
 from ragbench.retrievers import Passage
 from ragbench.retrievers.sentences import split_sentences

@@ -1,29 +1,31 @@
-"""Passages on disk, read one by one: a corpus that does not fit into memory.
+"""Passages in one SQLite file, read one by one: a corpus that does not fit into memory.
 
-A folder holds the passages as JSON lines, where each of them ends, and sorted hashes of pids and of
-titles, so that a passage is found by either without reading the others.
+A large corpus file is copied once into the index store, so that its passages stay on disk.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mmap
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from ragbench.data.readers import count_rows, is_streamed
 from ragbench.errors import DataError
-from ragbench.retrievers import Passage, PassageSource, digest_line
+from ragbench.retrievers import IndexStore, Passage, PassageSource, digest_line
 
-#: Part of the key of a stored corpus: raise it when the same file gives other bytes.
-FORMAT = 1
-_LINES, _ENDS, _DIGEST = "passages.jsonl", "ends.npy", "digest.txt"
+log = logging.getLogger(__name__)
+
+#: Part of the key of a stored corpus: raise it when the same file gives other rows.
+FORMAT = 2
+_FILE, _DIGEST = "passages.db", "digest.txt"
+_COLUMNS = "pid, title, text, sentences"
 
 
 class PassageFile(PassageSource):
@@ -31,13 +33,19 @@ class PassageFile(PassageSource):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ends: npt.NDArray[np.int64] = np.load(folder / _ENDS, mmap_mode="r")
-        with (folder / _LINES).open("rb") as file:
-            self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._local = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the folder by itself."""
         return type(self), (self.folder,)
+
+    def rows(self, query: str, *values: Any) -> sqlite3.Cursor:
+        """The rows that `query` gives, over a connection of this thread."""
+        if not hasattr(self._local, "db"):
+            address = f"{(self.folder / _FILE).absolute().as_uri()}?mode=ro&immutable=1"
+            self._local.db = sqlite3.connect(address, uri=True)
+        db: sqlite3.Connection = self._local.db
+        return db.execute(query, values)
 
     @cached_property
     def digest(self) -> str:
@@ -47,51 +55,45 @@ class PassageFile(PassageSource):
     @cached_property
     def positions(self) -> Mapping[str, int]:
         """Pid -> position."""
-        return _Hashed(self, "pids")
+        return _Positions(self)
 
     def titled(self, title: str) -> list[int]:
         """The positions of the passages with this title in whatever case, ascending."""
-        folded = title.casefold()
-        places = _Hashed(self, "titles").places(folded)
-        return [place for place in places if self[place].title.casefold() == folded]
+        query = "SELECT place FROM passages WHERE folded = ? ORDER BY place"
+        return [place for (place,) in self.rows(query, title.casefold())]
+
+    @cached_property
+    def _size(self) -> int:
+        return int(self.rows("SELECT count(*) FROM passages").fetchone()[0])
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._size
+
+    def __iter__(self) -> Iterator[Passage]:
+        return map(_passage, self.rows(f"SELECT {_COLUMNS} FROM passages ORDER BY place"))
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        place = index + len(self) if index < 0 else index
-        if not 0 <= place < len(self):
+        place = int(index) + len(self) if index < 0 else int(index)
+        row = self.rows(f"SELECT {_COLUMNS} FROM passages WHERE place = ?", place).fetchone()
+        if row is None:
             raise IndexError(index)
-        start = int(self._ends[place - 1]) if place else 0
-        pid, title, text, sentences = json.loads(self._lines[start : int(self._ends[place])])
-        return Passage(pid, title, text, tuple(sentences))
+        return _passage(row)
 
 
-class _Hashed(Mapping[str, int]):
-    """Positions by a hash of pid or title; a hit is looked at before it counts."""
-
-    def __init__(self, file: PassageFile, name: str) -> None:
+class _Positions(Mapping[str, int]):
+    def __init__(self, file: PassageFile) -> None:
         self._file = file
-        self._hashes = np.load(file.folder / f"{name}.npy", mmap_mode="r")
-        self._places = np.load(file.folder / f"{name}_places.npy", mmap_mode="r")
-
-    def places(self, text: str) -> list[int]:
-        """The positions whose hash is that of `text`, ascending."""
-        wanted = np.uint64(_hash(text))
-        low, high = (int(np.searchsorted(self._hashes, wanted, side)) for side in ("left", "right"))
-        places: list[int] = self._places[low:high].tolist()
-        return places
 
     def __getitem__(self, pid: str) -> int:
-        for place in self.places(pid):
-            if self._file[place].pid == pid:
-                return place
-        raise KeyError(pid)
+        row = self._file.rows("SELECT place FROM passages WHERE pid = ?", pid).fetchone()
+        if row is None:
+            raise KeyError(pid)
+        return int(row[0])
 
     def __iter__(self) -> Iterator[str]:
-        return (passage.pid for passage in self._file)
+        return (pid for (pid,) in self._file.rows("SELECT pid FROM passages ORDER BY place"))
 
     def __len__(self) -> int:
         return len(self._file)
@@ -103,45 +105,93 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
     Raises:
         DataError: two passages with one pid and different texts, or there are none.
     """
-    state = hashlib.sha256()
-    pids, titles, ends = array("Q"), array("Q"), array("q")
-    seen: dict[int, int] = {}
-    end = 0
-    with (folder / _LINES).open("wb+") as file:
+    state, count = hashlib.sha256(), 0
+    db = sqlite3.connect(folder / _FILE, isolation_level=None)
+    try:
+        # A folder that is not whole is made again: nothing need outlive a crash here.
+        db.execute("PRAGMA journal_mode = OFF")
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("BEGIN")
+        db.execute(
+            "CREATE TABLE passages (place INTEGER PRIMARY KEY, pid TEXT NOT NULL UNIQUE, "
+            "title TEXT NOT NULL, folded TEXT NOT NULL, text TEXT NOT NULL, sentences TEXT)"
+        )
         for passage in passages:
-            key = _hash(passage.pid)
-            if (before := seen.setdefault(key, len(ends))) != len(ends):
-                _check_same(file, ends, before, passage)
+            if not _insert(db, count, passage):
                 continue
             state.update(digest_line(passage))
-            line = json.dumps([passage.pid, passage.title, passage.text, passage.sentences])
-            end += file.write(line.encode() + b"\n")
-            pids.append(key)
-            titles.append(_hash(passage.title.casefold()))
-            ends.append(end)
-    if not ends:
-        raise DataError("there are no passages")
-    np.save(folder / _ENDS, np.frombuffer(ends, dtype=np.int64))
-    for name, hashes in (("pids", pids), ("titles", titles)):
-        values = np.frombuffer(hashes, dtype=np.uint64)
-        order = np.argsort(values, kind="stable").astype(np.int32)
-        np.save(folder / f"{name}.npy", values[order])
-        np.save(folder / f"{name}_places.npy", order)
+            count += 1
+        if not count:
+            raise DataError("there are no passages")
+        db.execute("CREATE INDEX by_title ON passages (folded)")
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise DataError(f"cannot write {folder / _FILE}: {error}") from None
+    finally:
+        db.close()
     (folder / _DIGEST).write_text(state.hexdigest())
-    return len(ends), state.hexdigest()
+    return count, state.hexdigest()
 
 
-def _check_same(file: Any, ends: array[int], place: int, passage: Passage) -> None:
-    """Raise DataError if the passage at `place` is not `passage`."""
-    start = ends[place - 1] if place else 0
-    here = file.tell()
-    file.seek(start)
-    pid, _, text, _ = json.loads(file.read(ends[place] - start))
-    file.seek(here)
-    if (pid, text) != (passage.pid, passage.text):
-        raise DataError(f"{passage.pid!r} is the id of two passages with different texts")
+def _insert(db: sqlite3.Connection, place: int, passage: Passage) -> bool:
+    """Whether the passage is new.
+
+    Raises:
+        DataError: another passage has its pid.
+    """
+    pid, title, text = passage.pid, passage.title, passage.text
+    row = (place, pid, title, title.casefold(), text, json.dumps(passage.sentences))
+    if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?)", row).rowcount:
+        return True
+    if db.execute("SELECT text FROM passages WHERE pid = ?", (pid,)).fetchone() != (text,):
+        raise DataError(f"{pid!r} is the id of two passages with different texts")
+    return False
 
 
-def _hash(text: str) -> int:
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+def _passage(row: tuple[str, str, str, str]) -> Passage:
+    pid, title, text, sentences = row
+    return Passage(pid, title, text, tuple(json.loads(sentences)))
+
+
+#: From this size on a corpus file is copied; below it, it is read into memory in seconds.
+LARGE_BYTES = 64 << 20
+
+#: Seconds between two lines on the progress of a copy.
+_TOLD_EVERY_S = 15.0
+
+
+def is_large(path: Path) -> bool:
+    """Whether the passages of `path` are better left on disk, and its format can be streamed."""
+    return is_streamed(path) and path.is_file() and path.stat().st_size >= LARGE_BYTES
+
+
+def stored_passages(
+    path: Path, keep_ids: bool, passages: Callable[[], Iterable[Passage]]
+) -> PassageFile:
+    """The passages of `path` in the index store; `passages` is called where they are not there yet.
+
+    The copy is found again by the file's inode, size and times, so that the file is not read.
+
+    Raises:
+        DataError: a malformed record, or the store cannot be written.
+    """
+    stat = path.stat()
+    identity = [FORMAT, keep_ids, str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    key = f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}"
+
+    def write(folder: Path) -> tuple[int, str]:
+        log.warning("copying the passages of %s into the index store, once", path)
+        return write_passages(folder, _told(passages(), count_rows(path)))
+
+    return PassageFile(IndexStore().corpus_folder(key, write))
+
+
+def _told(passages: Iterable[Passage], total: int | None) -> Iterator[Passage]:
+    """The same passages; logs how many have been read, and the time left where `total` is known."""
+    start = told = time.monotonic()
+    for done, passage in enumerate(passages):
+        yield passage
+        if done and done % 1000 == 0 and (now := time.monotonic()) - told >= _TOLD_EVERY_S:
+            told, seconds_each = now, (now - start) / done
+            left = f" of {total:,}, {seconds_each * (total - done):,.0f} s left" if total else ""
+            log.warning("copied %s%s", f"{done:,}", left)

@@ -16,7 +16,7 @@ import numpy as np
 from ragbench import stopping
 from ragbench.data import Dataset
 from ragbench.errors import DataError
-from ragbench.experiments.records import check_output
+from ragbench.experiments.store import check_output
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
 from ragbench.retrievers import IndexStore, Progress, Retriever, make_retriever
 from ragbench.retrievers.embedders import make_embedder

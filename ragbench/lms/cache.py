@@ -10,7 +10,9 @@ import contextlib
 import gc
 import hashlib
 import json
-import sqlite3
+import re
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,14 +25,22 @@ from ragbench.logs import get
 DISK_LIMIT_BYTES = 10 * 10**9
 MEMORY_ENTRIES = 20_000
 
+#: What SQLite says of a database that is whole, and cannot be used now.
+_NO_DAMAGE = re.compile(r"locked|full|readonly|unable to open|I/O")
 _log = get(__name__)
 
 
-class CheckedStore:
-    """The disk under DSPy's cache: answers as JSON, checksummed together with their key.
+class _Last(threading.local):
+    """The key under which the calling thread's last reply was found or kept on disk."""
 
-    Answers of an earlier version have no checksum and are taken as they are.
-    """
+    key: str | None = None
+
+
+_last = _Last()
+
+
+class CheckedStore:
+    """The disk under DSPy's cache: answers as JSON, checksummed together with their key."""
 
     def __init__(self, inner: Any, folder: Path) -> None:
         self._inner, self._folder, self._told = inner, folder, False
@@ -43,15 +53,16 @@ class CheckedStore:
 
     def get(self, key: str) -> Any:
         """What is kept under `key`; None where nothing is, or what is there was changed."""
+        _last.key = key
         try:
             kept = self._inner.get(key)
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:  # whatever a damaged file makes of a database
             self._tell(error)
             return None
-        if not isinstance(kept, str):
-            return kept
-        digest, _, text = kept.partition(" ")
-        if digest == _digest(key, text):
+        if kept is None:
+            return None
+        digest, _, text = kept.partition(" ") if isinstance(kept, str) else ("", "", "")
+        if text and digest == _digest(key, text):
             return json.loads(text)
         _log.warning("a cached answer was changed and is asked for again")
         self.delete(key)
@@ -59,22 +70,23 @@ class CheckedStore:
 
     def set(self, key: str, value: Any) -> None:
         """Keep `value` under `key`, if it can be."""
+        _last.key = key
         text = json.dumps(value)
         try:
             self._inner.set(key, f"{_digest(key, text)} {text}")
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             self._tell(error)
 
     def delete(self, key: str) -> None:
         """Let go of what is under `key`."""
         try:
             self._inner.delete(key)
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             self._tell(error)
 
     def close(self) -> None:
         """Let go of its files, which another use opens again."""
-        with contextlib.suppress(OSError, sqlite3.Error):
+        with contextlib.suppress(Exception):
             self._inner.close()
 
     def _tell(self, error: Exception) -> None:
@@ -90,17 +102,45 @@ def _digest(key: str, text: str) -> str:
     return hashlib.sha256(f"{key} {text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def begin_reply() -> None:
+    """A call begins: `forget_reply` means its reply from now on."""
+    _last.key = None
+
+
+def forget_reply() -> None:
+    """Do not keep the reply that this thread got last: nothing in it could be read."""
+    key, _last.key = _last.key, None
+    if key is None:
+        return
+    disk = getattr(dspy.cache, "disk_cache", None)
+    with getattr(dspy.cache, "_lock", contextlib.nullcontext()):
+        dspy.cache.memory_cache.pop(key, None)
+    if isinstance(disk, CheckedStore):
+        disk.delete(key)
+
+
 def configure_cache(folder: Path | None = None) -> Path:
     """Use `folder` (by default `lm` in ragbench's cache folder) for DSPy's cache; returns it.
 
-    The cache is in DSPy's restricted mode: plain data alone is loaded from it. Where the folder
-    cannot be used, answers are kept in memory alone.
+    The cache is in DSPy's restricted mode: plain data alone is loaded from it. One that cannot be
+    opened is made anew; where that fails too, answers are kept in memory alone.
     """
     folder = folder or cache_root() / "lm"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _configure(folder)
-    except (OSError, sqlite3.Error) as error:
+        try:
+            _configure(folder)
+        except Exception as error:
+            if isinstance(error, OSError) or _NO_DAMAGE.search(str(error)):
+                raise
+            aside = folder.with_name(f"{folder.name}.damaged")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+            folder.mkdir()
+            _configure(folder)
+            _log.warning("the cache of answers was damaged (%s) and is made anew; the old one is "
+                         "in %s", error, aside)  # fmt: skip
+    except Exception as error:
         _log.warning(_BROKEN, folder, error)
         _configure(None)
     return folder

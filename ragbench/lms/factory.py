@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 import dspy
 
-from ragbench.dspy_internals import is_openai_reasoning_model
 from ragbench.errors import LMSetupError, needs_extra
 from ragbench.lms.calls import (
     PATIENCE_S,
@@ -25,8 +24,16 @@ from ragbench.lms.calls import (
     Retries,
     shared_rate_limit,
 )
+from ragbench.lms.given import PREFIX, GivenClient, given_lm, sampling_of
 from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.local import LocalSpec, find, server_version, settings_for, shared_server
+from ragbench.lms.local import (
+    LocalSpec,
+    find,
+    server_version,
+    settings_for,
+    sha256_of,
+    shared_server,
+)
 from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 from ragbench.logs import get
@@ -37,8 +44,12 @@ LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
 LOCAL_TIMEOUT_S = 600.0
 HOSTED_TIMEOUT_S = 120.0
-#: Items of a list in a reply of a server that a person runs: small models repeat one without end.
+#: Items of a list in a reply of a local model: small ones repeat an item without end.
 MAX_ITEMS = 12
+#: Names of models for which DSPy refuses a temperature and small replies.
+_OPENAI_REASONING = re.compile(
+    r"(o[1345](-(mini|nano|pro))?(-\d{4}-\d{2}-\d{2})?|gpt-5(\.\d+)*(?!-chat)(-.*)?)$"
+)
 _LOCAL_CAPABILITIES = Capabilities(
     response_schema=True,
     function_calling=True,
@@ -74,8 +85,8 @@ def make_lm(
         max_tokens: of one answer; 512 for a local model and 1024 for others if not given.
         cache: whether DSPy's cache may answer.
         seed: of sampling and of the jitter between retries.
-        timeout: seconds without a byte from the server after which an attempt has failed; 600 for
-            a local model, which sends nothing until its answer is done, and 120 for others.
+        timeout: seconds after which an attempt without a whole reply has failed; 600 for a local
+            model and 120 for others.
         retries: further attempts after a rate limit, an overload or a lost connection.
         price: such as `in=0.15,out=0.60`, in US dollars per million tokens.
         schema: whether the server enforces a JSON schema, where ragbench cannot know.
@@ -92,6 +103,8 @@ def make_lm(
     _check(timeout=timeout, rpm=rpm, tpm=tpm)
     if retries < 0 or patience < 0:
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
+    if spec.startswith(PREFIX):
+        return _of_object(given_lm(spec), spec, cache=cache, price=price, seed=seed or 0)
     parsed = parse_spec(spec, api_base=api_base)
     again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
     given = parse_price(price, provider=getattr(parsed, "provider", "")) if price else None
@@ -106,7 +119,7 @@ def make_lm(
             pricing=given or FixedPrice(),
             retries=again,
             capabilities=_LOCAL_CAPABILITIES,
-            holding=(Breaker(identity, patience=patience),),
+            breaker=Breaker(identity, patience=patience),
         )
         limit = max_tokens or LOCAL_MAX_TOKENS
         return RagbenchLM(
@@ -124,12 +137,39 @@ def make_lm(
         pricing=given or _map_price(parsed, client.provider),
         retries=again,
         capabilities=_hosted_capabilities(parsed, schema),
-        holding=(Breaker(parsed.identity(), patience=patience), rate),
+        breaker=Breaker(parsed.identity(), patience=patience),
+        rate=rate,
     )
     if parsed.by_litellm:
         _warn_of_unknown(engine)
     limits = _sampling(engine, temperature, max_tokens, seed)
     return RagbenchLM(engine, cache=cache, **limits)
+
+
+def _of_object(
+    lm: dspy.BaseLM, spec: str, *, cache: bool, price: str | None, seed: int
+) -> RagbenchLM:
+    """A metered LM whose every call the object `lm` answers."""
+    if isinstance(lm, RagbenchLM):
+        return lm
+    client = GivenClient(lm)
+    provider, _, model = lm.model.partition("/")
+    own_server = any(lm.kwargs.get(name) for name in ("api_base", "base_url"))
+    known = UnknownPrice() if own_server else MapPrice(provider, model)
+    engine = MeteredEngine(
+        client,
+        spec,
+        pricing=parse_price(price, provider=provider) if price else known,
+        retries=Retries(limit=4, timeouts=1, seed=seed),
+        capabilities=Capabilities(
+            response_schema=lm.supports_response_schema,
+            function_calling=lm.supports_function_calling,
+            reasoning=lm.supports_reasoning,
+            params=frozenset(lm.supported_params),
+        ),
+        breaker=Breaker(spec, patience=PATIENCE_S),
+    )
+    return RagbenchLM(engine, cache=cache, **{"max_tokens": HOSTED_MAX_TOKENS, **sampling_of(lm)})
 
 
 def _check(**limits: float | None) -> None:
@@ -143,17 +183,9 @@ def _local_identity(spec: LocalSpec) -> str:
     if spec.gguf is None:
         weights = Path(find(spec.name).files[0].name).stem
     else:
-        stat = spec.gguf.stat()
-        weights = f"{spec.name}-{_sha256(spec.gguf, stat.st_size, stat.st_mtime_ns)[:12]}"
+        weights = f"{spec.name}-{sha256_of(spec.gguf)[:12]}"
     with needs_extra("a local LM"):
         return f"llamacpp/{weights}@{server_version()}"
-
-
-@lru_cache(maxsize=64)
-def _sha256(path: Path, size: int, mtime_ns: int) -> str:
-    # Size and time are there for the cache: a file that was replaced is read again.
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _map_price(spec: HostedSpec, provider: str) -> Pricing:
@@ -194,7 +226,6 @@ def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
         known,
         response_schema=enforced,
         params=known.params | {"response_format"} if enforced else known.params,
-        max_items=MAX_ITEMS if spec.provider in SELF_HOSTED else None,
     )
 
 
@@ -213,7 +244,7 @@ def _known(model: str, engine: str) -> Capabilities:
 def _sampling(
     engine: MeteredEngine, temperature: float, max_tokens: int | None, seed: int | None
 ) -> dict[str, Any]:
-    if is_openai_reasoning_model(engine.identity):
+    if _OPENAI_REASONING.match(engine.identity.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
         return {"max_tokens": max(max_tokens or 0, UNBOUNDED_REPLY)}
     settings: dict[str, Any] = {

@@ -8,18 +8,10 @@ from typing import Any
 import dspy
 from dspy.lm15 import Response
 
-from ragbench.context import current, use
-from ragbench.ledger import current_ledger
-from ragbench.lms.calls import (
-    EVENTS,
-    AsyncMeteredEngine,
-    Meter,
-    MeteredEngine,
-    Middleware,
-    count,
-    file,
-)
-from ragbench.lms.in_flight import Waited, turn
+from ragbench.errors import LMSetupError
+from ragbench.ledger import count, current_ledger, file_lm_call
+from ragbench.lms.cache import begin_reply
+from ragbench.lms.calls import EVENTS, AsyncMeteredEngine, Meter, MeteredEngine
 from ragbench.lms.prices import Pricing
 
 
@@ -50,23 +42,23 @@ class RagbenchLM(dspy.LM):
         return engine
 
     @property
-    def middleware(self) -> list[Middleware]:
-        """What may delay or refuse this LM's calls, asked in order; append to it."""
-        return self.metered.middleware
-
-    @property
     def pricing(self) -> Pricing:
         """How its calls are priced; `pricing.known` says whether a cost limit can be kept."""
         return self.metered.pricing
 
-    def check(self) -> None:
+    def check(self, what: str = "") -> None:
         """Do nothing if calls can be made now; cheap, and makes no priced call.
+
+        `what` this LM is, such as "the teacher", begins the message where it is not the main one.
 
         Raises:
             LMSetupError: a missing key, an unreachable server, a model it does not have.
             ModelError: the local model's file cannot be had.
         """
-        self.metered.client.check()
+        try:
+            self.metered.client.check()
+        except LMSetupError as error:
+            raise LMSetupError(f"{what} ({self.model}): {error}" if what else str(error)) from None
 
     def close(self) -> None:
         """Let go of connections and of a local server; all copies of this LM share them."""
@@ -74,15 +66,8 @@ class RagbenchLM(dspy.LM):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
-        kwargs = self._seeded(kwargs)
-        if not kwargs.get("cache", self.cache):
-            return super().__call__(*args, **kwargs)
-        # Two keys that are the same by chance cost a wait, no more: DSPy's cache compares them.
-        with turn(hash(repr((self.model, self.kwargs, args, kwargs)))) as waited:
-            if not waited.seconds:
-                return super().__call__(*args, **kwargs)
-            with use(current().plus(waited)):
-                return super().__call__(*args, **kwargs)
+        begin_reply()
+        return super().__call__(*args, **self._seeded(kwargs))
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """As `__call__`."""
@@ -102,14 +87,12 @@ class RagbenchLM(dspy.LM):
             ledger.keep_texts(map(_text, sent), _text(reply))
 
     def _file_cached(self, response: Any) -> None:
-        waited = current().get(Waited)
-        waited_s = waited.seconds if waited else 0.0
         for candidate in response if isinstance(response, tuple) else (response,):
             if isinstance(candidate, Response):
                 event = EVENTS.get(candidate.finish_reason)
                 if event:
                     count(event)
-                file(self.model, waited_s, cached=True, **Meter.of(candidate).to_dict())
+                file_lm_call(self.model, cached=True, **Meter.of(candidate).to_dict())
 
     def copy(self, **kwargs: Any) -> Any:
         """As `dspy.LM`; rollouts are counted from `first_rollout` on."""

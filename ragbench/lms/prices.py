@@ -1,21 +1,30 @@
 """What a call costs, in US dollars; None where no price is known, which is not the same as 0.
 
-Prices come from the map that DSPy ships (LiteLLM's, per model and token class), read offline, or
-from the person who runs ragbench: `in=0.15,out=0.60`, per million tokens.
+Prices come from LiteLLM's map (per model and kind of token), as it is installed, so that a run does
+not depend on the day; or from the person who runs ragbench: `in=0.15,out=0.60`, per million tokens.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
 
 from ragbench.errors import LMSetupError
 
-# DSPy would fetch a newer map at the first priced call: a run must not depend on the day.
+# LiteLLM and DSPy would fetch a newer map when they are first asked.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-
+_MAP = "model_prices_and_context_window_backup.json"
+#: Names of providers in the map, where DSPy calls them otherwise.
+_IN_MAP = {"openai-chat": "openai", "azure-chat": "azure", "moonshotai": "moonshot",
+           "vllm": "hosted_vllm"}  # fmt: skip
 
 #: Providers whose count of prompt tokens leaves out those read from and written to their cache.
 _CACHE_APART = frozenset({"anthropic"})
@@ -63,28 +72,80 @@ class FixedPrice:
         return float(max(prompt, 0) * self.in_usd + cached * rate + reply * self.out_usd)
 
 
+@lru_cache(maxsize=256)
+def map_entry(provider: str, model: str) -> Mapping[str, Any]:
+    """What LiteLLM's map says of a model of `provider`; empty where it has none."""
+    found = find_spec("litellm")
+    path = Path(found.origin).with_name(_MAP) if found and found.origin else None
+    if path is None or not path.is_file():
+        return {}
+    known = json.loads(path.read_bytes())
+    name = _IN_MAP.get(provider, provider)
+    bare: dict[str, Any] = known.get(model) or {}
+    of_provider = known.get(f"{name}/{model}")
+    return of_provider or (bare if bare.get("litellm_provider") == name else {})
+
+
+def map_rate(entry: Mapping[str, Any], name: str) -> float | None:
+    """US dollars of one token of that kind, by an entry of the map."""
+    value = entry.get(name)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if good and value >= 0 else None  # type: ignore[arg-type, operator]
+
+
 @dataclass(frozen=True)
 class MapPrice:
-    """The price of a hosted model in DSPy's map, cached and reasoning tokens included."""
+    """The price of a hosted model in LiteLLM's map, cached and reasoning tokens included."""
 
-    provider: str  # as the map spells it
+    provider: str  # as DSPy's router calls it
     model: str
 
     @property
     def known(self) -> bool:
         """Whether the map has a price for the model."""
-        from ragbench.dspy_internals import model_info, rate
-
-        return rate(model_info(self.provider, self.model), "input_cost_per_token") is not None
+        return map_rate(map_entry(self.provider, self.model), "input_cost_per_token") is not None
 
     def cost(self, request: Any, response: Any) -> float | None:
         """US dollars by the map, or None where a billed kind of token has no known price."""
-        from ragbench.dspy_internals import estimate_cost
+        entry, usage = map_entry(self.provider, self.model), response.usage
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        thought = usage.reasoning_tokens or 0
+        apart = self.provider in _CACHE_APART
+        prompt = usage.input_tokens if apart else usage.input_tokens - cached - written
+        thought_apart = self.provider in _REASONING_APART
+        reply = usage.output_tokens if thought_apart else usage.output_tokens - thought
+        tier = (response.provider_data or {}).get("service_tier")
+        ending = _of_long_context(entry, prompt + cached + written)
+        ending += f"_{tier}" if tier in ("priority", "flex") else ""
+        if min(prompt, reply) < 0 or tier not in _TIERS:
+            return None
+        usd = 0.0
+        for tokens, kind, other in (
+            (prompt, "input_cost_per_token", ""),
+            (reply, "output_cost_per_token", ""),
+            (thought, "output_cost_per_reasoning_token", "output_cost_per_token"),
+            (cached, "cache_read_input_token_cost", "input_cost_per_token"),
+            (written, "cache_creation_input_token_cost", "input_cost_per_token"),
+        ):
+            rate = map_rate(entry, kind + ending)
+            rate = map_rate(entry, other + ending) if rate is None and other else rate
+            if tokens and rate is None:
+                return None
+            usd += tokens * (rate or 0.0)
+        return usd
 
-        usd, _ = estimate_cost(
-            response, provider=self.provider, requested_model=self.model, request=request
-        )
-        return None if usd is None else float(usd)
+
+#: Tiers of a service that a reply may name; of any other the price is not known.
+_TIERS = (None, "default", "standard", "auto", "on_demand", "ON_DEMAND", "priority", "flex")
+
+
+def _of_long_context(entry: Mapping[str, Any], prompt_tokens: int) -> str:
+    """The ending of the names of prices that a prompt of so many tokens has."""
+    found = (re.search(r"_above_(\d+)k_tokens$", name) for name in entry)
+    passed = [int(m[1]) for m in found if m and prompt_tokens > 1000 * int(m[1])]
+    return f"_above_{max(passed)}k_tokens" if passed else ""
 
 
 def list_price(pricing: Pricing, request: Any, response: Any, prompt_tokens: int) -> float | None:

@@ -3,6 +3,7 @@
 local                       the default local model
 local:qwen2.5-coder-1.5b    another model of `ragbench models list`
 local:/path/to/model.gguf   any GGUF file
+PROVIDER/MODEL@ADDRESS      the same at an address of its own, such as http://127.0.0.1:8001/v1
 PROVIDER/MODEL              a hosted model of any provider that LiteLLM knows, or any
                             OpenAI-compatible server by `api_base`
 """
@@ -94,7 +95,7 @@ class HostedSpec:
 
     def key(self) -> str | None:
         """The provider's key, from the environment."""
-        return next((os.environ[name] for name in self.key_variables if os.environ.get(name)), None)
+        return key_in(*self.key_variables)
 
     def identity(self) -> str:
         """A name for ledger and cache that no other server's model shares."""
@@ -103,8 +104,23 @@ class HostedSpec:
         return f"{self.provider}/{self.model}@{place_of(self.api_base)}"
 
 
+def key_in(*variables: str) -> str | None:
+    """The key in the first of these variables of the environment that is set; None without any.
+
+    Raises:
+        LMSetupError: it holds characters that cannot be sent as a key.
+    """
+    name = next((name for name in variables if os.environ.get(name)), None)
+    if name is None:
+        return None
+    key = os.environ[name]
+    if not (key.isascii() and key.isprintable()):
+        raise LMSetupError(f"{name} holds characters that no key has; set it anew")
+    return key
+
+
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
-    """The parsed LM spec `text`.
+    """The parsed LM spec `text`, whose server is at `api_base` unless it names one after `@`.
 
     Raises:
         LMSetupError: it is malformed, or names a provider, a model or a file that does not exist.
@@ -119,10 +135,16 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
         raise LMSetupError(
             f"malformed LM spec {text!r}; give {_FORMS}, such as openai/gpt-4.1-mini"
         )
+    model, at, address = model.partition("@http")
+    if at and api_base:
+        raise LMSetupError(f"{text!r} names its server; leave out api_base {api_base!r}")
+    api_base = f"http{address}" if at else api_base
     if provider not in PROVIDERS:
         _check_other(provider, model)
-        # LiteLLM would read it by itself, and the cache would not tell two servers apart.
-        api_base = api_base or os.environ.get(f"{provider.upper()}_API_BASE")
+    # LiteLLM and others read it by themselves; the cache would not tell two servers apart.
+    names = ("OPENAI_BASE_URL",) if provider == "openai" else ()
+    for name in () if api_base else (*names, f"{provider.upper()}_API_BASE"):
+        api_base = api_base or os.environ.get(name)
     return HostedSpec(provider, model, checked_address(api_base or "", "api_base") or None)
 
 

@@ -5,7 +5,6 @@ from ragbench.metrics import (
     drop as drop,
     efficiency as efficiency,
     graphrag_bench as graphrag_bench,
-    grounding as grounding,
     judged as judged,
     retrieval as retrieval,
     support as support,
@@ -21,7 +20,9 @@ from ragbench.metrics.aggregate import (
     usable_clusters as usable_clusters,
 )
 from ragbench.metrics.agreement import (
+    JudgeErrors as JudgeErrors,
     cohens_kappa as cohens_kappa,
+    corrected_share as corrected_share,
     krippendorff_alpha as krippendorff_alpha,
 )
 from ragbench.metrics.answer import (
@@ -37,7 +38,17 @@ from ragbench.metrics.base import (
     get_metric as get_metric,
     metric_names as metric_names,
 )
-from ragbench.metrics.efficiency import under_curve as under_curve, within_budget as within_budget
+from ragbench.metrics.claims import (
+    claims_of_answer as claims_of_answer,
+    claims_of_chain as claims_of_chain,
+    says_something as says_something,
+    stands_in as stands_in,
+)
+from ragbench.metrics.efficiency import (
+    highest_spend as highest_spend,
+    under_curve as under_curve,
+    within_budget as within_budget,
+)
 from ragbench.metrics.errors import (
     UNDECIDED as UNDECIDED,
     Cause as Cause,
@@ -50,19 +61,9 @@ from ragbench.metrics.graphrag_bench import (
     share as share,
     statement_f1 as statement_f1,
 )
-from ragbench.metrics.grounding import (
-    grounded as grounded,
-    says_something as says_something,
-    stands_in as stands_in,
-)
 from ragbench.metrics.judged import (
     GROUNDED as GROUNDED,
     JUDGED as JUDGED,
-)
-from ragbench.metrics.prediction_powered import (
-    Corrected as Corrected,
-    JudgeErrors as JudgeErrors,
-    corrected_share as corrected_share,
 )
 from ragbench.metrics.retrieval import (
     all_recall as all_recall,
@@ -72,25 +73,17 @@ from ragbench.metrics.retrieval import (
     union as union,
 )
 from ragbench.metrics.stats import (
-    ALPHA as ALPHA,
     LEAST_SEEDS as LEAST_SEEDS,
     Best as Best,
     Comparison as Comparison,
-    EProcess as EProcess,
     Interval as Interval,
     Method as Method,
-    VarianceSplit as VarianceSplit,
-    anytime_interval as anytime_interval,
-    bet_units as bet_units,
     compare_scores as compare_scores,
     correct as correct,
     corrected_best as corrected_best,
-    e_process as e_process,
     expected_lead as expected_lead,
-    holm as holm,
     mean_interval as mean_interval,
     paired_interval as paired_interval,
-    power as power,
 )
 from ragbench.metrics.support import (
     evidence_kind as evidence_kind,
@@ -101,8 +94,4 @@ from ragbench.metrics.text import (
     is_refusal as is_refusal,
     normalise_answer as normalise_answer,
     tokens as tokens,
-)
-from ragbench.metrics.word_overlap import (
-    claims_of_answer as claims_of_answer,
-    claims_of_chain as claims_of_chain,
 )

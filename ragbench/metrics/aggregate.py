@@ -7,11 +7,11 @@ cited, no price is known) is left out, so that failures alone never make a score
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragbench.metrics.base import Metric, get_metric
-from ragbench.metrics.efficiency import budget_curve, efficiency, quantiles, spend_summary
+from ragbench.metrics.efficiency import efficiency, quantiles, spend_summary
 from ragbench.metrics.errors import cause_of
 from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import gold_by_search
@@ -21,20 +21,12 @@ from ragbench.record import Record
 
 #: What a summary shows unless told otherwise.
 DEFAULT_METRICS = (
-    *("em", "f1", "contain", "answer_length", "sp_em", "sp_f1", "joint_em", "joint_f1"),
-    *("evidence_em", "evidence_f1", "2wiki_joint_em", "2wiki_joint_f1"),
-    *("support_f1", "recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
-    *(
-        "redundancy",
-        "hops_to_gold",
-        "retrieved_tokens",
-        "chain_word_overlap",
-        "answer_word_overlap",
-    ),
+    *("em", "f1", "contain", "answer_length", "sp_f1", "joint_f1", "evidence_f1", "support_f1"),
+    *("recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
+    *("redundancy", "hops_to_gold", "retrieved_tokens"),
 )
 #: What every breakdown shows.
 BREAKDOWN_METRICS = ("em", "f1")
-BUDGETS = ("calls", "tokens", "cost_usd", "latency_s")
 
 #: A record -> the group it belongs to, or None for none.
 Grouping = Callable[[Record], Hashable | None]
@@ -92,7 +84,6 @@ class Summary:
     evidence_kinds: Mapping[str, int]
     causes: Mapping[str, int]
     efficiency: Mapping[str, float | None]
-    budgets: Mapping[str, Mapping[str, Any]]
     spend: Mapping[str, Any]
     gold_by_search: Mapping[str, Mapping[str, int]]
     latency_s: Mapping[str, float] = field(default_factory=dict)
@@ -125,7 +116,6 @@ def summarize(
     columns = score_columns(records, metrics) if columns is None else columns
     lost = [record.failed for record in records]
     scores = {name: _mean(get_metric(name), records, columns[name]) for name in metrics}
-    curves = {name: budget_curve(records, name) for name in BUDGETS}
     return Summary(
         n=len(records),
         n_failed=sum(lost),
@@ -137,12 +127,7 @@ def summarize(
         support_kinds=_counts([support_kind(record) for record in records]),
         evidence_kinds=_counts([evidence_kind(record) for record in records]),
         causes=_counts([cause.name if (cause := cause_of(r)) else None for r in records]),
-        efficiency=asdict(efficiency(records)),
-        budgets={
-            name: {"area": curve.area, "limit": curve.limit, "points": list(curve.points)}
-            for name, curve in curves.items()
-            if curve
-        },
+        efficiency=efficiency(records),
         spend=spend_summary(records),
         gold_by_search=gold_by_search(records),
         latency_s=quantiles([record.latency_s for record in records]),
@@ -219,8 +204,11 @@ def cluster_of(record: Record) -> str:
 
 
 def usable_clusters(names: Sequence[str]) -> list[str] | None:
-    """The names of clusters; None where not all are known, or all are the same."""
-    return None if "" in names or len(set(names)) < 2 else list(names)
+    """The names of clusters; None where not all are known.
+
+    Where all are the same there is one cluster, of which no interval can be given.
+    """
+    return None if "" in names else list(names)
 
 
 def _failure_class(record: Record) -> str | None:

@@ -14,6 +14,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.own_code import blamed_on, is_ours
 from ragbench.record import Record
 from ragbench.registry import Registry
+from ragbench.user_code import is_external, load_object
 
 T = TypeVar("T")
 
@@ -36,10 +37,9 @@ def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
 class Metric:
     """A named score of one record.
 
-    `score` takes a record and gives a
-    number in `score_range` (None: unbounded), or None where the record has not what it needs; a
-    failed record has the `worst` score, but what it spent where the metric is of spending. `source`
-    names the paper or script that defines it.
+    `score` takes a record and gives a number in `score_range` (None: unbounded), or None where the
+    record has not what it needs. A failed record has the `worst` score; a metric of spending gives
+    what the failed question spent. `source` names the paper or script that defines the metric.
     """
 
     name: str
@@ -67,6 +67,9 @@ def _blamed(name: str, score: Callable[[Record], float | None]) -> Callable[[Rec
 
 
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
+
+#: Parts of a family whose F1 is in METRICS, such as `sp_recall`: known by name, not listed.
+ON_REQUEST: Registry[Metric] = Registry("metric", package="ragbench.metrics")
 
 #: Metrics with a cut-off, such as `recall@5`: the part before the @ -> a maker from the cut-off.
 CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
@@ -100,15 +103,46 @@ def _zero_if_failed(score: Callable[[Record], float | None]) -> Callable[[Record
 def get_metric(name: str) -> Metric:
     """The metric called `name`; `recall@5` and its like are made for their cut-off.
 
+    The precision, recall and exact match of a family of support (`sp_recall`) are known too.
+
     Raises:
         UnknownNameError: there is none; the message has the near names.
     """
+    if is_external(name):
+        return own_metric(name)
     match = re.fullmatch(r"(\w+)@([1-9]\d*)", name)
     if match and match[1] in CUTOFF_METRICS.names():
         return CUTOFF_METRICS.get(match[1])(int(match[2]))
+    if name in ON_REQUEST.names():
+        return ON_REQUEST.get(name)
     if name not in METRICS.names():
         raise UnknownNameError("metric", name, metric_names())
     return METRICS.get(name)
+
+
+def own_metric(spec: str) -> Metric:
+    """The metric of the function that `spec` names, called as DSPy calls a metric.
+
+    The example has `question`, `answer` and `answers`, the prediction `answer` and `passages`. The
+    function gives a number in [0, 1], a bool, or a prediction with a `score`.
+
+    Raises:
+        ConfigError: it cannot be imported, or the user did not name it.
+    """
+    import dspy
+
+    function = load_object(spec, "--metric")
+
+    @wraps(function)
+    def score(record: Record) -> float | None:
+        example = dspy.Example(
+            question=record.question, answer=record.answers[0], answers=list(record.answers)
+        ).with_inputs("question")
+        said = function(example, dspy.Prediction(answer=record.answer, passages=record.passages))
+        return float(getattr(said, "score", said))
+
+    metric = Metric(spec, _zero_if_failed(score), f"your own function {spec}", "", 0.0, True)
+    return metric
 
 
 def metric_names() -> list[str]:

@@ -53,18 +53,11 @@ def spend(record: Record) -> Spend:
     )
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """Total score over total spending; None where nothing was spent or a price is unknown."""
+def efficiency(records: Sequence[Record], metric: str = "f1") -> dict[str, float | None]:
+    """The summed `metric` over the summed spending: a ratio of totals, not a mean of ratios.
 
-    per_retrieval: float | None
-    per_1000_tokens: float | None
-    per_usd: float | None
-    per_second: float | None
-
-
-def efficiency(records: Sequence[Record], metric: str = "f1") -> Efficiency:
-    """The summed `metric` over the summed spending: a ratio of totals, not a mean of ratios."""
+    None where nothing was spent or a price is unknown.
+    """
     score = sum(_scores(records, metric))
     spent = [spend(record) for record in records]
 
@@ -73,52 +66,24 @@ def efficiency(records: Sequence[Record], metric: str = "f1") -> Efficiency:
         total = None if None in amounts else sum(amounts)
         return score / (total / unit) if total else None
 
-    return Efficiency(per("retrievals"), per("tokens", 1000.0), per("cost_usd"), per("latency_s"))
+    return {
+        "per_retrieval": per("retrievals"),
+        "per_1000_tokens": per("tokens", 1000.0),
+        "per_usd": per("cost_usd"),
+        "per_second": per("latency_s"),
+    }
 
 
-@dataclass(frozen=True)
-class BudgetCurve:
-    """Score at a budget: `points` are (budget, mean score of all questions within it).
-
-    `area` is the mean height from 0 to `limit`, in [0, 1]. Compare areas with one limit only.
-    """
-
-    resource: str
-    metric: str
-    limit: float
-    points: tuple[tuple[float, float], ...]
-    area: float
-
-
-def budget_curve(
-    records: Sequence[Record], resource: str, *, metric: str = "em", limit: float | None = None
-) -> BudgetCurve | None:
-    """`metric` when only answers that cost at most the budget count, over all questions.
-
-    `limit` is the end of the axis (default: the dearest question). None without records, where a
-    price is unknown, or where nothing was spent.
-    """
+def highest_spend(records: Sequence[Record], resource: str) -> float | None:
+    """What the question that took most of `resource` took; None where a price is unknown."""
     amounts = [getattr(spend(record), resource) for record in records]
-    if not amounts or None in amounts or not (limit or max(amounts)):
-        return None
-    end = float(limit or max(amounts))
-    scores = _scores(records, metric)
-    points, total = [], 0.0
-    paid = sorted(zip(amounts, scores, strict=True))
-    for index, (amount, score) in enumerate(paid):
-        if amount > end:
-            break
-        total += score
-        if index + 1 == len(paid) or paid[index + 1][0] != amount:
-            points.append((float(amount), total / len(records)))
-    saved = sum(score * (1 - amount / end) for amount, score in paid if amount <= end)
-    return BudgetCurve(resource, metric, end, tuple(points), saved / len(records))
+    return None if not amounts or None in amounts else float(max(amounts))
 
 
 def within_budget(
     records: Sequence[Record], resource: str, budget: float, *, metric: str = "em"
 ) -> list[float]:
-    """The score of each record, 0 where it cost more than `budget`; their mean is the curve's.
+    """The score of each record, 0 where it cost more than `budget`.
 
     The cost of every record must be known.
     """
@@ -130,7 +95,10 @@ def within_budget(
 def under_curve(
     records: Sequence[Record], resource: str, limit: float, *, metric: str = "em"
 ) -> list[float]:
-    """Each record's share of the area under the curve from 0 to `limit`, which is their mean.
+    """Each record's share of the area under the curve of mean score against budget.
+
+    The area is their mean: the mean height of the curve from 0 to `limit`, in [0, 1]. Compare areas
+    with one limit only.
 
     The cost of every record must be known.
     """

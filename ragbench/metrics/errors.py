@@ -5,6 +5,7 @@ The first rule that holds decides, in this order:
 control/...              an error ended the question
 reading/wrong_form       right in substance, but not the string that was asked for
 data/metrics_disagree    a judge called it right and the strings differ
+reading/among_words      the gold answer among other words: its form, or a thing named after it
 control/parse, budget    no parsable answer; the budget was spent
 control/no_search        nothing was ever searched
 control/loop             gold is missing, and the searches repeated themselves
@@ -40,7 +41,8 @@ _BOUNDARIES = {"provider": "provider", "parse": "parse", "limit": "budget"}
 
 #: Causes that a rule gives where strings differ and only meaning could tell what it is.
 UNDECIDED = frozenset({
-    "reading/from_question", "reading/partial", "reading/same_type", "reading/other_type",
+    "reading/among_words", "reading/from_question", "reading/partial", "reading/same_type",
+    "reading/other_type",
     "data/answer_not_in_gold", "retrieval/answer_not_seen",
 })  # fmt: skip
 
@@ -74,6 +76,7 @@ def cause_of(record: Record) -> Cause | None:
     return (
         _wrong_form(record)
         or _judged_right(record)
+        or _among_words(record)
         or _stopped(record)
         or _missing(record)
         or _gave_up(record)
@@ -106,12 +109,21 @@ def _wrong_form(record: Record) -> Cause | None:
             against = _TURNS | ({"yes"} if wanted == ("no",) else {"no", "never", "false"})
             if pred[:1] == wanted and rest and not rest & against:
                 return Cause("reading", "wrong_form", f"{gold}, with an explanation")
-        elif (
-            _holds(pred, wanted)
+    return None
+
+
+def _among_words(record: Record) -> Cause | None:
+    """The gold answer among other words: "Oslo, in Norway", but also "Oslo Street in Bergen"."""
+    pred = loose_words(record.answer_text)
+    for gold in record.answers:
+        wanted = loose_words(gold)
+        if (
+            answer_kind(gold) != "yes_no"
+            and _holds(pred, wanted)
             and len(pred) - len(wanted) <= SPARE_WORDS
             and not _takes_back(set(pred) - set(wanted))
         ):
-            return Cause("reading", "wrong_form", f"{gold!r} among more words")
+            return Cause("reading", "among_words", f"{gold!r} among more words")
     return None
 
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ragbench.metrics.base import METRICS, Metric, add_metric
+from ragbench.metrics.base import add_metric
+from ragbench.metrics.judged import asked_metric
 from ragbench.metrics.support import harmonic
-from ragbench.record import Record
 
 SOURCE = "GraphRAG-Bench, generation_eval.py"
 
@@ -70,16 +70,6 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _register(name: str, description: str) -> None:
-    def score(record: Record) -> float | None:
-        if record.failed:
-            return 0.0
-        value = record.scores.get(name)
-        return None if value is None else float(value)
-
-    METRICS.register(name)(Metric(name, score, description, SOURCE))
-
-
 add_metric(
     "rouge_l",
     lambda record: rouge_l(record.answer_text, record.answers[0]),
@@ -93,4 +83,4 @@ ASKED = {
     "faithfulness": "share of the answer's statements that the passages support, by a model",
 }
 for _name, _description in ASKED.items():
-    _register(_name, _description)
+    asked_metric(_name, _description, SOURCE)

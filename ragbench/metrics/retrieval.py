@@ -166,11 +166,11 @@ def _register(name: str, measure: Measure, description: str) -> None:
     CUTOFF_METRICS.register(name)(lambda k: _metric(name, measure, description, k))
 
 
-for _prefix in ("", "search_"):
-    _register(f"{_prefix}recall", recall, "share of gold passages")
-    _register(f"{_prefix}all_recall", all_recall, "whether all gold passages are there")
-    _register(f"{_prefix}mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
-    _register(f"{_prefix}ndcg", ndcg, "normalised discounted gain of gold passages")
+_register("recall", recall, "share of gold passages")
+_register("all_recall", all_recall, "whether all gold passages are there")
+_register("mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
+_register("ndcg", ndcg, "normalised discounted gain of gold passages")
+_register("search_recall", recall, "share of gold passages")
 
 add_metric(
     "sentence_recall",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ragbench.metrics.answer import Overlap, exact_match, hotpot_overlap
-from ragbench.metrics.base import METRICS, Metric, once
+from ragbench.metrics.base import METRICS, ON_REQUEST, Metric, once
 from ragbench.metrics.text import strip_punctuation
 from ragbench.record import Record
 
@@ -133,17 +133,10 @@ def predicted_pids(record: Record) -> set[str] | None:
 
 @once
 def fact_score(record: Record) -> SetScore | None:
-    """The score of the sentences named; None without gold facts or, unless failed, without any."""
-    return _fact_score(record, fold_case=False)
+    """The score of the sentences named; None without gold facts or, unless failed, without any.
 
-
-@once
-def fact_score_2wiki(record: Record) -> SetScore | None:
-    """`fact_score` with titles compared without case."""
-    return _fact_score(record, fold_case=True)
-
-
-def _fact_score(record: Record, *, fold_case: bool) -> SetScore | None:
+    2WikiMultiHopQA, whose questions have evidence triples, compares titles without case.
+    """
     gold: Collection[Fact] = {(title, int(index)) for title, index in record.support}
     if not gold:
         return None
@@ -152,7 +145,9 @@ def _fact_score(record: Record, *, fold_case: bool) -> SetScore | None:
     pred: Collection[Fact] | None = predicted_facts(record)
     if pred is None:
         return None
-    return set_score(fold_titles(pred), fold_titles(gold)) if fold_case else set_score(pred, gold)
+    if gold_triples(record):
+        return set_score(fold_titles(pred), fold_titles(gold))
+    return set_score(pred, gold)
 
 
 @once
@@ -216,18 +211,12 @@ def answer_score(record: Record) -> SetScore:
 
 @once
 def joint_score(record: Record) -> SetScore | None:
-    """HotpotQA's joint score of answer and sentences."""
-    facts = fact_score(record)
-    return None if facts is None else joint(answer_score(record), facts)
-
-
-@once
-def joint_score_2wiki(record: Record) -> SetScore | None:
-    """2Wiki's joint score of answer, sentences and evidence."""
-    facts, triples = fact_score_2wiki(record), triple_score(record)
-    if facts is None or triples is None:
-        return None
-    return joint(answer_score(record), facts, triples)
+    """The joint score of answer and sentences; in 2WikiMultiHopQA of the evidence as well."""
+    parts = [fact_score(record)]
+    if gold_triples(record):
+        parts.append(triple_score(record))
+    known = [part for part in parts if part is not None]
+    return joint(answer_score(record), *known) if len(known) == len(parts) else None
 
 
 def _is_fact(item: Any) -> bool:
@@ -252,8 +241,10 @@ def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
 
 
 def _register(
-    prefix: str, score: Callable[[Record], SetScore | None], subject: str, source: str
+    family: str, score: Callable[[Record], SetScore | None], subject: str, source: str
 ) -> None:
+    """Register the F1 of `family`; its exact match, precision and recall are made on request."""
+
     def part(field: str) -> Callable[[Record], float | None]:
         def value(record: Record) -> float | None:
             parts = score(record)
@@ -261,18 +252,16 @@ def _register(
 
         return value
 
-    for field in SetScore._fields:
-        name, description = f"{prefix}_{field}", f"{_WORDS[field]} of {subject}"
-        METRICS.register(name)(Metric(name, part(field), description, source))
+    for field, words in _WORDS.items():
+        name = f"{family}_{field}"
+        metric = Metric(name, part(field), f"{words} of {subject}", source)
+        (METRICS if field == "f1" else ON_REQUEST).register(name)(metric)
 
 
 _WORDS = {"em": "exact match", "precision": "precision", "recall": "recall", "f1": "F1"}
-_HOTPOT = "HotpotQA, hotpot_evaluate_v1.py"
-_2WIKI = "2WikiMultiHopQA, 2wikimultihop_evaluate_v1.1.py"
+_OFFICIAL = "hotpot_evaluate_v1.py; for 2WikiMultiHopQA 2wikimultihop_evaluate_v1.1.py"
 
-_register("sp", fact_score, "the sentences named as support", _HOTPOT)
-_register("joint", joint_score, "answer and support together", _HOTPOT)
+_register("sp", fact_score, "the sentences named as support", _OFFICIAL)
+_register("joint", joint_score, "answer and support (2Wiki: and evidence) together", _OFFICIAL)
 _register("support", paragraph_score, "the paragraphs named as support", "MuSiQue v1.0")
-_register("2wiki_sp", fact_score_2wiki, "sentences, titles without case", _2WIKI)
-_register("evidence", triple_score, "the evidence triples named", _2WIKI)
-_register("2wiki_joint", joint_score_2wiki, "answer, support and evidence together", _2WIKI)
+_register("evidence", triple_score, "the evidence triples named (2Wiki)", _OFFICIAL)

@@ -1,4 +1,4 @@
-"""Optimizers: one file each, over DSPy's own; `base` has the contract they share."""
+"""Optimizers: each over one of DSPy's; `base` has the contract they share."""
 
 from ragbench.optimizers import (
     bootstrap as bootstrap,
@@ -6,10 +6,8 @@ from ragbench.optimizers import (
     gepa as gepa,
     infer_rules as infer_rules,
     knn as knn,
-    labeled as labeled,
     mipro as mipro,
     optuna as optuna,
-    random_search as random_search,
     simba as simba,
 )
 from ragbench.optimizers.base import (

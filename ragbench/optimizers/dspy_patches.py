@@ -7,6 +7,7 @@ inside `lenient_proposals` an instruction that cannot be proposed is left out.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -17,7 +18,7 @@ from typing import Any
 
 from dspy import AdapterParseError, LMError
 
-from ragbench.dspy_internals import GroundedProposer, mipro_module, without_resubmission
+from ragbench.dspy_private import private
 from ragbench.redact import redact
 
 _LOGGERS = ("dspy", "optuna", "gepa")
@@ -37,10 +38,35 @@ def logged_to(log_file: Path) -> Iterator[None]:
         contextlib.redirect_stderr(stream),
         warnings.catch_warnings(),
         _logging_to(stream),
-        without_resubmission(),
+        _without_resubmission(),
     ):
         warnings.simplefilter("ignore")
         yield
+
+
+@contextlib.contextmanager
+def _without_resubmission() -> Iterator[None]:
+    """Inside the block, `dspy.Evaluate` and `dspy.Parallel` ask no slow question a second time.
+
+    They resubmit one that takes 120 s when few are left, which spends twice and can outlive the
+    run, and offer no setting for it.
+    """
+    patched, feature = "ParallelExecutor", "compile"
+    original = private("dspy.utils.parallelizer.ParallelExecutor", feature)
+    names = ("dspy.evaluate.evaluate", "dspy.predict.parallel")
+    modules = [private(name, feature) for name in names]
+
+    @functools.wraps(original)
+    def without_timeout(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **{**kwargs, "timeout": 0})
+
+    for module in modules:
+        setattr(module, patched, without_timeout)
+    try:
+        yield
+    finally:
+        for module in modules:
+            setattr(module, patched, original)
 
 
 @contextlib.contextmanager
@@ -50,7 +76,7 @@ def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
     DSPy's ends with the first proposal that fails, however late; here `lost` is told of it.
     """
 
-    class Proposer(GroundedProposer):
+    class Proposer(private("dspy.propose.GroundedProposer", "mipro")):  # type: ignore[misc]
         def propose_instruction_for_predictor(self, **given: Any) -> str:
             try:
                 return str(super().propose_instruction_for_predictor(**given))
@@ -58,7 +84,7 @@ def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
                 lost(error)
                 return str(given["predictor"].signature.instructions)
 
-    module: Any = mipro_module
+    module = private("dspy.teleprompt.mipro_optimizer_v2", "mipro")
     original = module.GroundedProposer
     module.GroundedProposer = Proposer
     try:

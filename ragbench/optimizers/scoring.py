@@ -28,7 +28,7 @@ from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.metrics import best, contains, exact_match, normalise_answer, token_f1
 from ragbench.own_code import contained
 from ragbench.programs.core import NO_ANSWER
-from ragbench.programs.external import load_object
+from ragbench.user_code import load_object
 
 #: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
 Scorer = Callable[[dspy.Example, Any], float]

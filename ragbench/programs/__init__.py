@@ -16,9 +16,10 @@ from ragbench.programs.multi_query import MultiQueryRAG as MultiQueryRAG
 from ragbench.programs.planner.program import PlannerRAG as PlannerRAG
 from ragbench.programs.react.program import ReActRAG as ReActRAG
 from ragbench.programs.reap.program import REAP as REAP
-from ragbench.programs.rlm.program import RLM as RLM
+from ragbench.programs.rlm import RLM as RLM
+from ragbench.programs.rlm_repl.program import RLMRepl as RLMRepl
 from ragbench.programs.routing.router import Router as Router
-from ragbench.programs.self_rag.program import SelfRAG as SelfRAG
+from ragbench.programs.self_rag import SelfRAG as SelfRAG
 from ragbench.programs.tree_rag import RAPTOR as RAPTOR, TreeRAG as TreeRAG
 from ragbench.programs.vanilla import VanillaRAG as VanillaRAG
 from ragbench.programs.workflow.adaptive_rag import AdaptiveRAG as AdaptiveRAG

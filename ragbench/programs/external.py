@@ -9,15 +9,11 @@ question's trace. Passages that it returns as `passages` or `context` are kept w
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 import dspy
@@ -28,6 +24,7 @@ from ragbench.errors import ConfigError
 from ragbench.own_code import contained
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, named
 from ragbench.retrievers import Passage, Retriever
+from ragbench.user_code import load_object, source_digest
 
 
 class TracedRetriever:
@@ -72,12 +69,11 @@ class ModuleKnobs(ProgramKnobs):
     init: dict[str, Any] = Field({}, description="arguments of the module's constructor")
 
 
-class ModuleProgram(RAGProgram):
+class ModuleProgram(RAGProgram[ModuleKnobs]):
     """Answer a question with a given module."""
 
     family = "workflow"
     calls = "those of the module"
-    Knobs = ModuleKnobs
     make: type[dspy.Module]
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
@@ -160,8 +156,8 @@ def keep_module(module: dspy.Module) -> str:
     return name
 
 
-def source_digest(spec: str) -> str:
-    """A hash of what `spec` names: the file of its class, and its state where it is an object.
+def program_digest(spec: str) -> str:
+    """A hash of what `spec` names: the files of its class, and its state where it is an object.
 
     Raises:
         ConfigError: it cannot be imported, or is no DSPy module.
@@ -169,12 +165,18 @@ def source_digest(spec: str) -> str:
     program = load_program(spec)
     made = program.make if issubclass(program, ModuleProgram) else program
     try:
-        source = Path(inspect.getfile(made)).read_bytes()
+        source = source_digest(Path(inspect.getfile(made)))
     except (OSError, TypeError):  # a class of a notebook has no file
-        source = made.__qualname__.encode()
+        source = _cell_source(made)
     state = _KEPT[spec].dump_state() if spec in _KEPT else {}
-    text = json.dumps(state, sort_keys=True, default=str).encode()
-    return hashlib.sha256(source + text).hexdigest()[:16]
+    text = json.dumps([source, state], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _cell_source(made: type) -> str:
+    """What tells one definition of a class that has no file from another: its code."""
+    code = [f.__code__ for f in vars(made).values() if inspect.isfunction(f)]
+    return repr([made.__qualname__, *((c.co_code, c.co_consts, c.co_names) for c in code)])
 
 
 def load_program(spec: str) -> type[RAGProgram]:
@@ -186,19 +188,6 @@ def load_program(spec: str) -> type[RAGProgram]:
     if spec in _KEPT:
         return as_program(type(_KEPT[spec]), spec)
     return as_program(load_object(spec, "--program"), spec)
-
-
-def load_object(spec: str, option: str) -> Any:
-    """What `spec` names, as `package.module:NAME` or `path/to/file.py:NAME`.
-
-    Raises:
-        ConfigError: it cannot be imported, or has no such name; says so of `option`.
-    """
-    place, _, name = spec.rpartition(":")
-    module = _import(place, f"{option} {spec}")
-    if not hasattr(module, name):
-        raise ConfigError(f"{place} has no {name!r}; give {option} {place}:NAME")
-    return getattr(module, name)
 
 
 def as_program(made: Any, spec: str) -> type[RAGProgram]:
@@ -214,28 +203,3 @@ def as_program(made: Any, spec: str) -> type[RAGProgram]:
     # An instruction optimizer reads the docstring of the program: it is the module's own.
     members = {"name": spec, "make": made, "__doc__": made.__doc__, "__module__": __name__}
     return type(f"{made.__name__}Program", (ModuleProgram,), members)
-
-
-def _import(place: str, given: str) -> ModuleType:
-    try:
-        with contained(place):
-            if place.endswith(".py"):
-                return _import_file(Path(place))
-            if "" not in sys.path:  # a console script does not look there by itself
-                sys.path.insert(0, "")
-            return importlib.import_module(place)
-    except Exception as error:  # whatever a module raises while it is imported
-        raise ConfigError(f"{given}: {type(error).__name__}: {error}") from None
-
-
-def _import_file(path: Path) -> ModuleType:
-    name = f"ragbench_program_{path.stem}"
-    if name in sys.modules and sys.modules[name].__file__ == str(path.resolve()):
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

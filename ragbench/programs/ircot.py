@@ -3,30 +3,27 @@
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
 passages so far, then searches with it. Variants:
 
-- `seed`: the simplified specification: k=3, at most 5 sentences, the chain itself answers. Its
-  first sentence was to come from memory; here the question is searched first, and
-  `initial_retrieval=false` is that start as an ablation.
-- `paper`: a first search with the question; one sentence a round, at most 10; a query from the last
-  sentence that is not a mere inference, without question words; paragraphs of at most 600 words,
-  shown up to 350, at most 15, near-duplicates dropped; and a separate reader that sees the
-  paragraphs but not the chain. The published demonstrations are left to `compile`.
-- `flash`: as FlashRAG and HippoRAG run it: few rounds, every passage ranked by the best score it
-  ever had and, from the second search on, shown worst first, and the chain answers.
+- `spec`: the simplified specification: k=3, at most 5 sentences, the chain answers; where it has
+  not when it ends, its answer is forced from the chain and the passages.
+- `paper`: one sentence a round, at most 10; a query from the last sentence that is no mere
+  inference, without question words; paragraphs of at most 600 words (chunks of any length), shown
+  up to 350, at most 15, near-duplicates dropped; and a reader that sees the paragraphs but not the
+  chain. The published demonstrations are left to `compile`.
+- `flash`: as FlashRAG and HippoRAG run it: every passage ranked by the best score it ever had and,
+  from the second search on, shown worst first; the chain answers.
 
-A typed choice of the next step is the sign to stop; the answer phrase ("the answer is ...") counts
-only where that could not be read, and a refusal ("the answer is not stated") is no answer. A
-thought that repeats an earlier one or the question is asked for once more, at a higher temperature;
-a second one ends the chain. One that repeats an earlier sentence and comes with an answer has
-nothing to add: that answer is taken, whatever step it names. A chain that ends without an answer
-leaves it to the reader of `paper`; where nothing was searched, as when the first sentence cannot
-be read, the question is searched before.
+All search the question first, as published; `initial_retrieval=false` begins from memory, as an
+ablation. A typed choice of the next step ends the chain; the phrase "the answer is ..." counts only
+where that could not be read, and a refusal is no answer. A sentence that repeats an earlier one or
+the question can find nothing new, so it ends the chain; `resample` asks for another one first.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import dspy
 from pydantic import Field
@@ -36,6 +33,7 @@ from ragbench.programs.core import (
     PROGRAMS,
     RESAMPLING_TEMPERATURE,
     Autonomy,
+    BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
     StopReason,
@@ -47,7 +45,7 @@ from ragbench.programs.core import (
     render,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import AnswerFromContext, CoTStep
+from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
 # IRCoT's own rule: how a sentence of mere inference begins, or a sum with blanks in it.
 _NUMBER = r"\d(?:[\d,]*\d)?(?:\.\d+)?"
@@ -60,6 +58,10 @@ _NEAR_DUPLICATE = 0.9
 _ANSWER_PHRASE = re.compile(r"^(?:.*\b)?answer is:?\s+(.+?)\.?$", re.IGNORECASE | re.DOTALL)
 
 
+class AllLeftOutError(Exception):
+    """Every passage that a question found was too long to be shown."""
+
+
 class IRCoTKnobs(ProgramKnobs):
     """Knobs of `ircot`."""
 
@@ -67,24 +69,42 @@ class IRCoTKnobs(ProgramKnobs):
     max_steps: int = Field(5, ge=1, le=50, description="sentences at the most")
     max_passages: int = Field(15, ge=1, le=1000, description="passages kept; later ones drop out")
     initial_retrieval: bool = Field(True, description="search with the question first")
-    query_from: Literal["last_thought", "non_reasoning"] = Field(
-        "last_thought", description="which sentence becomes the next query"
+    skip_inferences: bool = Field(
+        False, description="no query from a mere inference, nor with question words"
     )
-    strip_question_words: bool = Field(False, description="leave who, what, ... out of queries")
-    one_sentence: bool = Field(True, description="cut each thought to its first sentence")
     keep: Literal["first", "first_distinct", "best"] = Field(
-        "first", description="which passages survive the cap"
+        "first", description="which passages survive the cap; best: shown worst first"
     )
-    shown_words: int = Field(100_000, ge=10, description="words shown of a passage")
-    best_last: bool = Field(
-        False, description="from the second search on, show the best passages last (keep=best)"
+    passage_words: int = Field(
+        0, ge=0, description="leave out paragraphs that are longer; 0: none, and never a chunk"
     )
-    passage_words: int = Field(100_000, ge=10, description="longer passages are left out")
-    separate_reader: bool = Field(False, description="the reader answers even where the chain did")
+    shown_words: int = Field(0, ge=0, description="words shown of a passage; 0: all")
+    separate_reader: bool = Field(False, description="a reader that sees no chain answers")
+    resample: bool = Field(False, description="ask once more where a sentence is repeated")
+
+
+@dataclass
+class Chain:
+    """One question's sentences, and the passages found with the best score each ever had."""
+
+    thoughts: list[str] = field(default_factory=list)
+    passages: dict[str, Passage] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    searches: int = 0
+
+    def add(self, found: Sequence[Passage]) -> list[Passage]:
+        """Take the passages of one search; those that are new."""
+        self.searches += 1
+        new = [passage for passage in found if passage.pid not in self.passages]
+        for passage in found:
+            self.passages.setdefault(passage.pid, passage)
+            before = self.best.get(passage.pid, passage.score)
+            self.best[passage.pid] = max(passage.score, before)
+        return new
 
 
 @PROGRAMS.register("ircot")
-class IRCoT(RAGProgram):
+class IRCoT(RAGProgram[IRCoTKnobs]):
     """Think one sentence, search with it, and repeat until the answer follows."""
 
     name = "ircot"
@@ -92,124 +112,145 @@ class IRCoT(RAGProgram):
     paper = "arXiv:2212.10509"
     calls = "steps (<= max_steps) + 1 forced or reader call"
     autonomy = Autonomy("no", "yes", "partly")
-    Knobs = IRCoTKnobs
     variants = {  # noqa: RUF012
-        "seed": {},
+        "spec": {},
         "paper": {
             "k": 4,
             "max_steps": 10,
-            "query_from": "non_reasoning",
-            "strip_question_words": True,
+            "skip_inferences": True,
             "keep": "first_distinct",
-            "shown_words": 350,
             "passage_words": 600,
+            "shown_words": 350,
             "separate_reader": True,
         },
-        "flash": {
-            "k": 5,
-            "max_steps": 5,
-            "max_passages": 1000,
-            "keep": "best",
-            "best_last": True,
-        },
+        "flash": {"k": 5, "max_passages": 1000, "keep": "best"},
     }
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.think = predict(CoTStep)
-        self.read = chain_of_thought(AnswerFromContext)
+        if self.knobs.separate_reader:
+            self.read = chain_of_thought(AnswerFromContext)
+        else:
+            self.conclude = predict(AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Rounds of one thought and one search, then an answer."""
-        answer, reason = self._chain(trace)
+        """Rounds of one sentence and one search, then an answer.
+
+        Raises:
+            AllLeftOutError: `passage_words` leaves no passage of those found.
+        """
+        chain = Chain()
+        answer: str
+        reason: StopReason
+        try:
+            answer, reason = self._think_and_search(trace, chain)
+        except BudgetSpentError:
+            answer, reason = "", "budget"
+        kept = self.kept(trace, chain)
+        if chain.passages and not kept:
+            raise AllLeftOutError(
+                f"all {len(chain.passages)} passages found have more than "
+                f"{self.knobs.passage_words} words; raise passage_words"
+            )
         if self.knobs.separate_reader or not answer:
-            if not trace.searches:
-                self._search(trace, trace.question)
-            answer = self.force(trace) or answer
-        return trace.prediction(answer, reason, passages=self._kept(trace))
+            answer = self._answer_of(trace, chain) or answer
+        return trace.prediction(answer, reason, passages=kept)
 
-    def force(self, trace: Trace) -> str:
-        """The reader's answer: it sees the passages, not the chain, which led to none."""
-        context = self._context(trace)
-        return trace.answer(self.read, last=True, context=context, question=trace.question)
+    def _answer_of(self, trace: Trace, chain: Chain) -> str:
+        context = self._context(trace, chain)
+        if self.knobs.separate_reader:
+            return trace.answer(self.read, last=True, context=context, question=trace.question)
+        notes = list(chain.thoughts)
+        return trace.answer(
+            self.conclude, last=True, context=context, notes=notes, question=trace.question
+        )
 
-    def _chain(self, trace: Trace) -> tuple[str, StopReason]:
-        if self.knobs.initial_retrieval:
-            self._search(trace, trace.question)
-        for left in reversed(range(self.knobs.max_steps)):
-            thoughts = _thoughts(trace)
-            step, thought = self._think(trace, thoughts)
-            settled = _is_copy(thought, thoughts) and is_answer(str(step.answer))
-            if _is_copy(thought, [*thoughts, trace.question]) and not settled:
+    def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, StopReason]:
+        """The chain's answer, blank if it gives none, and why it ended."""
+        knobs = self.knobs
+        if knobs.initial_retrieval:
+            self._search(trace, chain, trace.question)
+        for left in reversed(range(knobs.max_steps)):
+            step, thought = self._next(trace, chain)
+            said = [*chain.thoughts, trace.question]
+            if knobs.resample and _says_again(thought, said) and not is_answer(str(step.answer)):
                 trace.count("resampled")
-                step, thought = self._think(trace, thoughts, copied=thought)
-                settled = _is_copy(thought, thoughts) and is_answer(str(step.answer))
-            done, answer = (True, str(step.answer)) if settled else _ending(step, thought)
+                step, thought = self._next(trace, chain, copied=thought)
+            done, answer = ending(step, thought)
+            repeated = _says_again(thought, said)
+            if repeated and not done:  # with an answer beside it, it has nothing else to add
+                answer = str(step.answer or "").strip()
+                done = is_answer(answer)
             if done:
                 trace.step("think", thought=thought, observation=answer, notes={"done": True})
                 return answer, "answered"
-            if not thought or _is_copy(thought, [*thoughts, trace.question]):
+            if repeated or not thought:
                 return "", "parse_fallback" if step.get("parse_fallback") else "no_progress"
-            self._follow(trace, [*thoughts, thought], last=not left)
+            chain.thoughts.append(thought)
+            if knobs.initial_retrieval and not left:  # a search a sentence, the first included
+                trace.step("think", thought=thought)
+                continue
+            query = self.query(trace.question, chain.thoughts)
+            pids = self._search(trace, chain, query)
+            trace.step("think", thought=thought, input=query, pids=pids)
         return "", "max_steps"
 
-    def _think(
-        self, trace: Trace, thoughts: list[str], *, copied: str = ""
-    ) -> tuple[dspy.Prediction, str]:
-        """The next step and its thought; `copied` is what an earlier reply repeated."""
-        written = [f"{number}. {thought}" for number, thought in enumerate(thoughts, start=1)]
-        again: dict[str, Any] = {}
+    def _next(self, trace: Trace, chain: Chain, *, copied: str = "") -> tuple[dspy.Prediction, str]:
+        """The next step and its one sentence; `copied` is what an earlier reply repeated."""
+        written = [f"{number}. {thought}" for number, thought in enumerate(chain.thoughts, start=1)]
         if copied:
             written.append(f"Already known, write something else: {copied}")
-            again["config"] = {"temperature": RESAMPLING_TEMPERATURE}
         step = trace.ask(
             self.think,
             otherwise={"thought": "", "next_step": "", "answer": ""},
-            context=self._context(trace),
+            context=self._context(trace, chain),
             question=trace.question,
             thoughts="\n".join(written),
-            **again,
+            config={"temperature": RESAMPLING_TEMPERATURE} if copied else {},
         )
-        thought = str(step.thought or "").strip()
-        return step, first_sentence(thought) if self.knobs.one_sentence else thought
+        return step, first_sentence(str(step.thought or "").strip())
 
-    def _follow(self, trace: Trace, thoughts: list[str], *, last: bool) -> None:
-        if last and self.knobs.initial_retrieval:  # one search a sentence, the first one included
-            trace.step("think", thought=thoughts[-1])
-            return
-        query = self._query(trace.question, thoughts)
-        passages = self._search(trace, query)
-        trace.step("think", thought=thoughts[-1], input=query, pids=tuple(p.pid for p in passages))
-
-    def _search(self, trace: Trace, query: str) -> list[Passage]:
-        if self.knobs.strip_question_words:
+    def _search(self, trace: Trace, chain: Chain, query: str) -> tuple[str, ...]:
+        if self.knobs.skip_inferences:
             words = [word for word in query.split() if word.lower() not in _QUESTION_WORDS]
             query = " ".join(words) or query
-        return trace.search(query, k=self.knobs.k)
+        found = trace.search(query, k=self.knobs.k)
+        long = sum(self._too_long(trace, passage) for passage in chain.add(found))
+        if long:
+            trace.count("passage_left_out", long)
+        return tuple(passage.pid for passage in found)
 
-    def _query(self, question: str, thoughts: list[str]) -> str:
-        if self.knobs.query_from == "last_thought":
+    def query(self, question: str, thoughts: Sequence[str]) -> str:
+        """What is searched with after `thoughts`: the last one, or the last that states a fact."""
+        if not self.knobs.skip_inferences:
             return thoughts[-1]
         facts = [thought for thought in thoughts if not is_inference(thought)]
         return facts[-1] if facts else question
 
-    def _kept(self, trace: Trace) -> list[Passage]:
-        passages = _by_best_score(trace) if self.knobs.keep == "best" else trace.passages
-        short = [p for p in passages if len(p.text.split()) <= self.knobs.passage_words]
+    def kept(self, trace: Trace, chain: Chain) -> list[Passage]:
+        """The passages to show, in order."""
+        passages = list(chain.passages.values())
+        if self.knobs.keep == "best":
+            passages.sort(key=lambda passage: -chain.best[passage.pid])
+        passages = [passage for passage in passages if not self._too_long(trace, passage)]
         if self.knobs.keep == "first_distinct":
-            short = _distinct(short)
-        return short[: self.knobs.max_passages]
+            passages = _distinct(passages)
+        return passages[: self.knobs.max_passages]
 
-    def _context(self, trace: Trace) -> list[str]:
-        shown = [_cut(passage, self.knobs.shown_words) for passage in self._kept(trace)]
-        lines = render(shown, max_tokens=self.knobs.context_tokens)
-        if not self.knobs.best_last or len(trace.searches) < 2:
-            return lines
-        kept = {passage.pid for passage in shown[: len(lines)]}
-        best = _best_scores(trace)
-        last = sorted((p for p in trace.passages if p.pid in kept), key=lambda p: best[p.pid])
-        cut = [_cut(passage, self.knobs.shown_words) for passage in last]
-        return render(cut, max_tokens=self.knobs.context_tokens)
+    def _too_long(self, trace: Trace, passage: Passage) -> bool:
+        limit = self.knobs.passage_words
+        paragraph = trace.retriever.corpus.view == "paragraph"
+        return bool(limit) and paragraph and len(passage.text.split()) > limit
+
+    def _context(self, trace: Trace, chain: Chain) -> list[str]:
+        tokens, words = self.knobs.context_tokens, self.knobs.shown_words
+        shown = [first_words(passage, words) for passage in self.kept(trace, chain)]
+        lines = render(shown, max_tokens=tokens)
+        if self.knobs.keep == "best" and chain.searches > 1:
+            fitting = sorted(shown[: len(lines)], key=lambda passage: chain.best[passage.pid])
+            lines = render(fitting, max_tokens=tokens)
+        return lines
 
 
 def is_inference(sentence: str) -> bool:
@@ -217,39 +258,30 @@ def is_inference(sentence: str) -> bool:
     return bool(_INFERENCE.search(sentence))
 
 
-def _ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
-    """Whether the chain ends here, and the answer it gives, which may be blank."""
+def ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
+    """Whether the chain ends with `step`, and the answer it gives, which may be blank."""
     phrase = _ANSWER_PHRASE.search(thought)
     stated = phrase[1].strip() if phrase else ""
-    said = [text for text in (str(step.answer or "").strip(), stated) if is_answer(text)]
+    said = next(filter(is_answer, (str(step.answer or "").strip(), stated)), "")
     if step.next_step:
-        return (True, said[0] if said else "") if step.next_step == "answer" else (False, "")
+        return step.next_step == "answer", said if step.next_step == "answer" else ""
     return is_answer(stated), stated if is_answer(stated) else ""
 
 
-def _is_copy(thought: str, earlier: list[str]) -> bool:
+def first_words(passage: Passage, words: int) -> Passage:
+    """`passage` cut after so many words of its text; 0: whole."""
+    parts = passage.text.split()
+    if not words or len(parts) <= words:
+        return passage
+    return replace(passage, text=" ".join(parts[:words]) + " ...")
+
+
+def _says_again(thought: str, earlier: Sequence[str]) -> bool:
     """Whether `thought` says what one of `earlier` says, by its normalised words."""
     return bool(thought) and normalise_answer(thought) in map(normalise_answer, earlier)
 
 
-def _thoughts(trace: Trace) -> list[str]:
-    return [step.thought for step in trace.steps if step.action == "think"]
-
-
-def _best_scores(trace: Trace) -> dict[str, float]:
-    best: dict[str, float] = {}
-    for search in trace.searches:
-        for pid, score in search.hits:
-            best[pid] = max(score, best.get(pid, score))
-    return best
-
-
-def _by_best_score(trace: Trace) -> list[Passage]:
-    best = _best_scores(trace)
-    return sorted(trace.passages, key=lambda p: -best[p.pid])
-
-
-def _distinct(passages: list[Passage]) -> list[Passage]:
+def _distinct(passages: Sequence[Passage]) -> list[Passage]:
     kept: list[Passage] = []
     for passage in passages:
         if not any(_alike(passage.title, p.title) and _alike(passage.text, p.text) for p in kept):
@@ -273,10 +305,3 @@ def _in_common(a: str, b: str) -> int:
         taken = free & places.get(character, 0)
         free = (free + taken) | (free - taken)
     return len(a) - (free & full).bit_count()
-
-
-def _cut(passage: Passage, words: int) -> Passage:
-    parts = passage.text.split()
-    if len(parts) <= words:
-        return passage
-    return replace(passage, text=" ".join(parts[:words]) + " ...")

@@ -1,10 +1,11 @@
 """LightRAG: keywords of two levels find entities and relations of a graph, and their passages.
 
-Guo et al. 2024 (arXiv:2410.05779). The index is `ragbench.retrievers.graph.light`. One call writes
-keywords: names (low level) find entities, with the relations and passages of these; themes (high
-level) find relations, with the entities and passages of these. Variants: `hybrid` (both), `local`
-(names alone), `global` (themes alone), `mix` (both, and the passages nearest to the question) and
-`naive` (those alone, without keywords).
+Guo et al. 2024 (arXiv:2410.05779). The index is `ragbench.retrievers.lm_index.light`. One call
+writes keywords: names (low level) find entities, with their relations; themes (high level) find
+relations, with their entities. The passages of what is shown are ranked by their cosine with the
+question, as the current published code does it, those of the entities and of the relations in turn.
+Variants: `hybrid` (both), `local` (names alone), `global` (themes alone), `mix` (both, and the
+passages nearest to the question) and `naive` (those alone, without keywords).
 
 Retrieved text is all that is shown: lines of entities and relations too. Departures: descriptions
 of several passages are joined instead of rewritten by an LM; answers are as short as
@@ -13,35 +14,32 @@ of several passages are joined instead of rewritten by an LM; answers are as sho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
 import dspy
 from pydantic import Field
 
-from ragbench.context import current
 from ragbench.programs.core import (
     PROGRAMS,
-    Described,
-    IndexKnobs,
     IndexProgram,
+    ProgramKnobs,
     Trace,
     distinct,
     predict,
     render,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.graph import LightIndex
-from ragbench.signatures import AnswerWithHints, ExtractKeyedGraph, ExtractKeywords, role_of
+from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
+from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
 from ragbench.tokens import estimate_tokens
 
-_GRAPH = Described("index", ExtractKeyedGraph.__name__, role_of(ExtractKeyedGraph))
-#: Characters of a line of the graph, for a rehearsal.
-_LINE = 200
+#: Passages for each entity, or relation, half of which are taken, as published.
+_RELATED = 5
 
 
-class LightRAGKnobs(IndexKnobs):
+class LightRAGKnobs(LightSettings, ProgramKnobs):
     """Knobs of `light_rag`."""
 
     k: int = Field(20, ge=1, le=100, description="passages read")
@@ -56,24 +54,16 @@ class LightRAGKnobs(IndexKnobs):
     entity_tokens: int = Field(6000, ge=0, le=1_000_000, description="tokens of entities shown")
     relation_tokens: int = Field(8000, ge=0, le=1_000_000, description="tokens of relations shown")
     texts: bool = Field(True, description="show passages beside entities and relations")
-    entity_types: str = Field(
-        "organization, person, place, event, category",
-        min_length=1,
-        description="index: kinds of entities",
-    )
-    gleanings: int = Field(1, ge=0, le=5, description="index: calls for what was overlooked")
-    description_words: int = Field(375, ge=10, le=5000, description="index: words of a description")
 
 
 @PROGRAMS.register("light_rag")
-class LightRAG(IndexProgram):
+class LightRAG(IndexProgram[LightRAGKnobs]):
     """Find entities and relations by keywords of two levels, then answer from them and texts."""
 
     name = "light_rag"
     family = "graph"
     paper = "arXiv:2410.05779"
-    calls = "2 (index: two per passage); naive: 1"
-    Knobs = LightRAGKnobs
+    calls = "2 (index: one per passage); naive: 1"
     Index = LightIndex
     variants = {  # noqa: RUF012
         mode: {"mode": mode} for mode in ("hybrid", "local", "global", "mix", "naive")
@@ -81,57 +71,38 @@ class LightRAG(IndexProgram):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        if self.knobs.mode != "naive":
+        if self.knobs.mode == "naive":
+            self.answer = predict(AnswerFromContext)
+        else:
             self.extract = predict(ExtractKeywords)
-        self.answer = predict(AnswerWithHints)
+            self.answer = predict(AnswerFromGraph)
 
-    def other_calls(self) -> Sequence[Described]:
-        """The graph."""
-        return () if self.knobs.mode == "naive" else (_GRAPH,)
-
-    def index_settings(self) -> Mapping[str, Any]:
-        """How the graph is made."""
-        return {
-            "graph": self.knobs.mode != "naive",
-            "entity_types": self.knobs.entity_types,
-            "gleanings": self.knobs.gleanings,
-            "description_words": self.knobs.description_words,
-        }
+    @property
+    def index_kind(self) -> type[LMIndex]:
+        """Vectors alone for `naive`."""
+        return LMIndex if self.knobs.mode == "naive" else LightIndex
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Keywords, one search, one answer."""
-        index = None if current().rehearsal else self.opened(trace)
+        index = self.opened(trace)
         high, low = self._keywords(trace)
-        lines: list[str] = []
-        if index is None:
-            passages = trace.search(trace.question, k=self.knobs.k)
-            lines += self._made_up(trace)
-        else:
-            passages = trace.search_by(
-                lambda: self._retrieved(trace, index, high, low, lines),
-                trace.question,
-                k=self.knobs.k,
-            )
-        answer = self._read(trace, passages if self.knobs.texts else [], lines)
+        graph: list[str] = []
+        passages = trace.search_by(
+            lambda: self._retrieved(trace, index, high, low, graph), trace.question, k=self.knobs.k
+        )
+        answer = self._read(trace, passages if self.knobs.texts else [], graph)
         return trace.prediction(answer, "answered", passages=passages)
 
     def force(self, trace: Trace) -> str:
         """An answer from the passages found, if any."""
         return self._read(trace, trace.passages, [])
 
-    def _read(self, trace: Trace, passages: Sequence[Passage], lines: list[str]) -> str:
+    def _read(self, trace: Trace, passages: Sequence[Passage], graph: list[str]) -> str:
+        shown: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
         context = render(passages, max_tokens=self.knobs.context_tokens)
         return trace.answer(
-            self.answer, last=True, context=context, notes=lines, question=trace.question
+            self.answer, last=True, context=context, **shown, question=trace.question
         )
-
-    def _made_up(self, trace: Trace) -> list[str]:
-        """As many lines as a graph may give, for a rehearsal: the beginnings of passages."""
-        if self.knobs.mode == "naive":
-            return []
-        some = trace.retriever.corpus[: 2 * self.knobs.top_k]
-        tokens = self.knobs.entity_tokens + self.knobs.relation_tokens
-        return _fitting((str(passage)[:_LINE] for passage in some), tokens)
 
     def _keywords(self, trace: Trace) -> tuple[str, str]:
         """Themes and names, each as one query; the question where there are none."""
@@ -147,84 +118,95 @@ class LightRAG(IndexProgram):
         return high, low
 
     def _retrieved(
-        self, trace: Trace, index: LightIndex, high: str, low: str, lines: list[str]
+        self, trace: Trace, index: LMIndex, high: str, low: str, graph: list[str]
     ) -> list[Passage]:
-        """The passages to read; `lines` gets entities and relations as the prompt shows them."""
-        knobs, mode = self.knobs, self.knobs.mode
-        wanted = {"k": knobs.top_k, "least": knobs.min_cosine}
-        near = (
-            index.nearest("entities", low, **wanted) if mode in ("hybrid", "local", "mix") else []
-        )
-        links = (
-            index.nearest("relations", high, **wanted)
-            if mode in ("hybrid", "global", "mix")
-            else []
-        )
-        ends = _once(end for relation in links for end in index.relations[relation].ends)
-        entities, relations = _in_turn(near, ends), _in_turn(relations_around(index, near), links)
-        ties = _fitting(
-            (index.relation_line(index.relations[i]) for i in relations), knobs.relation_tokens
-        )
-        told = set(relations[: len(ties)])
-        named = (index.entities[i].line for i in entities if not only_in(index, i, told))
-        shown = [*_fitting(named, knobs.entity_tokens), *ties]
-        lines += shown
-        units = [
-            units_of(index, near),
-            _once(unit for relation in links for unit in index.relations[relation].units),
-        ]
-        dense = index.search(trace.question, k=knobs.k) if mode in ("mix", "naive") else []
-        if not entities and not dense:
-            trace.count("no_seed")
-            dense = index.search(trace.question, k=knobs.k)
-        places = index.corpus.positions
-        rows = _in_turn(*units, [places[passage.pid] for passage in dense])[: knobs.k]
+        """The passages to read; `graph` gets entities and relations as the prompt shows them."""
+        knobs = self.knobs
+        entities, relations = list[int](), list[int]()
+        sources: list[list[int]] = []
+        if isinstance(index, LightIndex):
+            entities, relations = self._found(index, high, low)
+            graph += [index.entities[i].line for i in entities]
+            graph += [index.relations[i].line(index.entities) for i in relations]
+            sources = _passages_of(index, entities, relations, trace.question)
+        if knobs.mode in ("mix", "naive") or not entities:
+            if knobs.mode != "naive" and not entities:
+                trace.count("no_seed")
+            places = index.corpus.positions
+            nearest = [places[p.pid] for p in index.search(trace.question, k=knobs.k)]
+            sources.insert(0, nearest)
+        rows = _in_turn(*sources)[: knobs.k]
         passages = trace.presented(trace.question, [index.corpus[row] for row in rows])
         trace.step(
             "search",
             input=trace.question,
             pids=tuple(passage.pid for passage in passages),
             notes={
-                "entities": [index.entities[i].name for i in near],
+                "entities": len(entities),
                 "relations": len(relations),
-                "retrieved": [*shown, *(p.text for p in passages if knobs.texts)],
+                "retrieved": [*graph, *(p.text for p in passages if knobs.texts)],
             },
         )
         return passages
 
+    def _found(self, index: LightIndex, high: str, low: str) -> tuple[list[int], list[int]]:
+        """The entities that names find and the relations that themes find, each with the other's.
 
-def relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
+        As many of each as fit the prompt. An entity that is known from relations alone, all of
+        which are shown, says nothing new and is left out.
+        """
+        knobs = self.knobs
+        wanted: dict[str, Any] = {"k": knobs.top_k, "least": knobs.min_cosine}
+        near, links = list[int](), list[int]()
+        if knobs.mode != "global":
+            near = index.nearest(low, index.entity_vectors, **wanted)
+        if knobs.mode != "local":
+            links = index.nearest(high, index.relation_vectors, **wanted)
+        ends = [end for relation in links for end in index.relations[relation].ends]
+        relations = fitting(
+            _in_turn(_relations_around(index, near), links),
+            knobs.relation_tokens,
+            size=lambda i: estimate_tokens(index.relations[i].line(index.entities)),
+        )
+        told = set(relations)
+        new = [i for i in _in_turn(near, ends) if not _only_in(index, i, told)]
+        entities = fitting(
+            new, knobs.entity_tokens, size=lambda i: estimate_tokens(index.entities[i].line)
+        )
+        return entities, relations
+
+
+def _relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
     """The relations of `entities`: those of well-connected ends first, then the weightiest."""
-    relations = _once(relation for entity in entities for relation in index.relations_of[entity])
 
     def worth(relation: int) -> tuple[int, float]:
         degree = sum(len(index.relations_of[end]) for end in index.relations[relation].ends)
         return -degree, -index.relations[relation].weight
 
-    return sorted(relations, key=worth)  # stable
+    around = _once(relation for entity in entities for relation in index.relations_of[entity])
+    return sorted(around, key=worth)  # stable
 
 
-def only_in(index: LightIndex, entity: int, relations: set[int]) -> bool:
+def _only_in(index: LightIndex, entity: int, relations: set[int]) -> bool:
     """Whether all that is known of `entity` is the descriptions of `relations`."""
-    found = index.entities[entity]
-    left = found.description
+    left = index.entities[entity].description
     for relation in relations.intersection(index.relations_of[entity]):
         left = left.replace(index.relations[relation].description, "")
-    return not found.type and not left.strip()
+    return not index.entities[entity].type and not left.strip()
 
 
-def units_of(index: LightIndex, entities: Sequence[int]) -> list[int]:
-    """The passages of `entities`, in their order; of one those that hold its relations first."""
-    rows: list[int] = []
-    for entity in entities:
-        shared = {
-            unit: sum(
-                unit in index.relations[relation].units for relation in index.relations_of[entity]
-            )
-            for unit in index.entities[entity].units
-        }
-        rows += sorted(shared, key=lambda unit: -shared[unit])  # stable
-    return _once(rows)
+def _passages_of(
+    index: LightIndex, entities: Sequence[int], relations: Sequence[int], question: str
+) -> list[list[int]]:
+    """The passages of `entities`, then the others of `relations`, each nearest to the question."""
+    scores = index.dense_scores(question)
+    of_entities = _once(row for i in entities for row in index.entities[i].passages)
+    of_relations = _once(row for i in relations for row in index.relations[i].passages)
+    others = [row for row in of_relations if row not in set(of_entities)]
+    return [
+        sorted(rows, key=lambda row: -scores[row])[: _RELATED * len(found) // 2]
+        for rows, found in ((of_entities, entities), (others, relations))
+    ]
 
 
 def _in_turn(*lists: Sequence[int]) -> list[int]:
@@ -235,14 +217,3 @@ def _in_turn(*lists: Sequence[int]) -> list[int]:
 
 def _once(values: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(values))
-
-
-def _fitting(lines: Iterable[str], max_tokens: int) -> list[str]:
-    """The first lines that fit."""
-    kept = []
-    for line in lines:
-        max_tokens -= estimate_tokens(line)
-        if max_tokens < 0:
-            break
-        kept.append(line)
-    return kept

@@ -2,7 +2,7 @@
 
 Zhuang et al. 2025 (arXiv:2510.10114), as its published code does it. Each entity of the question
 leads to the nearest entity of the index (a seed); sentences similar to the question lead from there
-to further entities, tier by tier (`ragbench.retrievers.graph.activation`); passages are ranked by
+to further entities, tier by tier (`ragbench.retrievers.lm_index.linear`); passages are ranked by
 personalized PageRank from the entities reached and from the passages that are similar to the
 question or hold those entities. A question without entities is searched by vectors alone.
 
@@ -15,47 +15,42 @@ same five passages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import dspy
 from pydantic import Field
 
-from ragbench.context import current
 from ragbench.programs.core import (
     PROGRAMS,
-    Described,
-    IndexKnobs,
     IndexProgram,
+    ProgramKnobs,
     Reader,
     Trace,
     predict,
     reading,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.graph import (
+from ragbench.retrievers.lm_index import (
     Bridging,
-    EntitySource,
     LinearIndex,
+    LinearSettings,
+    LMIndex,
     by_pattern,
     by_spacy,
     load_pipeline,
     plain_names,
 )
-from ragbench.signatures import AnswerFromContext, ExtractEntities, role_of
-
-_ENTITIES = Described("index", ExtractEntities.__name__, role_of(ExtractEntities))
+from ragbench.signatures import AnswerFromContext, ExtractEntities
 
 
-class LinearRAGKnobs(IndexKnobs):
+class LinearRAGKnobs(LinearSettings, ProgramKnobs):
     """Knobs of `linear_rag`."""
 
     context_tokens: int = Field(
         7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
     )
     reader: Reader = Field("cot", description="reason before the answer?")
-    entities: EntitySource = Field("lm", description="what finds entities; regex renames results")
-    spacy_pipeline: str = Field("", description="spacy: name or folder of an installed pipeline")
     max_iterations: int = Field(
         3, ge=1, le=20, description="rounds of bridging; the seeds are the first"
     )
@@ -72,57 +67,41 @@ class LinearRAGKnobs(IndexKnobs):
 
 
 @PROGRAMS.register("linear_rag")
-class LinearRAG(IndexProgram):
+class LinearRAG(IndexProgram[LinearRAGKnobs]):
     """Find passages through the entities of the question, then answer from them."""
 
     name = "linear_rag"
     family = "graph"
     paper = "arXiv:2510.10114"
     calls = "2; 1 with entities=spacy or regex (index: one per passage, or none)"
-    Knobs = LinearRAGKnobs
     Index = LinearIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        if self._asks:
+        if self.other_calls():
             self.extract = predict(ExtractEntities)
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     @property
-    def _asks(self) -> bool:
-        return bool(self.knobs.entities == "lm" and self.knobs.ablation != "graph")
+    def index_kind(self) -> type[LMIndex]:
+        """Vectors alone where the graph is left out."""
+        return LMIndex if self.knobs.ablation == "graph" else LinearIndex
 
     @property
     def label(self) -> str:
         """The entities of a pattern make another system."""
         return "linear_rag[regex entities]" if self.knobs.entities == "regex" else self.name
 
-    def other_calls(self) -> Sequence[Described]:
-        """The entities of the passages, where the LM finds them."""
-        return (_ENTITIES,) if self._asks else ()
-
-    def index_settings(self) -> Mapping[str, Any]:
-        """What finds the entities."""
-        # Vectors alone need no entities: the pattern costs nothing.
-        source = "regex" if self.knobs.ablation == "graph" else self.knobs.entities
-        pipeline = self.knobs.spacy_pipeline if source == "spacy" else ""
-        return {"entities": source, "spacy_pipeline": pipeline}
-
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The question's entities, one search, one answer."""
-        if current().rehearsal:
-            if self._asks:
-                trace.ask(self.extract, otherwise={"entities": []}, text=trace.question)
-            passages = trace.search(trace.question, k=self.knobs.k)
-        else:
-            index = self.opened(trace)
-            mentions = self._mentions(trace)
-            passages = trace.search_by(
-                lambda: trace.presented(trace.question, self._ranked(trace, index, mentions)),
-                trace.question,
-                k=self.knobs.k,
-            )
+        index = self.opened(trace)
+        mentions = self._mentions(trace)
+        passages = trace.search_by(
+            lambda: trace.presented(trace.question, self._ranked(trace, index, mentions)),
+            trace.question,
+            k=self.knobs.k,
+        )
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
@@ -145,12 +124,13 @@ class LinearRAG(IndexProgram):
         trace.step("extract", input=question, observation=", ".join(names))
         return names
 
-    def _ranked(self, trace: Trace, index: LinearIndex, mentions: Sequence[str]) -> list[Passage]:
+    def _ranked(self, trace: Trace, index: LMIndex, mentions: Sequence[str]) -> list[Passage]:
         knobs = self.knobs
+        if not isinstance(index, LinearIndex):
+            return index.search(trace.question, k=knobs.k)
         seeds = index.seeds(mentions)
         if not seeds:
-            if knobs.ablation != "graph":
-                trace.count("no_seed")
+            trace.count("no_seed")
             return index.search(trace.question, k=knobs.k)
         hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
         activation = index.activated(

@@ -39,14 +39,13 @@ class MultiQueryKnobs(ProgramKnobs):
 
 
 @PROGRAMS.register("multi_query")
-class MultiQueryRAG(RAGProgram):
+class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
     """Search with several wordings of the question, then answer from the fused passages."""
 
     name = "multi_query"
     family = "workflow"
     paper = "arXiv:2402.03367"
     calls = "2"
-    Knobs = MultiQueryKnobs
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)

@@ -30,14 +30,13 @@ class VanillaKnobs(ProgramKnobs):
 
 
 @PROGRAMS.register("vanilla")
-class VanillaRAG(RAGProgram):
+class VanillaRAG(RAGProgram[VanillaKnobs]):
     """Search once with the question, then answer from the passages."""
 
     name = "vanilla"
     family = "baseline"
     paper = "arXiv:2005.11401"
     calls = "1"
-    Knobs = VanillaKnobs
     variants = {"default": {}, "naive_rag": {"k": 5, "context_tokens": 7000}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:

@@ -4,6 +4,9 @@
 >>> retriever = make_retriever("bm25", corpus, k1=0.9)  # doctest: +SKIP
 """
 
+# DSPy 3.4.0 leaves numpy half imported, and `numpy.typing` then fails.
+from numpy import ndarray as _ndarray  # noqa: F401
+
 from ragbench.retrievers import (
     bm25 as bm25,
     dense as dense,
@@ -22,33 +25,17 @@ from ragbench.retrievers.base import (
     View as View,
     digest_line as digest_line,
 )
-from ragbench.retrievers.dense import (
-    Dense as Dense,
-)
-from ragbench.retrievers.distractors.injection import (
-    Distracting as Distracting,
-)
-from ragbench.retrievers.engines import (
-    lance as lance,
-    qdrant as qdrant,
-)
+from ragbench.retrievers.dense import Dense as Dense
+from ragbench.retrievers.distractors import Distracting as Distracting
+from ragbench.retrievers.engines import lance as lance, qdrant as qdrant
+from ragbench.retrievers.external import keep_retriever as keep_retriever
 from ragbench.retrievers.factory import (
     make_retriever as make_retriever,
     make_spec as make_spec,
     parse_spec as parse_spec,
     split_specs as split_specs,
 )
-from ragbench.retrievers.granular import (
-    GranularIndex as GranularIndex,
-    Match as Match,
-)
-from ragbench.retrievers.hybrid import (
-    reciprocal_ranks as reciprocal_ranks,
-)
-from ragbench.retrievers.store import (
-    IndexStore as IndexStore,
-)
-from ragbench.retrievers.text import (
-    TextSettings as TextSettings,
-    Words as Words,
-)
+from ragbench.retrievers.granular import GranularIndex as GranularIndex, Match as Match
+from ragbench.retrievers.hybrid import reciprocal_ranks as reciprocal_ranks
+from ragbench.retrievers.store import IndexStore as IndexStore
+from ragbench.retrievers.text import TextSettings as TextSettings, Words as Words

@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
+from pydantic import BaseModel, ConfigDict
+
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.own_code import blamed_on
 from ragbench.registry import Registry
-from ragbench.retrievers.manifest import Manifest
 
 View = Literal["paragraph", "chunk"]
 
@@ -143,6 +144,37 @@ class Corpus(Sequence[Passage]):
         )
 
 
+class Manifest(BaseModel):
+    """What is known of a stored index.
+
+    `retriever` is the kind of index, or `passages` for a stored corpus; `files` has the bytes and
+    the SHA-256 of each file, `sum` is over all of the manifest.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    retriever: str
+    corpus: str
+    passages: int
+    created: str
+    build_s: float
+    settings: Mapping[str, Any] = {}
+    facts: Mapping[str, Any] = {}
+    files: Mapping[str, tuple[int, str]] = {}
+    sum: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+    def sealed(self) -> Manifest:
+        """The same with its `sum`."""
+        text = self.model_dump_json(exclude={"sum"})
+        return self.model_copy(update={"sum": hashlib.sha256(text.encode()).hexdigest()[:16]})
+
+
 class Store(Protocol):
     """What keeps indexes (see `store.IndexStore`)."""
 
@@ -240,6 +272,11 @@ class Retriever(ABC):
         for part in self.parts:
             part.prepare_restricted(store, progress)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether a loaded index may be used as it is, and need not be made again."""
+        return True
+
     def card(self) -> dict[str, Any]:
         """The part of a run card on the retriever: its settings and its index."""
         card = {"retriever": self.name, "settings": self.settings.model_dump(mode="json")}
@@ -276,7 +313,11 @@ class Retriever(ABC):
         return self
 
 
-RETRIEVERS: Registry[type[Retriever]] = Registry("retriever", package="ragbench.retrievers")
+RETRIEVERS: Registry[type[Retriever]] = Registry(
+    "retriever",
+    package="ragbench.retrievers",
+    outside="ragbench.retrievers.external:load_retriever",
+)
 
 
 class PerQuestion(Retriever):

@@ -29,7 +29,8 @@ def make_retriever(
     """
     name, given = parse_spec(name)
     kind = RETRIEVERS.get(name)
-    if setting == "distractor" and corpus.contexts:
+    own_passages = setting == "distractor" and corpus.contexts
+    if own_passages and not name.startswith("object:"):  # which searches what it was made of
         return PerQuestion(corpus, kind, **{**given, **settings})
     with blamed_on(kind, f"retriever {name}"):
         return kind(corpus, **{**given, **settings})

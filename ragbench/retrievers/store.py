@@ -1,13 +1,16 @@
 """Indexes kept on this machine, under a hash of corpus and settings.
 
-An index is a folder with the retriever's files and a `manifest.json`. It is written beside its
-place and moved there whole, under a lock, so a folder that is there is complete. Its files are
-checked before they are loaded (see `manifest`); a damaged index is made again. Vectors that a build
-which was stopped had made stay in `KEY.unfinished` until the index is made.
+An index is a folder with the retriever's files and a `manifest.json`, which has their SHA-256. It
+is written beside its place and moved there whole, under a lock, so a folder that is there is whole.
+Its files are checked before they are loaded; a damaged index is made again. A file whose inode,
+size and times are those of its last check is not read for it, so that opening an index of gigabytes
+does not read it. Vectors that a build which was stopped had made stay in `KEY.unfinished` until the
+index is made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -21,27 +24,23 @@ from importlib.metadata import version
 from pathlib import Path
 
 from filelock import FileLock
+from pydantic import ValidationError
 
 from ragbench.errors import DataError
 from ragbench.paths import make_folder, sync
-from ragbench.retrievers.base import Progress, Retriever
-from ragbench.retrievers.manifest import (
-    MANIFEST,
-    Manifest,
-    find_damage,
-    hash_files,
-    is_checked,
-    read_manifest,
-    write_manifest,
-)
+from ragbench.retrievers.base import Manifest, Progress, Retriever
 
+MANIFEST = "manifest.json"
+#: When each file was last hashed and found whole: name -> inode, size, mtime, ctime.
+_CHECKED = "checked.json"
+#: What the name of a folder of unfinished work ends with.
+_UNFINISHED = ".unfinished"
+#: Of the folder of an index; another one has other keys.
+_FORMAT = 2
 #: Packages whose new version may read an index differently.
 _ENGINES = {"dense": "faiss-cpu", "lancedb": "lancedb"}
 #: What loading raises where the bytes are whole but do not fit together.
 _UNUSABLE = (ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
-
-#: What the name of a folder of unfinished work ends with.
-_UNFINISHED = ".unfinished"
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +62,24 @@ class IndexStore:
             DataError: the folder cannot be written.
         """
         key = index_key(retriever)
+        unfinished = self.root / f"{key}{_UNFINISHED}"
+
+        def make(folder: Path) -> Manifest:
+            start = time.perf_counter()
+            retriever._unfinished = unfinished
+            retriever._make(progress)
+            retriever._save(folder)
+            corpus, took = retriever.corpus, time.perf_counter() - start
+            made = _manifest(key, retriever.name, corpus.digest, len(corpus), took, folder)
+            told = {"settings": retriever.index_settings(), "facts": retriever.facts()}
+            return made.model_copy(update=told)
+
         with self._locked(key):
-            if not self._load(retriever, key):
-                self._make(retriever, key, progress)
+            if not self._usable(key, retriever):
+                self._write(key, make)
+                if unfinished.is_dir():
+                    _delete(unfinished)
+                retriever._load(self.root / key)  # from now on mapped, not held in memory
             return read_manifest(self.root / key)
 
     def corpus_folder(self, key: str, write: Callable[[Path], tuple[int, str]]) -> Path:
@@ -77,19 +91,16 @@ class IndexStore:
             DataError: the folder cannot be written.
         """
 
-        def describe(folder: Path) -> Manifest:
+        def make(folder: Path) -> Manifest:
             start = time.perf_counter()
             passages, digest = write(folder)
-            elapsed = time.perf_counter() - start
-            return _manifest(key, "passages", digest, passages, elapsed, folder)
+            took = time.perf_counter() - start
+            return _manifest(key, "passages", digest, passages, took, folder)
 
-        folder = self.root / key
         with self._locked(key):
-            if self._problem(folder):
-                self._discard(folder, self._problem(folder))
-            if not folder.is_dir():
-                self._write(key, describe)
-        return folder
+            if not self._usable(key):
+                self._write(key, make)
+        return self.root / key
 
     def entries(self) -> list[Manifest]:
         """The stored indexes, newest first; folders without a readable manifest are left out."""
@@ -129,7 +140,7 @@ class IndexStore:
 
     def damage(self, key: str) -> str:
         """What is wrong with the index `key`, all its files read; empty where nothing is."""
-        return find_damage(self.root / key, read_manifest(self.root / key))
+        return _damage(self.root / key)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
@@ -143,56 +154,42 @@ class IndexStore:
                 "that can be written"
             ) from None
 
-    def _load(self, retriever: Retriever, key: str) -> bool:
+    def _usable(self, key: str, retriever: Retriever | None = None) -> bool:
+        """Whether the folder `key` is there and whole, and `retriever` loads it; else it goes."""
         folder = self.root / key
         if not folder.is_dir():
             return False
         checked = _is_checked(folder)
-        problem = "" if checked else self._problem(folder)
-        if not problem:
+        problem = "" if checked else _damage(folder)
+        if not problem and retriever is not None:
             try:
                 retriever._load(folder)
                 if not checked:
                     retriever._check()
-                return True
+                problem = "" if retriever.is_whole else "replies were lost"
             except _UNUSABLE as error:
                 problem = f"{type(error).__name__}: {error}"
-        self._discard(folder, problem)
-        return False
+        if problem:
+            log.warning("index %s is made again: %s", key, problem)
+            _delete(folder)
+        return not problem
 
-    def _problem(self, folder: Path) -> str:
-        """What is wrong with an index; empty where nothing is, or where there is none."""
-        if not folder.is_dir() or _is_checked(folder):
-            return ""
-        return find_damage(folder, read_manifest(folder))
-
-    @staticmethod
-    def _discard(folder: Path, problem: str) -> None:
-        log.warning("index %s is damaged (%s); making it again", folder.name, problem)
-        _delete(folder)
-
-    def _make(self, retriever: Retriever, key: str, progress: Progress | None) -> None:
-        def describe(folder: Path) -> Manifest:
-            start = time.perf_counter()
-            retriever._unfinished = unfinished
-            retriever._make(progress)
-            retriever._save(folder)
-            return _describe(retriever, key, time.perf_counter() - start, folder)
-
-        unfinished = self.root / f"{key}{_UNFINISHED}"
-        self._write(key, describe)
-        if unfinished.is_dir():
-            _delete(unfinished)
-        retriever._load(self.root / key)  # from now on mapped, not held in memory
-
-    def _write(self, key: str, fill: Callable[[Path], Manifest]) -> None:
-        """Put the folder `key` into its place, once `fill` has written and described its files."""
+    def _write(self, key: str, make: Callable[[Path], Manifest]) -> None:
+        """Put the folder `key` into its place, once `make` has written and described its files."""
         for leftover in self.root.glob(f".{key}-*"):  # of a build that was killed
             _delete(leftover)
         folder = self.root / f".{key}-{secrets.token_hex(4)}"
         folder.mkdir()
         try:
-            write_manifest(folder, fill(folder))
+            manifest = make(folder).sealed()
+            for name in manifest.files:
+                with (folder / name).open("rb") as file:
+                    os.fsync(file.fileno())
+            with (folder / MANIFEST).open("wb") as file:  # last, after all files are on disk
+                file.write(manifest.model_dump_json(indent=2).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            _remember(folder, manifest)
             sync(folder)
             os.replace(folder, self.root / key)
             sync(self.root)
@@ -207,52 +204,92 @@ def index_key(retriever: Retriever, *, without: Collection[str] = ()) -> str:
     `without` are settings that are left out.
     """
     settings = retriever.index_settings()
+    package = _ENGINES.get(retriever.name)
     parts = {
         "retriever": retriever.name,
         "settings": {name: settings[name] for name in settings if name not in without},
         "corpus": retriever.corpus.digest,
-        "version": retriever.index_version,
-        "engine": _engine(retriever),
+        "versions": [_FORMAT, retriever.index_version, package and version(package)],
     }
     text = json.dumps(parts, sort_keys=True)
     return f"{retriever.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _engine(retriever: Retriever) -> str:
-    package = _ENGINES.get(retriever.name)
-    return f"{package} {version(package)}" if package else ""
-
-
-def _describe(retriever: Retriever, key: str, build_s: float, folder: Path) -> Manifest:
-    corpus = retriever.corpus
-    plain = _manifest(key, retriever.name, corpus.digest, len(corpus), build_s, folder)
-    return plain.model_copy(
-        update={
-            "settings": retriever.index_settings(),
-            "index_version": retriever.index_version,
-            "engine": _engine(retriever),
-            "facts": retriever.facts(),
-        }
-    )
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest in `folder`, under the folder's own name; None where there is none to read."""
+    try:
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    if manifest.sum != manifest.sealed().sum:
+        return None
+    # `drop` deletes the folder of this name, so it is not taken from the file.
+    return manifest.model_copy(update={"key": folder.name})
 
 
 def _manifest(
     key: str, kind: str, corpus: str, passages: int, build_s: float, folder: Path
 ) -> Manifest:
+    files = {
+        path.relative_to(folder).as_posix(): (path.stat().st_size, _sha256(path))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Manifest(
-        key=key,
-        retriever=kind,
-        corpus=corpus,
-        passages=passages,
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        build_s=round(build_s, 3),
-        files=hash_files(folder),
-    )
+        key=key, retriever=kind, corpus=corpus, passages=passages, created=created,
+        build_s=round(build_s, 3), files=files,
+    )  # fmt: skip
 
 
 def _is_checked(folder: Path) -> bool:
+    """Whether no file has been touched since it was last hashed and found whole."""
     manifest = read_manifest(folder)
-    return manifest is not None and is_checked(folder, manifest)
+    try:
+        stamps = json.loads((folder / _CHECKED).read_bytes())
+        return manifest is not None and bool(stamps == _stamps(folder, manifest))
+    except (OSError, ValueError):
+        return False
+
+
+def _damage(folder: Path) -> str:
+    """What is wrong with the files in `folder`, all of them read; empty where nothing is."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return "no readable manifest"
+    for name, (size, digest) in manifest.files.items():
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} bytes, not {size}"
+        if _sha256(path) != digest:
+            return f"{name} has changed"
+    _remember(folder, manifest)
+    return ""
+
+
+def _remember(folder: Path, manifest: Manifest) -> None:
+    partial = folder / f".{_CHECKED}.{os.getpid()}"
+    with contextlib.suppress(OSError):  # a store that cannot be written is checked each time
+        try:
+            partial.write_text(json.dumps(_stamps(folder, manifest)))
+            os.replace(partial, folder / _CHECKED)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _stamps(folder: Path, manifest: Manifest) -> dict[str, list[int]]:
+    stats = {name: (folder / name).stat() for name in manifest.files}
+    return {
+        name: [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+        for name, stat in stats.items()
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _delete(folder: Path) -> None:

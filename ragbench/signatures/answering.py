@@ -3,7 +3,7 @@
 import dspy
 
 from ragbench.signatures.types import StatedFact
-from ragbench.signatures.wording import BRIEF, SPAN
+from ragbench.signatures.wording import BRIEF, GUESS, REMEMBERED, SPAN, STATED
 
 
 class AnswerFromContext(dspy.Signature):
@@ -12,6 +12,26 @@ class AnswerFromContext(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
+
+
+# An answer on the way to the last one: what it lacks shows by its being empty.
+class AnswerIfStated(dspy.Signature):
+    """Answer the question from the passages alone. Leave the answer empty if they do not state it.
+
+    What they state about something else of the same kind is no answer.
+    """
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if they do not state it")
+
+
+class CombineAnswers(dspy.Signature):
+    """Answer the question from the answers to its parts."""
+
+    notes: list[str] = dspy.InputField(desc="parts of the question, with their answers")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if they do not settle it")
 
 
 # The loop's own thoughts and facts help a forced answer; the plain reader has no such field, so
@@ -25,20 +45,32 @@ class AnswerWithHints(dspy.Signature):
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
-class AnswerWithConfidence(dspy.Signature):
-    """Answer the question from the passages, or from memory where there are none."""
+# LightRAG (Guo et al. 2024, arXiv:2410.05779), which shows its graph beside the passages.
+class AnswerFromGraph(dspy.Signature):
+    """Answer the question from the passages and what is known of entities and relations."""
 
-    context: list[str] = dspy.InputField(desc="passages; may be empty")
+    context: list[str] = dspy.InputField(desc="passages")
+    graph: list[str] = dspy.InputField(desc="entities, then relations, with what texts say of each")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
-    confidence: float = dspy.OutputField(desc="0 to 1: how sure the answer is")
+
+
+class AnswerWithConfidence(dspy.Signature):
+    """Answer the question from the passages."""
+
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField(desc=BRIEF)
+    confidence: float = dspy.OutputField(
+        desc="0, the passages say nothing of it, to 1, they prove the answer"
+    )
 
 
 class DirectAnswer(dspy.Signature):
-    """Answer the question."""
+    """Answer the question from memory."""
 
     question: str = dspy.InputField()
-    answer: str = dspy.OutputField(desc=BRIEF)
+    answer: str = dspy.OutputField(desc=f"{REMEMBERED}; {GUESS}")
 
 
 # The notes are what related sub-questions have already settled.
@@ -49,13 +81,13 @@ class AnswerPart(dspy.Signature):
     """
 
     context: list[str] = dspy.InputField(desc="passages")
-    notes: list[str] = dspy.InputField(desc="sub-questions answered before")
+    notes: list[str] = dspy.InputField(desc="sub-questions answered before; may be empty")
     main_question: str = dspy.InputField()
     question: str = dspy.InputField()
-    answer: str = dspy.OutputField(
-        desc="the complete name, date, number or phrase alone; empty if not stated"
+    answer: str = dspy.OutputField(desc=STATED)
+    confidence: float = dspy.OutputField(
+        desc="0, passages and notes say nothing of it, to 1, they prove the answer"
     )
-    confidence: float = dspy.OutputField(desc="0 to 1: how well the passages prove the answer")
     main_answer: str = dspy.OutputField(
         desc=f"to the main question: {SPAN}; empty while facts are missing"
     )
@@ -65,26 +97,28 @@ class AnswerPart(dspy.Signature):
 class AnswerTask(dspy.Signature):
     """Answer the question from the notes, or from memory where they do not bear on it."""
 
-    notes: list[str] = dspy.InputField(desc="what was found out")
+    notes: list[str] = dspy.InputField(desc="what the passages found state; may be empty")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(
         desc="the complete name, date, number or phrase alone; empty if not known"
     )
     success: bool = dspy.OutputField(desc="whether the question is answered")
-    rating: int = dspy.OutputField(desc="0 to 10: how sure the answer is")
+    rating: int = dspy.OutputField(desc="0, a guess, to 10, beyond doubt")
 
 
-# A line of the plan: what was looked up, what it found out, the numbers of its passages.
+# A line of the plan: what was looked up, what it found out, the labels of its passages.
 class AnswerFromPlan(dspy.Signature):
     """Answer the question from the passages."""
 
     plan: list[str] = dspy.InputField(
-        desc="what was looked up, what it found out, and the numbers of its passages"
+        desc="what was looked up, what it found out, and the labels of its passages"
     )
-    context: list[str] = dspy.InputField(desc="passages")
+    context: list[str] = dspy.InputField(desc="passages, each after its label, such as [n1.1]")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
-    citations: list[int] = dspy.OutputField(desc="numbers of the passages that prove the answer")
+    citations: list[str] = dspy.OutputField(
+        desc="labels of the passages that prove the answer, such as n1.1"
+    )
 
 
 class CitedAnswer(dspy.Signature):
@@ -92,10 +126,14 @@ class CitedAnswer(dspy.Signature):
 
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
-    claims: list[StatedFact] = dspy.OutputField(
-        desc="one full sentence each, with the numbers of the passages that state it as evidence"
-    )
+    claims: list[StatedFact] = dspy.OutputField(desc="empty if they state nothing on it")
     answer: str = dspy.OutputField(desc=BRIEF)
+
+
+class CitedPart(CitedAnswer):
+    """Write what the passages state that answers the question, then answer it."""
+
+    answer: str = dspy.OutputField(desc=STATED)
 
 
 # FaithfulRAG (Zhang et al. 2025, arXiv:2506.08938): the notes are pieces of the passages that are
@@ -122,7 +160,7 @@ class AnswerInStages(dspy.Signature):
     notes: list[str] = dspy.InputField(desc="pieces of the passages that matter most")
     question: str = dspy.InputField()
     analysis: str = dspy.OutputField(desc="what the notes say about the question")
-    first_answer: str = dspy.OutputField(desc="by the notes alone")
+    first_answer: str = dspy.OutputField(desc="by the notes alone; empty if they lack it")
     check: str = dspy.OutputField(desc="whether the passages agree, and what they say instead")
     answer: str = dspy.OutputField(desc=BRIEF)
 
@@ -139,8 +177,18 @@ class SynthesizeAnswer(dspy.Signature):
 class RefineAnswer(dspy.Signature):
     """Correct or complete the draft answer from the passages and the notes."""
 
-    context: list[str] = dspy.InputField(desc="passages")
+    context: list[str] = dspy.InputField(desc="passages; may be empty")
     notes: list[str] = dspy.InputField(desc="what was found out")
     question: str = dspy.InputField()
-    draft: str = dspy.InputField(desc="the answer so far")
+    draft: str = dspy.InputField(desc="the answer so far; may be empty")
+    answer: str = dspy.OutputField(desc=BRIEF)
+
+
+# What a loop of code found out, where it ended without an answer of its own.
+class AnswerFromCode(dspy.Signature):
+    """Answer the question from what the code showed."""
+
+    environment: list[str] = dspy.InputField(desc="variables of the code")
+    trajectory: str = dspy.InputField(desc="turns of code, and what each showed")
+    question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)

@@ -16,31 +16,28 @@ from ragbench.signatures.types import (
 class FactExtract(dspy.Signature):
     """Write what the passages state about the requirement, one full sentence per fact."""
 
-    context: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
-    known_facts: list[str] = dspy.InputField()
-    requirement: str = dspy.InputField()
-    facts: list[Fact] = dspy.OutputField(
-        desc="new ones, with the numbers of the passages that state each as evidence; fulfillment "
-        "says whether it meets the requirement; empty if none"
-    )
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField(desc="what the facts are needed for")
+    known_facts: list[str] = dspy.InputField(desc="found before; may be empty")
+    requirement: str = dspy.InputField(desc="what is to be found out")
+    facts: list[Fact] = dspy.OutputField(desc="that are not known yet; empty if none")
 
 
 # A round of REAP in one call: extraction, judgement and the next searches.
 class ReadAndJudge(dspy.Signature):
     """Write what the passages state about the sub-tasks, one full sentence per fact.
 
-    Then judge how far the known and the new facts suffice to answer the question.
+    Then judge whether the known and the new facts are enough to answer the question.
     """
 
-    context: list[str] = dspy.InputField()
+    context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
-    known_facts: list[str] = dspy.InputField()
-    sub_tasks: list[str] = dspy.InputField()
-    facts: list[StatedFact] = dspy.OutputField(
-        desc="new ones, with the numbers of the passages that state each as evidence"
+    known_facts: list[str] = dspy.InputField(desc="found before; may be empty")
+    sub_tasks: list[str] = dspy.InputField(desc="what the passages were looked up for")
+    facts: list[StatedFact] = dspy.OutputField(desc="that are not known yet; empty if none")
+    score: float = dspy.OutputField(
+        desc="0, nothing that is needed is known, to 1, the answer follows from the facts"
     )
-    score: float = dspy.OutputField(desc="0, not at all, to 1, the answer follows from them")
     missing: list[str] = dspy.OutputField(
         desc="searches that can be made now for the facts still missing; empty if none"
     )
@@ -50,28 +47,30 @@ class ReadAndJudge(dspy.Signature):
 class BindVariables(dspy.Signature):
     """Read the values of the variables off the passages. Leave out a variable with none."""
 
-    context: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
+    context: list[str] = dspy.InputField(desc="passages")
+    question: str = dspy.InputField(desc="what the values are needed for")
     query: str = dspy.InputField(desc="what the passages were looked up with")
-    variables: list[str] = dspy.InputField()
-    bindings: list[Binding] = dspy.OutputField(
-        desc="one for each value, which is the complete name, date or number alone"
-    )
+    variables: list[str] = dspy.InputField(desc="names of what the query asks for")
+    bindings: list[Binding] = dspy.OutputField(desc="one for each value; empty if none is stated")
 
 
 class TakeNotes(dspy.Signature):
-    """Write what the passages state that helps to answer the question, one sentence per note."""
+    """Write what the passages state that helps to answer the question."""
 
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
-    notes: list[str] = dspy.OutputField(desc="empty if they state nothing that helps")
+    notes: list[str] = dspy.OutputField(
+        desc="one sentence each that can be read alone; empty if nothing helps"
+    )
 
 
 class SplitFacts(dspy.Signature):
     """Break the text into single facts that can be read alone. Add none."""
 
     text: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(desc="one short sentence each, without pronouns")
+    facts: list[str] = dspy.OutputField(
+        desc="one short sentence each, with names in the place of pronouns"
+    )
 
 
 # Index time: one call per cluster of a summary tree (Sarthi et al. 2024, arXiv:2401.18059).
@@ -79,7 +78,7 @@ class Summarize(dspy.Signature):
     """Summarize the texts together. Keep names, numbers and dates."""
 
     texts: list[str] = dspy.InputField()
-    max_words: int = dspy.InputField()
+    max_words: int = dspy.InputField(desc="of the summary")
     summary: str = dspy.OutputField()
 
 
@@ -89,8 +88,8 @@ class ExtractEntities(dspy.Signature):
 
     text: str = dspy.InputField()
     entities: list[str] = dspy.OutputField(
-        desc="names of people, groups, places, works, events, products, and dates; no plain "
-        "numbers; empty if none"
+        desc="names of people, groups, places, works, events, products, and dates or years; no "
+        "other numbers; empty if none"
     )
 
 
@@ -103,6 +102,14 @@ class ExtractTriples(dspy.Signature):
 
     text: str = dspy.InputField()
     entities: list[str] = dspy.InputField()
+    triples: list[Triple] = dspy.OutputField(desc="one for each fact; empty if none")
+
+
+# ExtractTriples of a text of which no entity is known.
+class ExtractAllTriples(dspy.Signature):
+    """List what the text states as triples. Write the name in the place of a pronoun."""
+
+    text: str = dspy.InputField()
     triples: list[Triple] = dspy.OutputField(desc="empty if none")
 
 
@@ -119,23 +126,19 @@ class ExtractGraph(dspy.Signature):
         desc="entities, and pairs of related ones, found before; may be empty"
     )
     entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
-    relations: list[GraphRelation] = dspy.OutputField(desc="between names of entities")
+    relations: list[GraphRelation] = dspy.OutputField(desc="between entities of either list")
 
 
-# ExtractGraph for LightRAG (Guo et al. 2024, arXiv:2410.05779), whose relations have keywords.
-class ExtractKeyedGraph(dspy.Signature):
+# LightRAG (Guo et al. 2024, arXiv:2410.05779), whose relations have keywords.
+class ExtractKeyedGraph(ExtractGraph):
     """List the entities of the given types in the text, and how they are related.
 
     Leave out what was found before.
     """
 
-    text: str = dspy.InputField()
-    entity_types: list[str] = dspy.InputField()
-    known: list[str] = dspy.InputField(
-        desc="entities, and pairs of related ones, found before; may be empty"
+    relations: list[KeyedRelation] = dspy.OutputField(  # type: ignore[assignment]
+        desc="between entities of either list"
     )
-    entities: list[GraphEntity] = dspy.OutputField(desc="empty if none")
-    relations: list[KeyedRelation] = dspy.OutputField(desc="between names of entities")
 
 
 class ReportCommunity(dspy.Signature):
@@ -147,5 +150,5 @@ class ReportCommunity(dspy.Signature):
     max_words: int = dspy.InputField(desc="of the whole report")
     title: str = dspy.OutputField(desc="short, with the names that matter most")
     summary: str = dspy.OutputField()
-    rating: float = dspy.OutputField(desc="importance, 0 to 10")
+    rating: float = dspy.OutputField(desc="0, of no importance, to 10")
     findings: list[str] = dspy.OutputField(desc="a few sentences each")

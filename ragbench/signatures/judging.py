@@ -16,8 +16,10 @@ Support = Literal["full", "partial", "none"]
 Utility = Literal[1, 2, 3, 4, 5]
 
 
-RELEVANT = "relevant: it helps to answer the question, even in part"
-SUPPORTED = "full: the passage states the answer; partial: part of it; none: nothing of it"
+# Three questions, each with its own words. Relevance: is the passage about it at all? Support: does
+# it prove an answer? Enough evidence, asked where a search may end: is every fact known?
+RELEVANT = "relevant: it states something about a person, place or thing that the answer depends on"
+SUPPORTED = "full: the passage proves all of it; partial: some of it; none: none of it"
 USEFUL = "from 1, no answer to the question, to 5, all that it asks for"
 SURE = "0 to 1: how sure this is"
 
@@ -56,22 +58,25 @@ class QuestionComplexity(dspy.Signature):
     )
 
 
-# Self-RAG's long form asks again at each segment, with what has been written so far.
-class ContinueRetrieval(dspy.Signature):
-    """Decide whether continuing the draft needs more facts to be looked up."""
-
-    question: str = dspy.InputField()
-    draft: str = dspy.InputField(desc="sentences written so far")
-    retrieve: bool = dspy.OutputField(desc="whether more facts must be looked up")
-    confidence: float = dspy.OutputField(desc=SURE)
-
-
 class IsRel(dspy.Signature):
     """Decide whether the passage is relevant to the question."""
 
     question: str = dspy.InputField()
     passage: str = dspy.InputField()
     relevance: Relevance = dspy.OutputField(desc=RELEVANT)
+    confidence: float = dspy.OutputField(desc=SURE)
+
+
+# CRAG's evaluator (Yan et al. 2024, arXiv:2401.15884): correct, ambiguous or incorrect.
+class GradePassage(dspy.Signature):
+    """Grade how much the passage holds of what the question asks."""
+
+    question: str = dspy.InputField()
+    passage: str = dspy.InputField()
+    grade: Support = dspy.OutputField(
+        desc="full: it answers the question by itself; partial: it states one fact of several that "
+        "the answer needs; none: it states nothing that the answer needs"
+    )
     confidence: float = dspy.OutputField(desc=SURE)
 
 
@@ -105,29 +110,6 @@ class CritiquedAnswer(dspy.Signature):
     utility: Utility = dspy.OutputField(desc=USEFUL)
 
 
-class CritiquedSegment(dspy.Signature):
-    """Grade the passage, write the next sentence of the draft from it, then grade the sentence."""
-
-    question: str = dspy.InputField()
-    passage: str = dspy.InputField()
-    draft: str = dspy.InputField(desc="sentences written so far; may be empty")
-    relevance: Relevance = dspy.OutputField(desc=RELEVANT)
-    segment: str = dspy.OutputField(desc="one sentence; empty if the passage adds nothing")
-    support: Support = dspy.OutputField(desc=SUPPORTED)
-    utility: Utility = dspy.OutputField(desc=USEFUL)
-    done: bool = dspy.OutputField(desc="the draft with this sentence answers the question")
-
-
-class RateAnswer(dspy.Signature):
-    """Judge how well the passages and the notes prove the answer."""
-
-    context: list[str] = dspy.InputField()
-    notes: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
-    answer: str = dspy.InputField()
-    confidence: float = dspy.OutputField(desc="0, not at all, to 1, beyond doubt")
-
-
 # RAGentA's second agent (Besrour et al. 2025, arXiv:2506.16988): a yes or no on one answer.
 class HoldsAnswer(dspy.Signature):
     """Decide whether the passage holds the answer to the question and supports it."""
@@ -142,12 +124,13 @@ class HoldsAnswer(dspy.Signature):
 class AuditClaims(dspy.Signature):
     """Check the claims of an answer: which do not bear on the question, and what is unanswered."""
 
+    context: list[str] = dspy.InputField(desc="passages that the claims were read off")
     question: str = dspy.InputField()
     claims: list[str] = dspy.InputField(desc="[number of the claim] claim [numbers of passages]")
     answer: str = dspy.InputField()
     drop: list[int] = dspy.OutputField(desc="numbers of the claims to leave out; empty if none")
     unanswered: list[str] = dspy.OutputField(
-        desc="parts of the question without an answer; empty if none"
+        desc="parts of the question that no claim answers; empty if none"
     )
     follow_ups: list[str] = dspy.OutputField(
         desc="for each unanswered part, one question that makes sense by itself; empty if none"
@@ -159,7 +142,35 @@ class SelectItems(dspy.Signature):
 
     question: str = dspy.InputField()
     candidates: list[str] = dspy.InputField()
-    keep: list[int] = dspy.OutputField(desc="numbers of the candidates")
+    keep: list[int] = dspy.OutputField(desc="numbers of the candidates; empty if none")
+
+
+# CRAG's strips. What is known may make one matter that does not speak of the question's own names.
+class SelectStrips(dspy.Signature):
+    """Keep the numbered candidates that state a fact which the answer to the question needs."""
+
+    question: str = dspy.InputField()
+    known: list[str] = dspy.InputField(desc="what was found before; may be empty")
+    candidates: list[str] = dspy.InputField(desc="pieces of one passage")
+    keep: list[int] = dspy.OutputField(desc="numbers of the candidates; empty if none")
+
+
+# HippoRAG 2's recognition memory (Gutiérrez et al. 2025, arXiv:2502.14802).
+class SelectFacts(dspy.Signature):
+    """Keep the numbered facts that help to answer the question. None of them may help."""
+
+    question: str = dspy.InputField()
+    facts: list[str] = dspy.InputField(desc="each a subject, a relation and an object")
+    keep: list[int] = dspy.OutputField(desc="numbers of the facts; empty if none")
+
+
+# Listwise, as RankGPT (Sun et al. 2023, arXiv:2304.09542), over typed numbers.
+class RankPassages(dspy.Signature):
+    """Order the numbered passages from most to least helpful for the query."""
+
+    query: str = dspy.InputField()
+    passages: list[str] = dspy.InputField()
+    ranking: list[int] = dspy.OutputField(desc="passage numbers, best first")
 
 
 Verdict = Literal["correct", "incorrect"]
@@ -267,29 +278,3 @@ class ExplainMistake(dspy.Signature):
     gold_answers: list[str] = dspy.InputField()
     answer: str = dspy.InputField()
     mistake: Mistake = dspy.OutputField()
-
-
-FailureMode = Literal[
-    "judged_wrongly", "passages_missing", "entity_confused", "search_misdirected",
-    "question_misread", "inference_wrong",
-]  # fmt: skip
-
-
-# After the failure modes of A-RAG's appendix D; `score.annotate.failure_modes` files them.
-class ClassifyFailure(dspy.Signature):
-    """Say why the answer to the question is wrong, from the steps that led to it.
-
-    Choose the first mistake: judged_wrongly if the answer means the same as a gold answer,
-    passages_missing if good searches did not find what was needed, search_misdirected if the
-    searches were for the wrong thing or ended too early.
-    """
-
-    context: list[str] = dspy.InputField(desc="passages retrieved")
-    steps: list[str] = dspy.InputField(desc="what was thought and searched, in order")
-    question: str = dspy.InputField()
-    gold_answers: list[str] = dspy.InputField()
-    answer: str = dspy.InputField()
-    failure: FailureMode = dspy.OutputField(
-        desc="entity_confused: one thing was taken for another; question_misread: another question "
-        "was answered; inference_wrong: the facts were found and a wrong conclusion drawn"
-    )

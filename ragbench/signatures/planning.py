@@ -19,8 +19,8 @@ class SplitQuestion(dspy.Signature):
     question: str = dspy.InputField()
     max_parts: int = dspy.InputField(desc="sub-questions at the most")
     sub_questions: list[str] = dspy.OutputField(
-        desc="of one fact each; a later one may use {1}, {2} for the answers of earlier ones; "
-        "empty if there are none"
+        desc="of one fact each if max_parts allows; a later one may use {1}, {2} for the answers "
+        "of earlier ones; empty if there are none"
     )
 
 
@@ -44,7 +44,7 @@ class NextSubTask(dspy.Signature):
     facts: list[str] = dspy.InputField(desc="found so far")
     missing: list[str] = dspy.InputField(desc="what was judged to be missing; may be empty")
     history: list[str] = dspy.InputField(desc="searches already made")
-    done: bool = dspy.OutputField(desc="whether the facts answer the question")
+    done: bool = dspy.OutputField(desc="whether every fact that the answer needs was found")
     queries: list[str] = dspy.OutputField(
         desc="searches that can be made now, one for each fact; empty if done"
     )
@@ -59,11 +59,11 @@ class UpdatePlan(dspy.Signature):
     plan: list[str] = dspy.InputField(desc="sub-questions by id")
     last_facts: list[str] = dspy.InputField(desc="what the last searches found")
     next_step: Literal["continue", "synthesize"] = dspy.OutputField(
-        desc="synthesize once the facts answer the question"
+        desc="synthesize once every fact that the answer needs was found"
     )
     new_plan: list[SubTask] = dspy.OutputField(desc="the whole plan; empty if it stays as it is")
     actions: list[PlanAction] = dspy.OutputField(
-        desc="searches that can be made now, each for a sub-question's id; empty if synthesize"
+        desc="searches that can be made now; empty if synthesize"
     )
 
 
@@ -80,11 +80,11 @@ class RepairPlan(dspy.Signature):
         desc="accept what was found, reword the searches, or change the plan"
     )
     next_step: Literal["continue", "synthesize"] = dspy.OutputField(
-        desc="synthesize once the facts answer the question"
+        desc="synthesize once every fact that the answer needs was found"
     )
     new_plan: list[SubTask] = dspy.OutputField(desc="the whole plan; empty if it stays as it is")
     actions: list[PlanAction] = dspy.OutputField(
-        desc="searches that can be made now, each for a sub-question's id; empty if synthesize"
+        desc="searches that can be made now; empty if synthesize"
     )
 
 
@@ -108,8 +108,8 @@ class PlannerAction(dspy.Signature):
     action: str = dspy.OutputField()
     node_id: str = dspy.OutputField(desc="of the node to act on")
     sub_questions: list[str] = dspy.OutputField(
-        desc="for ROLLOUT: questions of one fact each, in order; {1} stands for the answer of the "
-        "first, as in: Who directed TITLE?, Where was {1} born?"
+        desc="for ROLLOUT: questions in order, of one fact each if max_parts allows; {1} stands "
+        "for the answer of the first, as in: Who directed TITLE?, Where was {1} born?"
     )
 
 
@@ -144,8 +144,7 @@ op aggregate: a count or sum of what others find; it searches nothing
 op verify: whether a statement holds
 confidence 0.8 to 1: a passage on it surely exists
 confidence 0.5 to 0.8: it probably exists
-confidence under 0.5: a guess
-cost: from 1"""
+confidence under 0.5: a guess"""
 
 
 # No example of a whole plan: a small model copies its names.
@@ -182,10 +181,13 @@ class PlanSteps(dspy.Signature):
     """Split the question into the fewest ordered steps that answer it, one fact each."""
 
     question: str = dspy.InputField()
-    failed: list[str] = dspy.InputField(desc="steps of earlier plans that led nowhere")
+    history: list[str] = dspy.InputField(
+        desc="steps of earlier plans, with what they found and what failed; may be empty"
+    )
     max_steps: int = dspy.InputField(desc="steps at the most")
     steps: list[str] = dspy.OutputField(
-        desc="questions; later ones may refer to what earlier ones find out"
+        desc="questions; later ones may refer to what earlier ones find out; none that the "
+        "history answers"
     )
 
 

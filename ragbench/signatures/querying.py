@@ -22,7 +22,7 @@ QUERY_KINDS: Mapping[QueryMode, str] = {
 #: What one query is that refines the question.
 QUERY_ACTIONS: Mapping[QueryAction, str] = {
     "rewrite": "the whole question in the words of a page that answers it",
-    "decompose": "one fact alone: the first that must be known before the question can be answered",
+    "decompose": "one fact alone: the first that the passages lack and the answer needs",
     "disambiguate": "one name of the question alone, to learn who or what is meant",
 }
 
@@ -43,7 +43,19 @@ class RefineQuery(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages found so far; may be empty")
     question: str = dspy.InputField()
     kind: str = dspy.InputField(desc="what the query asks for")
-    query: str = dspy.OutputField(desc="one query, for a fact that the passages lack")
+    query: str = dspy.OutputField(desc="one query, which makes sense by itself")
+
+
+# CRAG's second search (Yan et al. 2024, arXiv:2401.15884): keywords, for a search engine.
+class RewriteQuery(dspy.Signature):
+    """Write the keywords to search for what the passages lack to answer the question."""
+
+    context: list[str] = dspy.InputField(desc="what was kept of the passages; may be empty")
+    question: str = dspy.InputField()
+    query: str = dspy.OutputField(
+        desc="no sentence: the names that matter, those that the passages reveal too, and what is "
+        "asked about them"
+    )
 
 
 # From the memory of a whole corpus (MemoRAG: Qian et al. 2024, arXiv:2409.05591).
@@ -69,4 +81,4 @@ class ExtractKeywords(dspy.Signature):
 
     question: str = dspy.InputField()
     high_level: list[str] = dspy.OutputField(desc="themes and kinds of relation")
-    low_level: list[str] = dspy.OutputField(desc="names of persons, places and things")
+    low_level: list[str] = dspy.OutputField(desc="names of persons, places, works and things")

@@ -8,22 +8,20 @@ from ragbench.signatures.wording import BRIEF, GUESS, SPAN
 
 
 # One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
-# between two named steps, because small models answer a bare "done?" with yes at once. The thought
-# is also the next query, so it must name what it looks for.
+# between two named steps, because small models answer a bare "done?" with yes at once.
 class CoTStep(dspy.Signature):
-    """Write the next sentence of reasoning, then search with it or answer.
-
-    State what the passages show, and name the one person, place or thing to look up next.
-    """
+    """Write the next sentence of a chain of thought that answers the question from the passages."""
 
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
     thoughts: str = dspy.InputField(desc="reasoning so far")
-    thought: str = dspy.OutputField(desc="one new sentence, which is searched with if facts lack")
-    next_step: Literal["search", "answer"] = dspy.OutputField(
-        desc="answer once the passages settle the question"
+    thought: str = dspy.OutputField(
+        desc="one new sentence: what the passages state, or what follows from it"
     )
-    answer: str = dspy.OutputField(desc=f"{BRIEF}; empty if search")
+    next_step: Literal["search", "answer"] = dspy.OutputField(
+        desc="search with the sentence while facts are missing; answer once none is"
+    )
+    answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")
 
 
 # FLARE's look-ahead (Jiang et al. 2023, arXiv:2305.06983): a sentence, and what in it is in doubt.
@@ -33,15 +31,20 @@ class DraftSentence(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages")
     question: str = dspy.InputField()
     thoughts: str = dspy.InputField(desc="reasoning so far")
-    thought: str = dspy.OutputField(desc="one new sentence")
-    uncertain_words: list[str] = dspy.OutputField(
-        desc="names, dates and numbers of the sentence that the passages do not state"
+    thought: str = dspy.OutputField(
+        desc="one new sentence that states a fact, not that one is unknown"
     )
-    confidence: float = dspy.OutputField(desc="0 to 1: how sure the sentence is")
+    uncertain_words: list[str] = dspy.OutputField(
+        desc="names, dates and numbers of the sentence that the passages do not state; empty if "
+        "none"
+    )
+    confidence: float = dspy.OutputField(
+        desc="0, the passages say nothing of it, to 1, they prove the sentence"
+    )
     next_step: Literal["continue", "answer"] = dspy.OutputField(
         desc="answer once the reasoning settles the question"
     )
-    answer: str = dspy.OutputField(desc=f"empty if continue, else {BRIEF}")
+    answer: str = dspy.OutputField(desc=f"empty if continue, else {SPAN}")
 
 
 # One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629): an answer, or the use
@@ -56,8 +59,8 @@ class ReActStep(dspy.Signature):
     question: str = dspy.InputField()
     trajectory: str = dspy.InputField(desc="steps so far")
     steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
-    thought: str = dspy.OutputField(desc="what the steps say that answers the question")
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if that does not settle the question")
+    thought: str = dspy.OutputField(desc="what the steps show, and what to do next and why")
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
     tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
     argument: str = dspy.OutputField(desc="what the tool is given")
 
@@ -83,8 +86,8 @@ class ToolStep(dspy.Signature):
     question: str = dspy.InputField()
     trajectory: str = dspy.InputField(desc="steps so far")
     steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
-    thought: str = dspy.OutputField(desc="what the steps say that answers the question")
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if that does not settle the question")
+    thought: str = dspy.OutputField(desc="what the steps show, and what to do next and why")
+    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
     tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
     arguments: list[str] = dspy.OutputField(desc="what the tool is given, one text an item")
 
@@ -101,15 +104,28 @@ class ToolTurn(dspy.Signature):
     tool_calls: dspy.ToolCalls = dspy.OutputField()
 
 
-TOPICS = "the topic of each, not the fact itself, such as: the author of TITLE"
+# A turn of Recursive Language Models (Zhang et al. 2025, arXiv:2512.24601).
+class WriteCode(dspy.Signature):
+    """Answer the question with Python that looks at the variable context, a block a turn.
+
+    Only what a block prints is shown. Look at a few items first, then search them by code, and use
+    llm_query to read what code cannot. Call SUBMIT(answer) once the answer is found.
+    """
+
+    environment: list[str] = dspy.InputField(desc="variables, rules and functions")
+    question: str = dspy.InputField()
+    trajectory: str = dspy.InputField(desc="turns so far")
+    turns_left: int = dspy.InputField(desc="at the last, submit")
+    reasoning: str = dspy.OutputField(desc="what the turns show, and what to look at next")
+    code: str = dspy.OutputField(desc=f"one block of Python; what it submits: {BRIEF}")
 
 
 # What the model knows before it reads (FaithfulRAG: Zhang et al. 2025, arXiv:2506.08938).
 class RecallFacts(dspy.Signature):
-    """List the facts that must be known to answer the question."""
+    """State from memory the facts that the question needs."""
 
     question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(desc=TOPICS)
+    facts: list[str] = dspy.OutputField(desc="one short statement each, as far as it is remembered")
 
 
 class RecallPassage(dspy.Signature):
@@ -118,11 +134,3 @@ class RecallPassage(dspy.Signature):
     question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="what must be known")
     passage: str = dspy.OutputField(desc="about 100 words")
-
-
-class RecallKnowledge(dspy.Signature):
-    """List the facts that the question needs, then write from memory a passage that states them."""
-
-    question: str = dspy.InputField()
-    facts: list[str] = dspy.OutputField(desc=TOPICS)
-    passage: str = dspy.OutputField(desc="about 100 words, which answer the question")

@@ -1,75 +1,124 @@
 """Value types that signatures share.
 
-Their field names and defaults appear in prompts and JSON schemas: keep them few and plain.
+Names, order and descriptions of their fields appear in prompts and JSON schemas. Defaults are for
+replies that leave a field out: no schema shows them, since a model that sees one copies it.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 
-class StatedFact(BaseModel):
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for field in schema["properties"].values():
+        field.pop("default", None)
+        field.pop("title", None)
+    schema["required"] = list(schema["properties"])
+    schema.pop("title", None)
+
+
+class Shown(BaseModel):
+    """A value whose schema names every field, in the order written, without defaults."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+
+class StatedFact(Shown):
     """A statement read off numbered passages."""
 
-    statement: str
-    evidence: list[int] = []
+    statement: str = Field(description="one full sentence")
+    evidence: list[int] = Field(default=[], description="numbers of the passages that state it")
 
 
 class Fact(StatedFact):
     """A statement read off numbered passages, and how far it meets the requirement."""
 
-    fulfillment: Literal["direct", "partial", "failed"] = "direct"
+    fulfillment: Literal["direct", "partial", "failed"] = Field(
+        default="direct",
+        description="direct: it meets the requirement; partial: a part of it; failed: it says "
+        "that the passages do not",
+    )
 
 
-class Triple(BaseModel):
+class Triple(Shown):
     """A fact as a relation of two things."""
 
-    subject: str
-    relation: str
-    object: str
+    subject: str = Field(description="a name")
+    relation: str = Field(description="a verb or noun, as in: was born in")
+    object: str = Field(description="a name, date or number")
 
 
-class GraphEntity(BaseModel):
+class GraphEntity(Shown):
     """An entity, its type, and what a text says of it."""
 
-    name: str
-    type: str = ""
-    description: str = ""
+    name: str = Field(description="as the text writes it")
+    type: str = Field(default="", description="one of the given types")
+    description: str = Field(default="", description="what the text says of it")
 
 
-class GraphRelation(BaseModel):
-    """How two entities are related, and how strongly, 1 to 10."""
+class GraphRelation(Shown):
+    """How two entities are related."""
 
-    source: str
-    target: str
-    description: str = ""
-    strength: float = 1
+    source: str = Field(description="name of an entity")
+    target: str = Field(description="name of another")
+    description: str = Field(default="", description="how they are related")
+    strength: float = Field(default=1, description="1, loosely, to 10, closely related")
 
 
 class KeyedRelation(GraphRelation):
-    """How two entities are related, and words for the themes of it."""
+    """How two entities are related, and the themes of it."""
 
-    keywords: list[str] = []
-
-
-class SubTask(BaseModel):
-    """A sub-question of a plan; `depends_on` lists ids of earlier ones."""
-
-    id: str
-    question: str
-    depends_on: list[str] = []
-    status: Literal["open", "done", "failed"] = "open"
+    keywords: list[str] = Field(default=[], description="words for the themes of the relation")
 
 
-class PlanAction(BaseModel):
-    """One look-up for one requirement of a plan."""
+class SubTask(Shown):
+    """A sub-question of a plan."""
 
-    requirement_id: str
-    query: str
+    id: str = Field(description="short, such as 1")
+    question: str = Field(description="of one fact")
+    depends_on: list[str] = Field(default=[], description="ids of earlier ones that it needs")
+    status: Literal["open", "done", "failed"] = Field(default="open", description="open if new")
+
+
+class PlanAction(Shown):
+    """One search for one sub-question of a plan."""
+
+    requirement_id: str = Field(description="id of the sub-question")
+    query: str = Field(description="what to search for, without placeholders")
+
+
+class LookUpNode(Shown):
+    """A look-up of a plan."""
+
+    id: str = Field(description="n1, n2, ...")
+    query: str = Field(description="what to search for")
+    op: Literal["lookup", "bridge", "filter", "compare", "aggregate", "verify"] = Field(
+        default="lookup", description="what kind of look-up it is"
+    )
+    depends_on: list[str] = Field(default=[], description="ids of the look-ups that it waits for")
+    confidence: float | None = Field(
+        default=None, description="0 to 1: how likely a passage on it is to exist"
+    )
+    cost: int = Field(default=1, description="from 1: how much must be searched")
+
+
+class PlanNode(LookUpNode):
+    """A look-up of a plan, and what it finds out for others."""
+
+    produces: list[str] = Field(
+        default=[], description="names of variables; empty if none uses them"
+    )
+
+
+class Binding(Shown):
+    """A variable and one value of it."""
+
+    variable: str = Field(description="its name, as given")
+    value: str = Field(description="the complete name, date or number alone")
 
 
 class TreeNode(BaseModel):
-    """A sub-question in a tree of them."""
+    """A sub-question in a tree of them, as a record keeps it."""
 
     id: str
     parent: str = ""
@@ -78,27 +127,3 @@ class TreeNode(BaseModel):
     status: Literal["open", "solved", "pruned"] = "open"
     answer: str = ""
     confidence: float = 0.0
-
-
-class LookUpNode(BaseModel):
-    """A look-up of a plan; `depends_on` lists ids of earlier ones."""
-
-    id: str
-    query: str
-    op: Literal["lookup", "bridge", "filter", "compare", "aggregate", "verify"] = "lookup"
-    depends_on: list[str] = []
-    confidence: float | None = None
-    cost: int = 1
-
-
-class PlanNode(LookUpNode):
-    """A look-up of a plan; `produces` names the variables that it finds out."""
-
-    produces: list[str] = []
-
-
-class Binding(BaseModel):
-    """A variable and one value of it."""
-
-    variable: str
-    value: str

@@ -1,10 +1,12 @@
 """How the final answer is asked for: one wording a style, shared by every program.
 
-A signature describes its final answer by `BRIEF`, or by `SPAN` where it may stay blank; a program
-puts the wording of its knob `answer_style` in the place of `SPAN`.
+A signature describes its final answer by `BRIEF`, or by `SPAN` where it may stay blank; a call
+puts the wording of the knob `answer_style` in the place of `SPAN`. A best guess is asked of the
+last answer alone: an answer on the way stays empty, by which a missing fact shows.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 import dspy
@@ -13,18 +15,25 @@ AnswerStyle = Literal["brief", "free", "long"]
 
 # Small models copy a bare "yes or no" from a description, so it names its questions.
 SPAN = (
-    "the shortest complete name, date, number or phrase (full name, most exact date, a country "
-    "for a country, an adjective for a nationality, yes or no if the question asks whether)"
+    "the complete name, date, number or phrase alone, as the passages write it; yes or no if the "
+    "question asks whether"
 )
 ANSWER_STYLES: Mapping[AnswerStyle, str] = {
     "brief": SPAN,
     "free": "one or two sentences",
     "long": "a full answer with every fact that bears on it, in as many paragraphs as it needs",
 }
+#: `SPAN` where there are no passages.
+REMEMBERED = (
+    "the complete name, date, number or phrase alone; yes or no if the question asks whether"
+)
 GUESS = "a best guess rather than a refusal"
 BRIEF = f"{SPAN}; {GUESS}"
+#: An answer on the way to the last one.
+STATED = "the complete name, date, number or phrase alone; empty if not stated"
 
 
+@lru_cache(maxsize=256)  # adapters keep what they make of a signature
 def styled(signature: type[dspy.Signature], style: AnswerStyle) -> type[dspy.Signature]:
     """`signature` with the final answer described as `style` has it."""
     for name, field in signature.output_fields.items():
@@ -37,5 +46,8 @@ def styled(signature: type[dspy.Signature], style: AnswerStyle) -> type[dspy.Sig
 
 
 def _restyled(text: str, style: AnswerStyle) -> str:
-    found = next((wording for wording in ANSWER_STYLES.values() if wording in text), None)
-    return text.replace(found, ANSWER_STYLES[style]) if found else text
+    wordings = (*ANSWER_STYLES.values(), REMEMBERED)
+    found = next((wording for wording in wordings if wording in text), None)
+    if found is None or (found == REMEMBERED and style == "brief"):
+        return text
+    return text.replace(found, ANSWER_STYLES[style])

@@ -24,7 +24,7 @@ def reply(asked: Asked) -> Reply:
             {"id": "n2", "query": "birthplace of {who}", "depends_on": ["n1"], "confidence": 0.9},
         ],
         "bindings": [{"variable": "who", "value": "Ada"}],
-        "citations": [1],
+        "citations": ["n1.1"],
         "tool": "finish",
         "argument": "Oslo",
         "answer": "Oslo",
@@ -58,7 +58,7 @@ def converse(
     return out
 
 
-def test_a_question_shows_plan_evidence_citations_and_stages(
+def test_a_question_shows_plan_evidence_and_citations(
     capsys: pytest.CaptureFixture[str], lms: dict[str, ScriptedLM]
 ) -> None:
     code, out, _ = run(capsys, "ask", QUESTION, "--program", "lookahead", "--size", "100")
@@ -70,7 +70,6 @@ def test_a_question_shows_plan_evidence_citations_and_stages(
     assert "[n1.1] " in out
     assert "answer    Oslo  (answered)" in out
     assert "cited     [n1.1] " in out
-    assert "stages    plan " in out
     assert "3 calls (path 3)" in out
     assert "gold" not in out
 
@@ -86,79 +85,16 @@ def test_example_asks_the_splits_own_question_with_its_gold(
     assert "not both" in err
 
 
-def test_a_conversation_switches_program_lm_and_roles(
+def test_questions_are_read_line_by_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     lms: dict[str, ScriptedLM],
 ) -> None:
     out = converse(
-        capsys,
-        monkeypatch,
-        QUESTION,
-        "",
-        "/program lookahead rewrite",
-        "/lm second",
-        "Where is it?",
-        "/program react",
-        "/set max_steps=2",
-        "What is it?",
-        "/quit",
-        "never asked",
-        args="--lm first --program lookahead",
+        capsys, monkeypatch, QUESTION, "", "Where is it?", args="--lm first --program vanilla"
     )
-    assert out.count("question  ") == 3
-    assert "never asked" not in out
-    assert lms["first"].signatures == ["DraftPlanGraph", "BindVariables", "AnswerFromPlan"]
-    assert lms["second"].signatures == ["DraftQueryGraph", "AnswerFromPlan", "ReActStep"]
-    assert "react (max_steps=2), scripted/second, bm25, 100 passages of synthetic" in out
-
-
-def test_a_mistake_in_a_conversation_is_one_line_and_changes_nothing(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    lms: dict[str, ScriptedLM],
-) -> None:
-    out = converse(
-        capsys,
-        monkeypatch,
-        "/program reactt",
-        "/set k",
-        "/set kk=3",
-        "/lm broken",
-        "/lm plan=first",
-        "/retriever bm26",
-        "/dance",
-        "/show",
-        QUESTION,
-        args="--lm first --program vanilla",
-    )
-    lines = out.splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    assert len(errors) == 7
-    assert "did you mean react" in errors[0]
-    assert "KNOB=VALUE" in errors[1]
-    assert "broken is not to be had" in errors[3]
-    assert "no role of vanilla named 'plan'" in errors[4]
-    assert lines[0].startswith("vanilla, scripted/first, bm25")
-    assert lms["first"].signatures == ["AnswerFromContext"]
-
-
-def test_data_and_index_outlive_a_switch(
-    monkeypatch: pytest.MonkeyPatch, lms: dict[str, ScriptedLM]
-) -> None:
-    from ragbench.experiments.ask_session import AskSession
-    from ragbench.experiments.config import make_config
-
-    said: list[str] = []
-    demo = AskSession(make_config({"program": "vanilla", "size": 100}), said.append)
-    before = demo.run_context
-    demo.run(["/program ircot", "/help"])
-    assert demo.run_context.dataset is before.dataset
-    assert demo.run_context.retriever is before.retriever
-    demo.run(["/retriever bm25(k1=1.0)"])
-    assert demo.run_context.dataset is before.dataset
-    assert demo.run_context.retriever is not before.retriever
-    assert any(line.startswith("/program NAME") for line in said)
+    assert out.count("question  ") == 2
+    assert lms["first"].signatures == ["AnswerFromContext"] * 2
 
 
 def test_lm_for_a_role_answers_and_is_priced_by_itself(
@@ -182,7 +118,6 @@ def test_lm_for_a_role_answers_and_is_priced_by_itself(
             per = (10, 20) if call.role == "plan" else (1, 2)
             cost = call.prompt_tokens * per[0] + call.completion_tokens * per[1]
             assert call.cost_usd == pytest.approx(cost / 1e6)
-        assert record.stages["plan"] > 0
 
 
 def test_show_program_lists_the_roles(capsys: pytest.CaptureFixture[str]) -> None:

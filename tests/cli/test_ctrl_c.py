@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.experiments.records.stored import read_records
+from ragbench.experiments.store import read_records
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_the_run(script: Script, tmp_path: Path) -> None:
         assert "Traceback" not in err
         assert err.count("the same command continues") == 1
         assert len(server.hits) == sent
-    assert read_records(tmp_path / "run").corrupt == []
+    assert read_records(tmp_path / "run").damaged == ()
 
 
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:

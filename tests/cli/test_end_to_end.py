@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from ragbench.lms import RagbenchLM
 from tests.cli.test_mistakes import run
+from tests.runs import record_rows
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def records(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    return record_rows(folder)
 
 
 def test_eval_compile_eval_compare(

@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.records.jsonl import RECORDS
-from ragbench.experiments.records.stored import read_records
+from ragbench.experiments.store import read_records
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer
 
@@ -58,7 +57,7 @@ class Process:
         assert not [q for q in before if f"town number {q[1:]} lies" in prompts]
         loaded = read_records(self.out)
         assert len(loaded.finished) == N
-        assert loaded.corrupt == []
+        assert loaded.damaged == ()
 
 
 @pytest.fixture
@@ -96,8 +95,8 @@ def test_ctrl_c(make: Callable[..., Process]) -> None:
     said = f"not finished: {len(loaded.finished)} of {N} answered, {N - len(loaded.finished)} not"
     assert said in out
     assert 0 < len(loaded.finished) < N
-    assert loaded.corrupt == []
-    assert all(record.failure is None for record in loaded.records.values())
+    assert loaded.damaged == ()
+    assert all(record.failure is None for record in loaded.values())
     assert '"event": "interrupted"' in (run.out / "log.jsonl").read_text()
     run.finish()
 
@@ -106,7 +105,7 @@ def test_full_disk(make: Callable[..., Process], tmp_path: Path) -> None:
     """A real file system without room where one may be mounted, else a limit on files' sizes."""
     small = tmp_path / "small"
     small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(small)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(small)]
     mounted = (
         shutil.which("mount") is not None
         and not subprocess.run(mount, capture_output=True, check=False).returncode
@@ -114,7 +113,7 @@ def test_full_disk(make: Callable[..., Process], tmp_path: Path) -> None:
     run = make(small / "run")
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
     try:
         process = run.start(None if mounted else limit)
@@ -124,8 +123,7 @@ def test_full_disk(make: Callable[..., Process], tmp_path: Path) -> None:
         assert len(lines) == 1, err
         assert "cannot write" in lines[0]
         assert "Traceback" not in err
-        loaded = read_records(run.out)
-        assert loaded.corrupt == []
+        assert read_records(run.out).damaged == ()
         assert len(run.server.hits) < N, "more was asked than could be kept"
         kept = tmp_path / "kept"
         shutil.copytree(run.out, kept)
@@ -133,7 +131,7 @@ def test_full_disk(make: Callable[..., Process], tmp_path: Path) -> None:
         if mounted:
             subprocess.run(["umount", str(small)], check=False)
     run.out = kept
-    assert (kept / RECORDS).is_file()
+    assert (kept / "run.db").is_file()
     run.finish()
 
 

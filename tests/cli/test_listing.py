@@ -52,7 +52,7 @@ def test_show_program_lists_roles_beside_those_of_predictors(
 ) -> None:
     _, tree, _ = run(capsys, "show", "program", "tree_rag")
     assert tree.count("role extract: index (Summarize)") == 3
-    _, rlm, _ = run(capsys, "show", "program", "rlm")
+    _, rlm, _ = run(capsys, "show", "program", "rlm_repl")
     assert rlm.count("role sub: llm_query (llm_query)") == 2
 
 
@@ -72,8 +72,8 @@ def test_show_program_names_the_variants_to_choose_from(
     (line,) = (line for line in out.splitlines() if line.startswith("  variant"))
     assert [part.strip() for part in line.split("  ") if part.strip()][:3] == [
         "variant",
-        "seed",
-        "seed | page | dspy | tree",
+        "spec",
+        "spec | page | tree",
     ]
 
 

@@ -37,7 +37,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --set max_stepz=3", "did you mean max_steps"),
         ("eval --set max_steps=0", "max_steps=0 is not allowed; give int >= 1 and <= 50"),
         ("eval --set max_steps=abc", "max_steps='abc'"),
-        ("eval --set variant=sed", "did you mean seed"),
+        ("eval --set variant=spek", "did you mean spec"),
         ("eval --set oops", "not of the form NAME=VALUE"),
         ("eval --k 0", "k=0"),
         ("eval --dataset hotpot", "did you mean hotpotqa"),

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,11 +19,8 @@ from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
 from ragbench.experiments.config import load_config, make_config
-from ragbench.experiments.records.files import as_json
-from ragbench.experiments.report import FORMATS, flush
-from ragbench.experiments.report.grid import Grid, print_grid, set_format
 from tests.cli.test_mistakes import run as command
-from tests.experiments.towns import World, killed_at
+from tests.experiments.towns import World
 
 COLUMNS = ["program", "n", "EM", "F1"]
 
@@ -48,18 +46,18 @@ def test_json_is_one_document_with_numbers(run: Path) -> None:
     tables = {table["table"]: table["rows"] for table in json.loads(result.stdout)}
     assert len(tables["runs"]) == 2
     row = tables["runs"][0]
-    assert [*row][:6] == ["program", "n", "EM", "EM ±", "F1", "F1 ±"]
+    assert [*row][:5] == ["program", "n", "em", "em_low", "em_high"]
     assert (row["program"], row["n"]) == ("vanilla, one", 4)
-    assert all(isinstance(row[name], float) for name in ("EM", "EM ±", "F1", "F1 ±"))
-    assert all(group["EM"] is not None for group in tables["groups"])
+    assert row["em_low"] <= row["em"] <= row["em_high"]
+    assert all(group["em"] is not None for group in tables["groups"])
     assert {group["by"] for group in tables["groups"]} >= {"question type"}
-    assert "searches, tokens: per question" in result.stderr
+    assert "per question, as if nothing" in result.stderr
 
 
 def test_csv_markdown_latex_and_html_are_what_they_say(run: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(invoke("summarize", run, "--format", "csv").stdout)))
     assert rows[0]["n"] == "4"
-    assert 0 < float(rows[0]["EM ±"]) < 1
+    assert 0 <= float(rows[0]["em_low"]) <= float(rows[0]["em"]) <= 1
     markdown = invoke("summarize", run, "--format", "markdown").stdout.splitlines()
     assert markdown[0].startswith("| program |")
     assert set(markdown[1]) == {"|", "-"}
@@ -80,52 +78,13 @@ class Cells(HTMLParser):
         self.found += [data] if data.strip() else []
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_hostile_text_breaks_no_format(format: str, capsys: pytest.CaptureFixture[str]) -> None:
-    cell = '</td><script>"|,\\&%$#_{}~^'
-    set_format(format)
-    try:
-        print_grid(Grid(["name"], [[cell]], frozenset({"name"})), "x")
-    finally:
-        flush()
-    out = capsys.readouterr().out
-    if format == "json":
-        assert json.loads(out)[0]["rows"] == [{"name": cell}]
-    elif format == "csv":
-        assert [*csv.reader(io.StringIO(out))][1] == [cell]
-    elif format == "html":
-        assert "<script>" not in out
-    elif format == "latex":
-        assert "\\&\\%\\$\\#\\_\\{\\}" in out
-
-
-def test_the_least_important_columns_are_left_out_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    grid = Grid(["a", "b", "c"], [["x" * 30, "1" * 30, "2" * 30]], frozenset({"a"}), ("c", "b"))
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    print_grid(grid)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines[1:])) <= 80
-    assert lines[-1] == "left out for the width: c (--wide shows all)"
-    set_format("table", wide=True)
-    print_grid(grid)
-    set_format("table")
-    assert "2" * 30 in capsys.readouterr().out
-
-
 def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
     rows = json.loads(invoke("runs", "--format", "json").stdout)[0]["rows"]
     assert [(r["run"], r["program"], r["done"]) for r in rows] == [("runs/one", "vanilla", 4)]
     table = json.loads(invoke("summarize", run, "--format", "json").stdout)[0]["rows"]
-    assert [(row["EM"], row["EM ±"], row["F1 ±"]) for row in rows] == [
-        (row["EM"], row["EM ±"], row["F1 ±"]) for row in table
-    ]
-    summary = json.loads((run / "summary.json").read_text())
-    del summary["intervals"]  # as older ones are
-    (run / "summary.json").write_bytes(as_json(summary))
-    assert "EM ±" not in json.loads(invoke("runs", "--format", "json").stdout)[0]["rows"][0]
+    names = ("em", "em_low", "em_high", "f1_low", "f1_high", "cost_usd")
+    for row, same in zip(rows, table, strict=True):
+        assert [row[n] for n in names] == pytest.approx([same[n] for n in names], abs=1e-6)
     assert "nothing is wrong" in invoke("doctor", run).output
     questions = invoke("show", "run", run).output
     lines = [line for line in questions.splitlines() if line.startswith("| q")]
@@ -137,6 +96,20 @@ def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
     assert " tokens, " in shown
 
 
+@pytest.mark.parametrize("words", ["runs", "summarize RUN --by-group", "show run RUN", "score RUN"])
+def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
+    words: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    code, out, _ = command(capsys, *words.replace("RUN", "runs/one").split())
+    assert code == 0
+    lines = re.sub(r"\x1b\[\d+m", "", out).splitlines()
+    assert lines
+    # One word that is longer than the terminal, as the folder in this model's name, stays whole.
+    assert [line for line in lines if len(line) > 80 and len(line.split()) > 1] == []
+
+
 def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = command(capsys, "show", "run", str(run), "q999")
     assert code == 2
@@ -145,15 +118,8 @@ def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture
     assert (code, "not a run folder" in err) == (2, True)
 
 
-def test_the_former_name_of_compiled_says_so(run: Path) -> None:
-    result = invoke("programs", run)
-    assert "is now `ragbench compiled`" in result.stderr
-
-
-@pytest.mark.parametrize(
-    "args", ["list programs", "show program ircot", "show config ircot", "runs ."]
-)
-def test_list_show_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("args", ["--help", "runs ."])
+def test_help_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> None:
     code = (
         f"import sys; sys.argv = ['ragbench', *{args.split()!r}]\n"
         "from ragbench.cli.main import main\n"
@@ -171,42 +137,10 @@ def test_list_show_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -
     assert outputs[1].stderr.decode().strip() == "light"
 
 
-def test_summarize_and_compare_load_neither_dspy_nor_scipy(run: Path) -> None:
-    given = ("--data-file", run.parents[1] / "questions.jsonl", "--adapter", "chat", "--limit", 4)
-    other = run.with_name("other")
-    invoke("eval", "--program", "direct", "--dataset", "jsonl", *given, "--out", other)
-    for words in (["summarize", str(run)], ["compare", str(run), str(other), "--metric", "tokens"]):
-        code = (
-            f"import sys; sys.argv = ['ragbench', *{words!r}]\n"
-            "from ragbench.cli.main import main\n"
-            "try: main()\n"
-            "except SystemExit: pass\n"
-            "print({'dspy', 'scipy', 'ragbench.cli.options'} & set(sys.modules) or 'light')\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        )
-        assert done.stdout.splitlines()[-1] == "light"
-    assert "score the same" not in done.stdout  # so that powers and tests were computed
-
-
 def test_show_config_can_be_pasted_back(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(invoke("show", "config", "ircot_full").output)
     mine = make_config({}, base=load_config(tmp_path / "mine.yaml"))
     assert mine == make_config({}, base=load_config("ircot_full"))
-
-
-@pytest.mark.parametrize("command", ["eval", "verdict", "tune"])
-def test_ctrl_c_prints_the_table_so_far(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
-    world.use(killed_at(12))
-    given = ["--program", "vanilla", "--dataset", "jsonl", "--data-file", str(world.data)]
-    given += ["--adapter", "chat", "--workers", "1", "--limit", "0" if command == "eval" else "9"]
-    result = CliRunner().invoke(cli, [command, *given, "--out", str(tmp_path / "out")])
-    assert result.exit_code != 0
-    assert "| vanilla" in result.output
 
 
 def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
@@ -225,7 +159,7 @@ def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
 
 def test_every_command_that_reports_has_a_format_and_every_help_an_example() -> None:
     texts = {"ask", "compile", "export", "index build", "index drop", "index info"}  # no table
-    texts |= {"models build", "models path", "models pull", "models serve", "report", "view"}
+    texts |= {"models path", "models pull", "models serve", "report", "view"}
     without, bare = set(), set()
     for name, leaf in leaves(cli, ""):
         if not any(param.name == "format" for param in leaf.params):
@@ -260,13 +194,8 @@ def test_lists_and_findings_are_tables_for_machines(run: Path) -> None:
     hits = rows("search", "river number 7", "--dataset", "jsonl", "--data-file", data, "--k", 2)
     assert [hit["rank"] for hit in hits] == [1, 2]
     assert len(rows("index", "list")) == 1
-    assert rows("doctor", run) == [
-        {"folder": str(run), "state": "good", "path": "", "finding": "", "cure": ""}
-    ]
-    (run / "records.jsonl").write_text("nothing\n", "utf-8")
-    [wrong, *_] = rows("doctor", run)
-    assert wrong["state"] == "wrong"
-    assert "records.jsonl" in str(wrong["path"])
+    [good] = rows("doctor", run)
+    assert (good["folder"], good["finding"]) == (str(run), "nothing is wrong")
 
 
 def test_a_shell_completes_commands_options_and_choices() -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ragbench.errors import EXTRA_OF, MissingExtraError
-from ragbench.retrievers.graph.communities import communities_of
-from ragbench.retrievers.graph.walks import WalkGraph
-from ragbench.retrievers.tree.clusters import Clustering, group
+from ragbench.retrievers.lm_index.clusters import group
+from ragbench.retrievers.lm_index.knowledge import communities_of
+from ragbench.retrievers.lm_index.walks import WalkGraph
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 
@@ -51,7 +51,7 @@ importlib.metadata.version = refusing
 #: Runs each command of a list in that process.
 COMMANDS = """
 from ragbench.cli.main import main
-from ragbench.experiments.report import flush
+from ragbench.experiments.report.table import flush
 found = []
 for words in json.loads(sys.argv[2]):
     out, err = io.StringIO(), io.StringIO()
@@ -90,18 +90,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             "tune": ["tune", "--program", "vanilla", *given],
             "dense": ["eval", "--retriever", "dense", *given],
             "stem": ["eval", "--retriever-set", "stemmer=english", *given],
-            "report": ["report", "runs/a"],
             "pdf": ["ask", "Which?", "--docs", "papers", *model[:4]],
-            "spacy": [
-                "eval",
-                "--program",
-                "linear_rag",
-                "--set",
-                "entities=spacy",
-                "--set",
-                "spacy_pipeline=none",
-                *given,
-            ],
         }
         done = subprocess.run(
             [sys.executable, "-c", CORE + COMMANDS, json.dumps(REFUSED),
@@ -172,7 +161,7 @@ def test_in_python_too_a_missing_extra_is_named(tmp_path: Path) -> None:
          .pagerank(np.ones(2), damping=0.5)),
         ("igraph", lambda: communities_of(2, [(0, 1)], [1.0])),
         ("sklearn.decomposition",
-         lambda: group(np.eye(20, dtype=np.float32), [1] * 20, Clustering())),
+         lambda: group(np.eye(20, dtype=np.float32), [1] * 20, max_tokens=100)),
     ],
 )  # fmt: skip
 def test_what_graphs_and_trees_need_is_named(
@@ -188,7 +177,7 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     extras = project["optional-dependencies"]
     assert {*EXTRA_OF.values()} <= {*extras}
     [everything] = extras["all"]
-    apart = {"inspect", "lance", "leiden", "mlflow", "qdrant", "ray", "st", "stem", "spacy"}
+    apart = {"inspect", "lance", "mlflow", "qdrant", "ray", "st", "stem", "spacy"}
     for extra in {*EXTRA_OF.values()} - apart:
         assert extra in everything
     brought = " ".join(extra for listed in extras.values() for extra in listed)

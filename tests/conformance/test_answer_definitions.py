@@ -19,24 +19,26 @@ TOLERANCE = 1e-12
 SAME = [
     ("em", published.exact),
     ("f1", published.hotpot_f1),
-    ("squad_em", published.exact),
     ("squad_f1", published.squad_f1),
-    ("musique_em", published.exact),
-    ("musique_f1", published.musique_f1),
-    ("2wiki_em", published.exact),
-    ("2wiki_f1", published.hotpot_f1),
+    ("musique", published.musique_f1),
 ]
+
+
+def scored(name: str, pred: str, golds: list[str]) -> float | None:
+    """The score by the metric `name`; `musique` is `f1` on a question of that data set."""
+    if name == "musique":
+        return get_metric("f1").score(record(pred, answers=golds, extra={"f1": "musique"}))
+    return get_metric(name).score(record(pred, answers=golds))
 
 
 @pytest.mark.parametrize(("name", "definition"), SAME)
 def test_metric_equals_the_published_definition(
     name: str, definition: Callable[[str, str], float]
 ) -> None:
-    metric = get_metric(name)
     seen = set()
     for pred, golds in published.adversarial_pairs(PAIRS):
         expected = max(float(definition(pred, gold)) for gold in golds)
-        got = metric.score(record(pred, answers=golds))
+        got = scored(name, pred, golds)
         assert got == pytest.approx(expected, abs=TOLERANCE), (pred, golds)
         seen.add(got)
     assert {0.0, 1.0} < seen or (seen == {0.0, 1.0} and name.endswith("em"))
@@ -94,8 +96,8 @@ CASES = {
     "two answers that normalise to nothing match": ("em", "The", ["..."], 1.0),
     "their hotpotqa f1 is 0 all the same": ("f1", "The", ["..."], 0.0),
     "their squad f1 is 0": ("squad_f1", "The", ["..."], 0.0),
-    "their musique f1 is 1": ("musique_f1", "The", ["..."], 1.0),
-    "an empty prediction scores 0": ("musique_f1", "", ["x"], 0.0),
+    "their musique f1 is 1": ("musique", "The", ["..."], 1.0),
+    "an empty prediction scores 0": ("musique", "", ["x"], 0.0),
     "a tail of two words": ("f1", "New York City", ["York City"], 0.8),
     "repeated words count as often as in both": ("f1", "x x x", ["x x"], 0.8),
     "no against no way is 0 in hotpotqa": ("f1", "no way", ["no"], 0.0),
@@ -104,12 +106,12 @@ CASES = {
     "noanswer is closed too": ("f1", "noanswer given", ["noanswer"], 0.0),
     "yes with dress is yes": ("f1", "Yes.", ["yes"], 1.0),
     "the best alias counts": (
-        "musique_f1",
+        "musique",
         "Stanley Hall",
         ["G. Stanley Hall", "Stanley Hall"],
         1.0,
     ),
-    "em and f1 may take different aliases": ("2wiki_f1", "x y", ["x", "y x z"], 0.8),
+    "em and f1 may take different aliases": ("f1", "x y", ["x", "y x z"], 0.8),
     "one digit is not one point zero": ("em", "1", ["1.0"], 0.0),
     "but it is in drop": ("drop_em", "1", ["1.0"], 1.0),
     "a thousands comma is dropped in drop": ("drop_em", "1,000", ["1000"], 1.0),
@@ -133,7 +135,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_hand_worked(case: str) -> None:
     name, pred, golds, expected = CASES[case]
-    assert get_metric(name).score(record(pred, answers=golds)) == pytest.approx(expected)
+    assert scored(name, pred, golds) == pytest.approx(expected)
 
 
 def test_a_list_is_split_at_commas_as_ircot_does() -> None:

@@ -12,9 +12,8 @@ import pytest
 from ragbench.cli.options import to_config
 from ragbench.data import DATASETS, default_view, load_dataset
 from ragbench.data.base import DataSpec
-from ragbench.data.defaults import default_setting
+from ragbench.data.load import default_setting
 from ragbench.experiments.config import make_config
-from ragbench.experiments.config.model import settled
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
 PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"Text number {i}."} for i in range(4)]
@@ -153,12 +152,6 @@ def test_the_hubs_own_repository_and_first_configuration(
     assert make_config({**hub, "hub_repo": repo}).folder() == folder
     assert make_config({**hub, "hub_repo": "me/mine"}).folder() != folder
     assert make_config({**hub, "hub_config": other}).folder() != folder
-
-
-def test_a_stored_identity_with_the_default_is_the_run_without_it(tmp_path: Path) -> None:
-    config = make_config({"dataset": "hotpotqa", "hub": True})
-    stored = {**config.identity(), "setting": "distractor", "view": "paragraph"}
-    assert settled(stored) == config.identity()
 
 
 def test_a_data_set_of_another_package_keeps_what_is_given() -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.data import DataSpec, corpora, load_dataset, stored
-from ragbench.data.passage_file import PassageFile
-from ragbench.data.stored import stored_passages
+from ragbench.data import DataSpec, corpora, load_dataset, passage_file
+from ragbench.data.passage_file import PassageFile, stored_passages
 from ragbench.errors import DataError
 from ragbench.retrievers import Corpus, IndexStore, Passage, make_retriever
 
@@ -28,7 +27,7 @@ QUESTIONS = [
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(stored, "LARGE_BYTES", 1)
+    monkeypatch.setattr(passage_file, "LARGE_BYTES", 1)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
 
 
@@ -43,7 +42,7 @@ def files(folder: Path, corpus: list[dict[str, object]] = CORPUS) -> DataSpec:
 def test_a_stored_corpus_is_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = files(tmp_path)
     on_disk = load_dataset(spec)
-    monkeypatch.setattr(stored, "LARGE_BYTES", 1 << 40)
+    monkeypatch.setattr(passage_file, "LARGE_BYTES", 1 << 40)
     in_memory = load_dataset(spec)
     assert isinstance(on_disk.corpus.passages, PassageFile)
     assert list(on_disk.corpus) == list(in_memory.corpus)
@@ -70,7 +69,7 @@ def test_the_copy_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     entry = IndexStore().entries()[0]
     assert (entry.retriever, entry.passages) == ("passages", 300)
     with monkeypatch.context() as patched:
-        patched.setattr(stored, "write_passages", None)
+        patched.setattr(passage_file, "write_passages", None)
         load_dataset(spec)
     files(tmp_path, [*CORPUS[:-1], {"id": "new", "text": "Another."}])
     assert load_dataset(spec).corpus[299].pid == "new"
@@ -79,7 +78,7 @@ def test_the_copy_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_damage_is_noticed_and_mended(tmp_path: Path) -> None:
     spec = files(tmp_path)
     digest = load_dataset(spec).digest
-    path = IndexStore().root / IndexStore().entries()[0].key / "passages.jsonl"
+    path = IndexStore().root / IndexStore().entries()[0].key / "passages.db"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -129,7 +128,7 @@ def test_the_progress_of_a_copy_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(stored, "_TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(passage_file, "_TOLD_EVERY_S", 0.0)
     rows = [{"title": f"T{i}", "text": f"text {i}"} for i in range(3001)]
     path = tmp_path / f"corpus.{ending}"
     if ending == "jsonl":

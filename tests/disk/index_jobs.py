@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from tests.kills import Job, write_questions
+from tests.runs import record_rows
 
 
 def index_job(folder: Path, url: str, n: int) -> Job:
@@ -54,7 +54,7 @@ def _eval_job(folder: Path, url: str, n: int, program: str, *knobs: str) -> Job:
         argv += ["--set", knob]
 
     def answers() -> str:
-        rows, _ = read_lines(out / RECORDS)
+        rows = record_rows(out)
         kept = ("qid", "answer", "failure")
         tokens = ("prompt_tokens", "completion_tokens")
         return json.dumps([
@@ -93,31 +93,27 @@ def _indexes(folder: Path) -> dict[str, str]:
             files = {
                 file.name: hashlib.sha256(file.read_bytes()).hexdigest()
                 for file in sorted(path.iterdir())
-                if file.name not in ("manifest.json", "checked.json", "calls.jsonl")
+                if file.name not in ("manifest.json", "checked.json", "calls.json")
             }
             found[path.name] = json.dumps(files)
-        elif ".lock" not in path.name and ".sqlite" not in path.name and ".summ" not in path.name:
+        elif ".lock" not in path.name and ".sqlite" not in path.name:
             found[path.name] = "left over"
     return found
 
 
 def _bought(cache: Path) -> Iterator[tuple[str, str]]:
     """What is kept of replies and vectors, by key."""
-    for name, table in (("indexes/replies.sqlite", "replies"), ("embeddings.sqlite", "vectors")):
-        for row in _rows(cache / name, table):
-            yield f"{table} {row[0]!r}", str(row[1:])
-    for file in cache.glob("indexes/**/*summaries.jsonl"):  # of a tree, and of one in the making
-        for line in file.read_text().splitlines():
-            if line.endswith("}"):
-                yield f"summary {json.loads(line[line.index('{') :])['text']}", ""
+    for name in ("indexes/replies.sqlite", "embeddings.sqlite"):
+        for row in _rows(cache / name):
+            yield f"{name} {row[0]!r}", str(row[1:])
 
 
-def _rows(path: Path, table: str) -> list[tuple[object, ...]]:
+def _rows(path: Path) -> list[tuple[object, ...]]:
     with tempfile.TemporaryDirectory() as folder:  # to open the file itself would mend it
         for file in path.parent.glob(f"{path.name}*"):
             shutil.copy(file, folder)
         try:
             with closing(sqlite3.connect(Path(folder, path.name))) as db:
-                return db.execute(f"SELECT * FROM {table}").fetchall()
+                return db.execute("SELECT * FROM kept").fetchall()
         except sqlite3.Error:
             return []

@@ -11,7 +11,6 @@ import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.disk.corruption import damaged
 from tests.disk.index_jobs import graph_job
 from tests.fake_server import FakeServer
 from tests.kills import Job, script, start
@@ -24,6 +23,20 @@ class Outcome:
     damages: int = 0
     bought_again: int = 0  # damages that cost calls
     bad: list[str] = field(default_factory=list)
+
+
+def damaged(content: bytes, rng: random.Random) -> tuple[bytes, str]:
+    """`content` with one damage, and what that is."""
+    at = rng.randrange(len(content))
+    kind = rng.choice(["flip", "flip", "cut", "zero"])
+    if kind == "flip":
+        bit = rng.randrange(8)
+        changed = bytes([content[at] ^ (1 << bit)])
+        return content[:at] + changed + content[at + 1 :], f"bit {bit} of byte {at} flipped"
+    if kind == "cut":
+        return content[:at], f"cut at byte {at}"
+    n = min(rng.randint(1, 64), len(content) - at)
+    return content[:at] + bytes(n) + content[at + n :], f"{n} bytes zeroed at {at}"
 
 
 def corrupt_kept(folder: Path, *, damages: int, n: int, seed: int = 0) -> Outcome:

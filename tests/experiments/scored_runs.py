@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.records.jsonl import RECORDS, encode
+from ragbench.experiments.store import RunCard, Store
 from ragbench.record import Record
 from tests.metrics.records import call, failure, record
 
@@ -39,7 +38,7 @@ def four() -> list[Record]:
 
 def make_run(folder: Path, records: Iterable[Record], **card: Any) -> Path:
     """A run folder of `records`; `card` replaces parts of its card."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CARD, **card}))
-    (folder / RECORDS).write_bytes(b"".join(map(encode, records)))
+    with Store(folder, RunCard.model_validate({**CARD, **card})) as store:
+        for each in records:
+            store.write(each)
     return folder

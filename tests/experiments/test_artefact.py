@@ -21,7 +21,14 @@ from ragbench.experiments.artifacts.artifact import (
     versions,
     write_sidecar,
 )
-from ragbench.experiments.artifacts.held_out import assert_held_out, data_card, shared_questions
+from ragbench.experiments.artifacts.held_out import (
+    assert_held_out,
+    data_card,
+    shared_questions,
+    warn_of_shared_passages,
+)
+from ragbench.experiments.config import compiled_digest, make_config
+from ragbench.experiments.runs import compiled_sources
 from ragbench.programs.core.program import RAGProgram
 from tests.optimizers.world import TRAIN, VAL, program
 
@@ -80,7 +87,7 @@ def test_loads_what_was_saved(name: str, tmp_path: Path) -> None:
 def test_signature_names_survive_optimizing(tmp_path: Path) -> None:
     assert [card.signature for card in cards_of(compiled("ircot"))] == [
         "CoTStep",
-        "AnswerFromContext",
+        "AnswerWithHints",
     ]
 
 
@@ -215,3 +222,52 @@ def test_splits_that_overlap_are_refused() -> None:
     copied = question("new", TRAIN[0].question.upper())
     with pytest.raises(DataError, match="share 1 questions"):
         data_card("towns", "digest", TRAIN, [copied])
+
+
+def test_questions_of_another_file_that_need_the_same_passages_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def needing(qid: str, *pids: str) -> dspy.Example:
+        return dspy.Example(qid=qid, question=f"Question {qid}?", gold_pids=list(pids))
+
+    card = data_card("mine", "0", [needing("a", "p1", "p2")], [needing("b", "p3")])
+    copy = [needing("x", "p9"), needing("y", "p3", "p4"), needing("z", "p2")]
+    warn_of_shared_passages(card, copy[:1])
+    assert not caplog.records
+    warn_of_shared_passages(card, copy)
+    assert "2 of 3 questions share gold passages" in caplog.text
+    assert "(first: y)" in caplog.text
+
+
+def with_bank(folder: Path, bank: str) -> Path:
+    """A compiled program that keeps a bank of examples beside its state."""
+    folder.mkdir()
+    (folder / "bank.json").write_text(bank)
+    save_program(compiled(), folder / "program.json")
+    digest = compiled_digest(folder, ["bank.json"])
+    return artefact(folder, files=["bank.json"], program_sha256=digest)
+
+
+def test_two_banks_of_one_state_are_two_programs(tmp_path: Path) -> None:
+    folders = [with_bank(tmp_path / name, json.dumps({"k": 1, "of": name})) for name in "ab"]
+    one, two = (make_config({"program": "vanilla", "compiled": f}).identity() for f in folders)
+    assert one["compiled"] != two["compiled"]
+    assert load_artefact(folders[0], program()).program_sha256 in one["compiled"]
+
+
+def test_an_edited_bank_is_another_program_and_is_refused(tmp_path: Path) -> None:
+    folder = with_bank(tmp_path / "a", "{}")
+    before = make_config({"program": "vanilla", "compiled": folder}).identity()
+    (folder / "bank.json").write_text('{"k": 2}')
+    assert make_config({"program": "vanilla", "compiled": folder}).identity() != before
+    assert "bank.json was changed after it was compiled" in refused(folder)
+    (folder / "bank.json").unlink()
+    assert "no bank.json; copy the whole folder" in refused(folder)
+
+
+def test_a_compiled_program_brings_its_data_and_model(tmp_path: Path) -> None:
+    given = {"dataset": "hotpotqa", "data_file": "dev.json", "seed": 7, "lm": "openai/a"}
+    folder = artefact(tmp_path / "a", given=given)
+    assert compiled_sources(folder, {}) == given
+    assert compiled_sources(folder, {"lm": "openai/b"}).keys() == given.keys() - {"lm"}
+    assert compiled_sources(folder, {"dataset": "musique"}) == {"seed": 7, "lm": "openai/a"}

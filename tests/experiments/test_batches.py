@@ -16,14 +16,14 @@ import pytest
 
 from ragbench import stopping
 from ragbench.errors import ConfigError, LMSetupError, RunError
-from ragbench.experiments.records.jsonl import read_lines
-from ragbench.experiments.score.annotate import JOURNAL, Asking, Pace, read_journal
+from ragbench.experiments.score.annotate.asking import Asking, Pace
 from ragbench.experiments.score.annotate.batched import TRIES, read_batches
-from ragbench.experiments.score.lines import wrong_with_reply
+from ragbench.experiments.score.annotate.journal import read_journal
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM, make_lm
 from ragbench.lms.batch.batch_lm import batched
-from ragbench.lms.calls.spend_limits import Limits, spending
+from ragbench.lms.calls import Limits, spending
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fake_batches import Ask, BatchServer, Spoilt
@@ -89,7 +89,6 @@ def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
     ]
     calls = [call for row in journal(b) for call in row["calls"]]
     assert all(c["batch"] and c["kind"] == "judge" and not c["latency_s"] for c in calls)
-    assert not any(map(wrong_with_reply, read_lines(b / JOURNAL)[0]))
 
 
 @BOTH
@@ -187,7 +186,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
         found = judged(folder, batched(lm_at(server, spec)))["judge"]
         assert (found["correct"], server.items) == (4, 4)
         assert before == (0 if event == "planned" else 4)
-    batches, _ = read_batches(read_lines(folder / JOURNAL)[0])
+    batches, _ = read_batches(read_replies(folder))
     assert all(batch.over for batch in batches.values())
 
 
@@ -197,10 +196,9 @@ def test_batch_of_somebody_else_that_looks_the_same_is_not_taken(tmp_path: Path)
     with BatchServer(fair, lose=[1]) as server:
         judged(other, batched(lm_at(server, "anthropic/judge")))
         server.lose, row = (), {"batch": "planned", "name": "ragbench-x", "qid": ""}
-        from ragbench.experiments.records.jsonl import encode
-
         gone = {**row, "keys": ["a", "b", "c"], "tasks": ["t"], "since_s": time.time() - 9}
-        (folder / JOURNAL).write_bytes(encode(gone))
+        with Store(folder) as store:
+            store.add_reply(gone)
         found = judged(folder, batched(lm_at(server, "anthropic/judge")))["judge"]
         assert (found["correct"], found["incorrect"], len(server.batches)) == (2, 1, 2)
 

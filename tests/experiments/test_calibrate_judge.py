@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ragbench.experiments.report.scores import notes
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run
-from ragbench.experiments.score.annotate import Asking
-from ragbench.experiments.score.annotate.labelled import facts_of, labelled_claims
-from ragbench.metrics import grounded, stands_in
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.calibration import facts_of, labelled_claims
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.metrics import stands_in
 from tests.experiments.scored_runs import answered, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
 
@@ -44,22 +44,23 @@ def test_facts_come_from_the_runs_own_records_where_their_passage_states_them() 
     assert list(facts_of([answered("q1", "Norway", extra={"evidences": TRIPLES}, pids=())])) == []
 
 
-def test_word_overlap_takes_reversed_roles_for_true() -> None:
-    made = labelled_claims([], 300)
-    passed = Counter(
-        kind
-        for one in made
-        for kind, ok in zip(one.kinds, grounded(one.group.claims, one.group.passages), strict=True)
-        if ok
-    )
-    kinds = Counter(kind for one in made for kind in one.kinds)
-    assert passed["reversed"] == kinds["reversed"]
-    assert passed["negated"] == 0
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", [answered(f"q{n}", "Norway") for n in range(3)])
+
+
+def test_a_corrected_score_has_its_low_end_below_its_high_one(tmp_path: Path) -> None:
+    thought = {"action": "think", "input": "", "observation": "", "pids": [], "notes": {},
+               "thought": "Ann Lee was born in Oslo."}  # fmt: skip
+    rows = [answered(f"q{n}", "Norway", steps=[thought]) for n in range(8)]
+    asking = Asking(ScriptedLM(credulous, name="judge"))
+    request = ScoreRequest(judge=JudgeRequest(asking, "grounding", labelled=40))
+    found = score_run(make_run(tmp_path / "thinking", rows), request).summary["judges"]
+    corrected = found["grounding"]["corrected"]
+    assert set(corrected) == {"chain_fidelity_judged", "hallucination_rate_judged"}
+    for ends in corrected.values():
+        assert ends["low"] <= ends["mean"] <= ends["high"]
+        assert ends["low"] < ends["high"]
 
 
 def test_scores_are_corrected_and_shown(run: Path) -> None:

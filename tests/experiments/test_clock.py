@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.kills import eval_job, script
+from tests.runs import record_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def test_waits_limits_and_latencies_do_not_follow_the_wall_clock(tmp_path: Path)
         elapsed = time.monotonic() - begun
         asked = len(server.hits)
     assert done.returncode == 0, done.stderr
-    rows, _ = read_lines(tmp_path / "run" / RECORDS)
+    rows = record_rows(tmp_path / "run")
     calls = [call for row in rows for call in row["ledger"]["calls"]]
     assert [row["failure"] for row in rows] == [None] * 12
     assert sum(call["attempts"] for call in calls) == asked > 12

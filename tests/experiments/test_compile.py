@@ -20,14 +20,15 @@ from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.compile.planning import make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates.rehearsal import rehearse
-from ragbench.experiments.records.compile_log import CallJournal
 from ragbench.experiments.runs import context as setup, evaluate
+from ragbench.experiments.store import CallJournal
 from ragbench.ledger import file_call
 from ragbench.optimizers.outage import LIMIT
 from ragbench.record import Call
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions
 from tests.optimizers.world import EXAMPLES, counted_runs, program
+from tests.runs import compile_calls
 
 N = 40  # 16 for training, 8 for validation
 
@@ -160,13 +161,8 @@ def test_a_teacher_and_a_prompt_model_are_counted_apart(
     fields = {"teacher": "openai/teacher", "prompt_lm": "openai/writer", "optimizer": "mipro"}
     small = {"candidates": 4, "trials": 2}
     compile_program(config, how(tmp_path, **fields, opt_set=small), on_message=lambda line: None)
-    rows = [
-        json.loads(line)
-        for line in (tmp_path / "out" / "work" / "calls.jsonl").read_text().splitlines()
-    ]
-    sides = {
-        (row["side"], row["model"].split("/")[1].split("@")[0]) for row in rows if "side" in row
-    }
+    rows = [line.split(" ", 2)[1:] for line in compile_calls(tmp_path / "out")]
+    sides = {(side, json.loads(call)["model"].split("/")[1].split("@")[0]) for side, call in rows}
     assert sides == {
         ("zero_shot", "fake"),
         ("student", "fake"),
@@ -322,13 +318,11 @@ def test_eval_runs_it_on_held_out_questions_alone(
 # -- journal ---------------------------------------------------------------------------------------
 
 
-def test_the_journal_adds_up_over_attempts_and_survives_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "calls.jsonl"
+def test_the_journal_adds_up_over_attempts(tmp_path: Path) -> None:
+    path = tmp_path / "calls.db"
     with CallJournal(path).open():
         file_call(Call(model="m", prompt_tokens=5))
         file_call(Call(model="m", prompt_tokens=7))
-    with path.open("a") as file:
-        file.write('{"attempt": 1, "side": "stu')
     second = CallJournal(path)
     assert second.attempt == 2
     with second.open():
@@ -343,7 +337,7 @@ def test_the_journal_adds_up_over_attempts_and_survives_a_torn_line(tmp_path: Pa
 
 
 def test_an_attempt_without_a_call_counts(tmp_path: Path) -> None:
-    path = tmp_path / "calls.jsonl"
+    path = tmp_path / "calls.db"
     for number in (1, 2, 3):
         journal = CallJournal(path)
         assert journal.attempt == number
@@ -359,7 +353,7 @@ def test_an_attempt_without_a_call_counts(tmp_path: Path) -> None:
     [
         ("vanilla", {}, (1, 1)),
         ("ircot", {"max_steps": 3}, (1, 4)),
-        ("self_rag", {"candidates": 2}, (2, 4)),
+        ("self_rag", {"k": 2}, (2, 4)),
     ],
 )
 def test_a_rehearsal_knows_the_calls_of_a_question(

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ragbench.experiments.compare.arms import clusters_of, mostly_right
-from ragbench.experiments.compare.break_even import PayBack
 from ragbench.experiments.compare.design import Design, VerdictRequest, conclusion, subject
-from ragbench.experiments.compare.looks import (
-    Look,
-    Seen,
-    keep_look,
-    looks_in_words,
-    read_looks,
-    schedule,
-)
-from ragbench.experiments.compare.running import votes_for
-from ragbench.experiments.records.stored import Shelf, StoredRecords
+from ragbench.experiments.compare.running import schedule, votes_for
+from ragbench.experiments.compare.spending import PayBack, saved
+from ragbench.experiments.compare.verdicts import Look, Verdict
+from ragbench.experiments.report.verdict import looks_in_words
+from ragbench.experiments.store import StoredRecords, read_records
+from ragbench.metrics import Interval, Method, compare_scores
 from ragbench.record import Record, Totals
+from tests.experiments.scored_runs import make_run
 from tests.metrics.records import record
 
 PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("zero-shot", "form")]
@@ -70,14 +70,6 @@ def test_conclusions_read_the_votes_at_equal_cost() -> None:
     )
 
 
-def test_designs_of_earlier_versions_are_read() -> None:
-    old = {"seeds": [0, 1], "votes": 4, "metrics": ["em"], "margin": None}
-    design = Design.from_dict(old)
-    assert design.folders()["votes"] == ["votes-4"]
-    assert ("form", "compiled") in design.contrasts()
-    assert "compiled-form" not in design.folders()
-
-
 def test_looks_grow_by_half() -> None:
     assert schedule(20, 100) == [20, 30, 45, 68, 100]
     assert schedule(20, 20) == [20]
@@ -87,10 +79,11 @@ def test_looks_grow_by_half() -> None:
 @pytest.mark.parametrize(
     ("pay", "questions", "words"),
     [
-        (PayBack(10.0, 3.0, 1.0), 5, "pays back after 5 questions"),
-        (PayBack(10.0, 4.0, 1.0), 4, "pays back after 4 questions"),
-        (PayBack(10.0, 1.0, 3.0), None, "never pays back"),
-        (PayBack(10.0, 1.0, 1.0), None, "never pays back"),
+        (PayBack(10.0, 3.0, 1.0, Interval(1, 4)), 5, "pays back after 5 questions (3 to 10)"),
+        (PayBack(10.0, 4.0, 1.0, Interval(2, 4)), 4, "pays back after 4 questions (3 to 5)"),
+        (PayBack(10.0, 3.0, 1.0, Interval(-1, 5)), None, "not shown to pay back: it saves -1 to 5"),
+        (PayBack(10.0, 1.0, 3.0, Interval(-3, -1)), None, "never pays back"),
+        (PayBack(10.0, 3.0, 1.0), None, "not known: too few questions"),
         (PayBack(None, None, None), None, "unknown"),
         (PayBack(0.0, 0.0, 0.0), None, "nothing is spent"),
     ],
@@ -100,13 +93,59 @@ def test_break_even(pay: PayBack, questions: int | None, words: str) -> None:
     assert words in pay.words()
 
 
+def test_what_is_saved_is_the_difference_turned_round() -> None:
+    before = {f"q{n}": 10.0 + n % 3 for n in range(30)}
+    after = {qid: value - 4 - n % 2 for n, (qid, value) in enumerate(before.items())}
+    found = saved(compare_scores(before, after, higher_is_better=False, score_range=None))
+    assert found is not None
+    assert 4 < found.low < 4.5 < found.high < 5
+    assert saved(None) is None
+
+
 def test_who_a_verdict_is_on() -> None:
     three = Design((0, 1, 2))
-    assert subject(three, 3) == "compiling"
-    assert subject(three, 2) == "these 3 compiled programs"
-    assert subject(Design((0,)), 1) == "this compiled program"
-    assert subject(Design((0, 1, 2), exact=True), 3) == "these 3 compiled programs"
-    assert subject(Design((0, 1, 2), anytime=True), 3) == "these 3 compiled programs"
+    assert subject(three, 3, 20) == "compiling on these 20 questions"
+    assert subject(three, 2, 20) == "these 3 compiled programs"
+    assert subject(Design((0,)), 1, 20) == "this compiled program"
+    assert subject(Design((0, 1, 2), exact=True), 3, 20) == "these 3 compiled programs"
+    assert subject(Design((0, 1, 2), anytime=True), 3, 20) == "these 3 compiled programs"
+
+
+def seeded(spread: float, gain: float, **method: Any) -> Any:
+    """Three programs whose means differ by about `spread`, against one that is not compiled."""
+    rng = np.random.default_rng(0)
+    after = 0.5 + gain + spread * np.array([[-1.0], [0.0], [1.0]]) + rng.normal(0, 0.1, (3, 200))
+    before = {f"q{n}": [0.5] for n in range(200)}
+    return compare_scores(
+        before, {f"q{n}": list(after[:, n]) for n in range(200)}, method=Method(**method)
+    )
+
+
+def test_where_seeds_vary_it_takes_more_seeds() -> None:
+    found = seeded(0.1, 0.04)
+    assert found.verdict.startswith("no difference shown (it needs more seeds: about ")
+    assert found.seeds_needed > 3
+    assert found.n_needed == 200
+    assert seeded(0.1, 0.04, random_seeds=False).seeds_needed is None
+
+
+def test_a_verdict_on_these_programs_takes_no_seed_for_random() -> None:
+    optimizer, these = seeded(0.1, 0.04), seeded(0.1, 0.04, random_seeds=False)
+    assert these.verdict == "better"
+    assert these.estimate.of_seeds == 0.0 < optimizer.estimate.of_seeds
+    width = [c.interval_b.high - c.interval_b.low for c in (these, optimizer)]
+    assert width[0] < width[1]
+
+
+def test_decided_is_every_metric() -> None:
+    def decided(*words: str) -> bool:
+        by_metric = {str(n): SimpleNamespace(verdict=word) for n, word in enumerate(words)}
+        made: Any = SimpleNamespace(contrasts={("zero-shot", "compiled"): by_metric})
+        return Verdict.decided(made)
+
+    assert decided("better", "worse")
+    assert not decided("better", "no difference shown")
+    assert not decided("no difference shown", "no difference shown")
 
 
 def test_arms_and_contrasts_of_a_design() -> None:
@@ -152,22 +191,19 @@ def test_votes_cost_as_much_as_compiled(before: Any, after: Any, votes: Any) -> 
     assert votes_for(costs(*before), [costs(*after)]) == votes
 
 
-def test_looks_are_kept_once_and_damaged_lines_left_out(tmp_path: Any) -> None:
-    one = Look(5, 10, False, (2.5, 0.0), (Seen("a", "b", "em", 0.1, 0.2, 0.3, "better"),))
-    two = Look(8, 10, True, (2.5, 0.0), one.seen)
-    for look in (one, two, one):
-        keep_look(tmp_path, look)
-    assert read_looks(tmp_path) == [one, two]
-    path = tmp_path / "looks.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"0.1", b"0.9", 1))
-    assert read_looks(tmp_path) == [two]
+def test_what_stopping_saved_counts_against_the_questions_that_there_are() -> None:
+    one = Look(5, 10, False, (2.5, 0.0), "em", 0.1, 0.3)
+    two = Look(8, 10, True, (2.5, 0.0), "em", 0.1, 0.01)
     said = looks_in_words([one, two], 100.0, 0.25)
-    assert said[0] == "look 1, 5 questions: b - a em +0.100, p 0.300, not decided"
+    assert said[0] == "look 1, 5 questions: compiled - zero-shot em +0.100, p 0.300, not decided"
     assert said[2] == (
         "decided after 8 of at most 10 questions, which saved about 200 tokens and $0.5000"
     )
-    assert looks_in_words([two], 100.0, None)[-1].endswith("200 tokens")
-    assert looks_in_words([one], 1.0, None)[-1] == "not decided after 5 of at most 10 questions"
+    assert said[3].startswith("looking again has its price")
+    assert looks_in_words([two], 100.0, None)[1].endswith("200 tokens")
+    assert looks_in_words([one], 1.0, None)[1] == "not decided after 5 of at most 10 questions"
+    whole = replace(two, questions=10)
+    assert looks_in_words([whole], 1.0, None)[1] == "decided after 10 of at most 10 questions"
     assert looks_in_words([], 1.0, None) == []
 
 
@@ -179,9 +215,11 @@ def records(gold: dict[str, list[str]], **extra: str) -> Any:
 
 
 def stored(records: Iterable[Record]) -> StoredRecords:
-    found = list(records)
-    places = {record.qid: place for place, record in enumerate(found)}
-    return StoredRecords(Shelf(found.__getitem__), places)
+    """`records` as a run on disk has them."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = read_records(make_run(Path(folder), records))
+        list(found.values())  # read before the folder goes
+        return found
 
 
 def test_clusters_are_those_named_or_those_that_share_gold_passages() -> None:
@@ -189,7 +227,7 @@ def test_clusters_are_those_named_or_those_that_share_gold_passages() -> None:
     assert clusters_of(records(gold)) == {"a": "a", "b": "a", "c": "c"}
     assert clusters_of(records(gold, a="x", b="y", c="y")) == {"a": "x", "b": "y", "c": "y"}
     assert clusters_of(records({"a": ["p1"], "b": ["p2"]})) == {}
-    assert clusters_of(records({"a": ["p1"], "b": ["p1"]})) == {}
+    assert clusters_of(records({"a": ["p1"], "b": ["p1"]})) == {"a": "a", "b": "a"}
 
 
 def test_mostly_right_is_more_than_half_of_the_runs() -> None:

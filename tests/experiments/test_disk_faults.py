@@ -12,10 +12,13 @@ from tests.disk.faults import Shim, each_call
 from tests.disk.jobs import JOBS
 from tests.disk.power import lost_with_power
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("cc") is None or not Path("/proc/self/fd").is_dir(),
-    reason="needs a C compiler and Linux",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("cc") is None or not Path("/proc/self/fd").is_dir(),
+        reason="needs a C compiler and Linux",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,10 @@ import pytest
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import columns
-from ragbench.experiments.compare.paired import with_scores
-from ragbench.experiments.records.jsonl import read_lines
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.question import make_record
-from ragbench.experiments.score import scored_records
-from ragbench.experiments.score.annotate import JOURNAL, read_journal
-from ragbench.experiments.score.annotate.evidence import MOST_TRIPLES
+from ragbench.experiments.score.annotate.attribution import MOST_TRIPLES
+from ragbench.experiments.score.annotate.journal import read_journal
 from ragbench.ledger import OpenLedger
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command
@@ -27,6 +24,7 @@ from tests.experiments.scored_runs import answered, make_run
 from tests.experiments.test_treatments import FULL_CARD
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.metrics.records import failure
+from tests.runs import scores as stored
 
 GOLD = [
     ["Red Sky", "author", "Ann Lee"],
@@ -91,13 +89,13 @@ def test_triples_give_evidence_and_the_joint_score_of_the_three(
 ) -> None:
     folder = make_run(tmp_path / "run", [told("q1"), replace(failure(), qid="q2")], **DATA)
     out, hits = score(folder, lambda hit: triples(SAID))
-    row = read_lines(folder / "scores.jsonl")[0][0]
+    row = next(iter(stored(folder).values()))
     assert row["attributed_triples"] == SAID
     scores = row["scores"]
     assert scores["evidence_precision"] == scores["evidence_recall"] == pytest.approx(2 / 3)
     # answer and sentences are all right, so the joint score is that of the triples
-    assert scores["2wiki_joint_f1"] == pytest.approx(2 / 3)
-    assert (scores["2wiki_sp_em"], scores["2wiki_joint_em"]) == (1.0, 0.0)
+    assert scores["joint_f1"] == pytest.approx(2 / 3)
+    assert (scores["sp_em"], scores["joint_em"]) == (1.0, 0.0)
     assert hits == 2  # the sentences and the facts of one question; none of the failed one
     found = summary(folder)
     assert found["evidence_kinds"] == {"attributed": 1}
@@ -129,7 +127,7 @@ def test_the_prompt_holds_the_passages_and_no_gold(
     score(folder, lambda hit: prompts.append(hit.prompt) or triples(GOLD))  # type: ignore[func-returns-value]
     assert "Oslo is the capital of Norway." in prompts[0]
     assert "place of birth" not in prompts[0]
-    assert summary(folder)["scores"]["2wiki_joint_em"]["mean"] == 1.0
+    assert summary(folder)["scores"]["joint_em"]["mean"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -157,7 +155,7 @@ def test_reply_that_cannot_be_used_is_counted_and_earns_nothing(
     assert official["evidence_em"] == {
         "mean": 0.5, "n": 2, "interval": [0.0, 1.0], "over": "all", "without_score": 1,
     }  # fmt: skip
-    assert official["2wiki_joint_f1"]["mean"] == 0.5
+    assert official["joint_f1"]["mean"] == 0.5
     assert any("1 answers name none" in text for text in found["protocol"]["deviations"])
 
 
@@ -186,8 +184,8 @@ def test_only_what_has_gold_passages_and_no_triples_of_its_own_is_asked_for(
     assert found["evidence_kinds"] == {"cited": 1, "attributed": 1}
     assert (found["evidence"]["named_themselves"], found["evidence"]["no_passages"]) == (1, 1)
     rows = {
-        row["qid"]: row["scores"]["evidence_recall"]
-        for row in read_lines(folder / "scores.jsonl")[0]
+        qid: row["scores"]["evidence_recall"]
+        for qid, row in stored(folder).items()
     }
     assert rows == {"q1": pytest.approx(1 / 3), "q2": 1.0, "q3": None, "q4": None}
 
@@ -202,38 +200,16 @@ def test_data_without_triples_are_not_asked_about(
     assert "triples by" not in out
 
 
-def test_what_the_provider_failed_is_asked_again(
-    tmp_path: Path, score: Callable[..., tuple[str, int]]
-) -> None:
-    folder = make_run(tmp_path / "run", [told("q1")], **DATA)
-    score(folder, lambda hit: Fault("400"))
-    assert summary(folder)["evidence"]["unscored"] == 1
-    _, hits = score(folder, lambda hit: triples(GOLD))
-    assert hits == 1
-    assert summary(folder)["scores"]["evidence_em"]["mean"] == 1.0
-    assert (folder / JOURNAL).read_bytes().count(b'"pass": "evidence"') == 2
-
-
 def test_triples_of_two_models_are_not_compared(
     tmp_path: Path, score: Callable[..., tuple[str, int]]
 ) -> None:
     for name in ("a", "b"):
         folder = make_run(tmp_path / name, [told("q1")], **FULL_CARD, **DATA)
         score(folder, lambda hit: triples(GOLD), lm=f"reader-{name}")
-    a, b = (with_scores(reopen(tmp_path / name)) for name in ("a", "b"))
-    for metric in ("evidence_f1", "2wiki_joint_f1"):
+    a, b = (reopen(tmp_path / name) for name in ("a", "b"))
+    for metric in ("evidence_f1", "joint_f1"):
         with pytest.raises(CompareError, match=r"by openai/reader-a@.* and by openai/reader-b@"):
             columns([a], [b], metric, ["q1"])
-
-
-def test_question_asked_again_loses_its_triples(
-    tmp_path: Path, score: Callable[..., tuple[str, int]]
-) -> None:
-    folder = make_run(tmp_path / "run", [told("q1")], **DATA)
-    score(folder, lambda hit: triples(GOLD))
-    assert [*map(list, next(iter(scored_records(folder).values())).attributed_triples)] == GOLD
-    make_run(folder, [told("q1", "Sweden")], **DATA)
-    assert next(iter(scored_records(folder).values())).attributed_triples is None
 
 
 def test_gold_triples_of_real_questions_score_themselves(shared_data: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.report.errors import errors_of
-from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.metrics.errors import UNDECIDED, Cause
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
@@ -24,9 +24,32 @@ def records() -> list[dict[str, Any]]:
         answered("q2", "Kongeriket Norge"),  # the same, in another language
         answered("q3", "Sweden"),
         answered("q4", "Chad", pids=("p1",)),  # a gold passage is missing: a rule knows
-        answered("q5", "in Norway"),  # right in other words: a rule knows
+        answered("q5", "A Norw\u00e4y"),  # right in another spelling: a rule knows
         replace(failure(), qid="q6"),
     ]
+
+
+def test_gold_among_other_words_goes_to_the_judge(tmp_path: Path) -> None:
+    rows = [answered("q1", "The kingdom of Norway"), answered("q2", "Norway Street in Bergen")]
+    folder = make_run(tmp_path / "run", rows)
+    assert set(causes(errors_of(folder)).values()) == {("reading/among_words", "rule")}
+
+    def judge(asked: Asked) -> Reply:
+        kingdom = "kingdom" in asked.inputs["answer"]
+        return {"mistake": "same_meaning" if kingdom else "wrong_entity"}
+
+    found = causes(errors_of(folder, asking=Asking(ScriptedLM(judge, name="judge"))))
+    assert found["q1"] == ("reading/wrong_form", "model")
+    assert found["q2"] == ("reading/same_type", "model")
+
+
+def test_wrong_is_what_the_metric_says(tmp_path: Path) -> None:
+    rows = [answered("q1", "The kingdom of Norway"), answered("q2", "Sweden")]
+    folder = make_run(tmp_path / "run", rows)
+    assert set(causes(errors_of(folder, metric="contain"))) == {"q2"}
+    strict = make_run(tmp_path / "judged", [answered("q1", "Norway", scores={"judge": 0.0})])
+    assert errors_of(strict).wrong == []
+    assert causes(errors_of(strict, metric="judge"))["q1"][0] == "data/metrics_disagree"
 
 
 def explaining(asked: Asked) -> Reply:
@@ -89,33 +112,8 @@ def test_command_marks_causes_and_breaks_them_down(
     code, out, _ = command(capsys, "errors", str(folder), "--closed-book", str(direct))
     assert code == 0
     assert "2 of them see only that strings differ" in out
+    assert "  q2  In which country" in out  # examples are shown unless told not to
     row = next(line for line in out.splitlines() if "solved without retrieval" in line)
-    assert [cell.strip() for cell in row.split("|")[2:6]] == ["solved", "1", "1 (100%)", "0"]
+    assert [cell.strip() for cell in row.split("|")[2:6]] == ["solved", "1", "1", "100%"]
     code, _, err = command(capsys, "errors", str(folder), "--batch")
     assert (code, "--judge" in err) == (2, True)
-
-
-def test_failure_modes_of_a_rag_by_rules_and_by_two_readings(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", records())
-    by_rule = causes(errors_of(folder, taxonomy="arag"))
-    assert by_rule["q5"] == ("judge/judge_error", "rule")
-    assert by_rule["q6"][0].startswith("system/")
-    open_ones = {qid for qid, (name, _) in by_rule.items() if name == "reasoning_chain/undecided"}
-    assert open_ones == {"q2", "q3", "q4"}
-    lm = ScriptedLM(lambda asked: {"failure": "entity_confused"}, name="judge")
-    found = errors_of(folder, asking=Asking(lm), taxonomy="arag")
-    assert len(lm.asked) == 2 * len(open_ones)
-    assert causes(found)["q3"] == ("reasoning_chain/entity_confusion", "model")
-    assert causes(found)["q5"] == by_rule["q5"]
-    assert found.asked is not None
-    assert found.asked["second_reading"]["same"] == found.asked["second_reading"]["n"] == 3
-    assert errors_of(folder, asking=Asking(lm), taxonomy="arag") == found
-    assert len(lm.asked) == 2 * len(open_ones)
-
-
-def test_command_shows_failure_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = make_run(tmp_path / "run", records())
-    code, out, _ = command(capsys, "errors", str(folder), "--taxonomy", "arag")
-    assert code == 0
-    assert "| reasoning_chain " in out
-    assert "3 of them see only that strings differ" in out

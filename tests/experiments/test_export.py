@@ -166,7 +166,7 @@ def test_mlflow_has_params_metrics_and_artifacts(run: Path, tmp_path: Path) -> N
     assert found.data.metrics[f"errors.{error}"] == 1
     assert found.data.metrics["as_if.cost_usd"] == pytest.approx(evaluation.summary.as_if.cost_usd)
     names = {artifact.path for artifact in client.list_artifacts(found.info.run_id)}
-    assert names == {"config.json", "summary.json", "records.jsonl", "questions.csv"}
+    assert names == {"card.json", "summary.json", "run.db"}
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,18 @@ def test_mistakes_are_one_line(
 
 
 def test_nothing_is_written_over_the_files_of_a_run(run: Path) -> None:
-    before = (run / "records.jsonl").read_bytes()
-    with pytest.raises(RunError, match=r"records\.jsonl is a file of"):
-        export_runs([run], "csv", run / "records.jsonl")
-    assert (run / "records.jsonl").read_bytes() == before
+    before = (run / "run.db").read_bytes()
+    with pytest.raises(RunError, match=r"run\.db is a file of"):
+        export_runs([run], "csv", run / "run.db")
+    assert (run / "run.db").read_bytes() == before
+
+
+def test_lines_of_json_hold_whole_records(run: Path, tmp_path: Path) -> None:
+    export(run, "--to", "jsonl", "-o", tmp_path / "one.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    records = reopen(run).records
+    assert {row.pop("run") for row in rows} == {"one"}
+    assert rows == [json.loads(json.dumps(record.to_dict())) for record in records.values()]
 
 
 def test_what_cannot_be_exported_is_named(run: Path, tmp_path: Path) -> None:

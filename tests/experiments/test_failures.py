@@ -12,7 +12,7 @@ from dspy.primitives.code_interpreter import CodeInterpreterError
 from dspy.utils.exceptions import AdapterParseError, LMServerError
 
 from ragbench.errors import DataError, LMSetupError, crossing
-from ragbench.experiments.records.failures import classify
+from ragbench.experiments.runs.question import classify
 from ragbench.experiments.runs.runner import ask
 from ragbench.lms.calls import CallRefusedError
 from ragbench.lms.specs import load_dotenv
@@ -66,10 +66,22 @@ def test_innermost_mark_counts_and_a_class_that_says_enough_wins() -> None:
     assert classify(caught(call_in_a_tool)).boundary == "provider"
 
 
-def record_of(program: str, monkeypatch: pytest.MonkeyPatch, broken: type, name: str) -> str:
-    def fail(*_: object, **__: object) -> None:
-        raise KeyError("p7")
+def fail(*_: object, **__: object) -> None:
+    raise KeyError("p7")
 
+
+def broken_search(self: object, query: str) -> str:
+    """Search."""
+    raise KeyError("p7")
+
+
+def record_of(
+    program: str,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: type,
+    name: str,
+    fail: Callable[..., object] = fail,
+) -> str:
     monkeypatch.setattr(broken, name, fail)
     corpus = Corpus((Passage("p", "Oslo", "Oslo is a city.", ("Oslo is a city.",)),))
     retriever = make_retriever("bm25", corpus, setting="pooled")
@@ -86,7 +98,7 @@ def test_question_that_a_search_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_question_that_a_tool_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert record_of("react", monkeypatch, CorpusTools, "search") == "tool"
+    assert record_of("react", monkeypatch, CorpusTools, "search", fail=broken_search) == "tool"
 
 
 def test_question_that_the_program_failed(monkeypatch: pytest.MonkeyPatch) -> None:

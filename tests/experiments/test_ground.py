@@ -1,4 +1,4 @@
-"""Grounding by a judge: every claim labelled once, strictly, beside the cheap rule."""
+"""Grounding by a judge: every claim labelled once, strictly."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotate import Asking, read_journal
+from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.experiments.score.annotate.grounding import (
     MOST_CLAIMS,
     Group,
-    count_labels,
     label_claims,
 )
+from ragbench.experiments.score.annotate.journal import read_journal
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.metrics.records import PASSAGES, failure, passage
-from tests.metrics.test_grounding import thoughts
+
+
+def thoughts(*texts: str) -> list[dict[str, Any]]:
+    plain = {"action": "think", "input": "", "observation": "", "pids": [], "notes": {}}
+    return [{**plain, "thought": text} for text in texts]
+
 
 SAID = "Ann Lee wrote Red Sky. She owned a red boat."
 
@@ -64,7 +69,6 @@ def test_both_metrics_are_filled_marked_and_kept(tmp_path: Path) -> None:
     assert scores["hallucination_rate_judged"]["mean"] == 0.75
     found = scored.summary["judges"]["grounding"]
     assert (found["claims"], found["supported"], found["unsupported"]) == (5, 2, 3)
-    assert (found["rule"]["n"], found["rule"]["same"]) == (5, 1.0)
     assert len(lm.asked) == 3
     shown = next(asked for asked in lm.asked if "Chad" in asked.prompt)
     assert "In which country" in shown.inputs["claims"]
@@ -96,7 +100,6 @@ def test_many_claims_are_asked_about_in_parts_and_come_back_in_order(tmp_path: P
     labels, _ = label_claims(tmp_path / "run", [group], Asking(lm))
     assert labels == [[n % 3 == 0 for n in range(20)]]
     assert len(lm.asked) == -(-20 // MOST_CLAIMS)
-    assert count_labels([group], labels)["unscored"] == 0
     assert {row["pass"] for row in read_journal(tmp_path / "run")} == {"grounding"}
 
 

@@ -52,7 +52,7 @@ def test_every_column_of_the_table_is_broken_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = folder(tmp_path / "run")
-    before = json.loads((run / "config.json").read_text())
+    before = json.loads((run / "card.json").read_text())
     code, out, _ = command(capsys, "summarize", str(run), "--by-group")
     assert code == 0
     rows = {
@@ -62,12 +62,12 @@ def test_every_column_of_the_table_is_broken_down(
         "kind of answer"
     ] * 2
     bridge, comparison = rows["question type", "bridge"], rows["question type", "comparison"]
-    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500 ±0.500")
+    assert (bridge["n"], bridge["failed"], bridge["EM"]) == ("2", "1", "0.500 [0.000, 1.000]")
     assert (comparison["n"], comparison["EM"], comparison["calls"]) == ("1", "1.000", "3.0")
     assert (comparison["path"], comparison["p50 s"]) == ("3.0", "6.0")
     assert rows["hops", "3"]["EM"] == "0.000"  # the failed one has the worst
     assert rows["kind of answer", "yes_no"]["n"] == "1"
-    assert json.loads((run / "config.json").read_text()) == before
+    assert json.loads((run / "card.json").read_text()) == before
 
 
 def test_rows_of_several_runs_and_of_a_run_without_retrieval(

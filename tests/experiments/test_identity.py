@@ -15,7 +15,7 @@ SAME: list[dict[str, Any]] = [
     {},
     {"k": 3},
     {"set": {"k": 3}},
-    {"set": {"k": "3", "variant": "seed"}},
+    {"set": {"k": "3", "variant": "spec"}},
     {"lm": "local:qwen2.5-coder-0.5b"},
     {"adapter": "json"},
     {"retriever": "bm25(k1=0.9)"},
@@ -47,7 +47,7 @@ def test_what_resolves_the_same_is_one_run(given: dict[str, Any]) -> None:
     assert (
         make_config(given)
         .folder()
-        .name.startswith("ircot-seed-synthetic-test-bm25-qwen2.5_coder_0.5b-")
+        .name.startswith("ircot-spec-synthetic-test-bm25-qwen2.5_coder_0.5b-")
     )
 
 
@@ -85,17 +85,3 @@ def test_a_file_that_cannot_be_read_gives_no_other_identity(tmp_path: Path) -> N
     (tmp_path / "sidecar.json").symlink_to("/proc/self/mem")
     with pytest.raises(ConfigError, match="cannot be read: Input/output error"):
         make_config({"compiled": tmp_path}).identity()
-
-
-def test_a_folder_that_an_earlier_version_named_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    runs = tmp_path / "runs"
-    config = make_config({"k": 3})
-    fields = {**config.flat(), "set": {}, "k": 3, "lm": "local", "retriever_set": {}}
-    for name, content in (("ircot-synthetic-test-local-0a", fields), ("ircot-x", {"lm": 3})):
-        (runs / name).mkdir(parents=True)
-        (runs / name / "config.json").write_text(json.dumps({"identity": content}))
-    assert config.folder() == Path("runs/ircot-synthetic-test-local-0a")
-    assert not make_config({"k": 4}).folder().exists()

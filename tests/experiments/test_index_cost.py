@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.compare import index_cost, index_lines, pays_from, whole_cost
+from ragbench.experiments.compare.spending import index_cost, index_lines, pays_from, whole_cost
 from ragbench.experiments.estimates import estimate_run
-from ragbench.experiments.records import read_card
-from ragbench.experiments.report.tables import WITH_INDEX, run_table
+from ragbench.experiments.report.tables import notes, run_table
 from ragbench.experiments.runs import evaluate, ready, reopen
+from ragbench.experiments.store import read_card
+from ragbench.lms.calls import Limits, spending
+from ragbench.ranges import Range
 from ragbench.retrievers import dense
-from ragbench.retrievers.graph import base as graph
+from ragbench.retrievers.lm_index import base as lm_index
 from tests.experiments.towns import World
 from tests.retrievers.conftest import WordEmbedder
 
@@ -21,9 +23,9 @@ from tests.retrievers.conftest import WordEmbedder
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    for module in (dense, graph):
+    for module in (dense, lm_index):
         monkeypatch.setattr(module, "make_embedder", lambda spec, api_base="": WordEmbedder())
-    monkeypatch.setattr(graph, "_BUILT", {})
+    monkeypatch.setattr(lm_index, "_OPEN", {})
     return World(tmp_path, monkeypatch)
 
 
@@ -37,25 +39,29 @@ def test_questions_from_which_an_index_pays() -> None:
 def test_the_estimate_names_what_the_index_still_takes(world: World, tmp_path: Path) -> None:
     knobs: dict[str, Any] = {"program": "linear_rag", "setting": "pooled", "limit": 1}
     config = world.config(**knobs, out=tmp_path / "run")
-    (line,) = (note for note in estimate_run(ready(config)).notes if "index" in note)
-    assert line.startswith("the index, in addition: 40 calls, ")
-    assert "$" in line
+    estimate = estimate_run(ready(config))
+    assert estimate.index is not None
+    assert estimate.index.calls == Range(40, 80)  # a reply that is cut is asked for twice
+    assert estimate.lines()[-1].startswith("  the index, in addition: 40 to 80 calls, ")
+    assert "$" in estimate.lines()[-1]
     assert world.lm.asked == []
     evaluate(config)
-    again = world.config(**knobs, out=tmp_path / "again")
-    (line,) = (note for note in estimate_run(ready(again)).notes if "index" in note)
-    assert "0 calls" in line
-    assert "40 replies are kept" in line
+    index = estimate_run(ready(world.config(**knobs, out=tmp_path / "again"))).index
+    assert index is not None
+    assert (index.calls, index.tokens, index.cost) == (Range(), Range(), (0, 0))
+    assert index.notes == ("40 replies are kept from before",)
 
 
-def test_estimates_of_the_others_say_what_is_not_known(world: World) -> None:
+def test_calls_that_depend_on_what_is_read_are_estimated_by_made_up_replies(world: World) -> None:
     found = {}
-    for program in ("hippo_rag", "graph_rag"):
+    for program in ("hippo_rag", "graph_rag", "raptor"):
         config = world.config(program=program, setting="pooled", limit=1)
-        (found[program],) = (n for n in estimate_run(ready(config)).notes if "index" in n)
-    assert "80 calls" in found["hippo_rag"]
-    assert "80 calls" in found["graph_rag"]
-    assert found["graph_rag"].endswith("several passages describe, and community")
+        index = estimate_run(ready(config)).index
+        assert index is not None
+        found[program] = index.calls
+    assert found["hippo_rag"] == Range(80, 160)
+    assert 40 <= found["graph_rag"].low < found["graph_rag"].high < 160
+    assert 1 <= found["raptor"].low < found["raptor"].high < 40
 
 
 def test_the_card_and_the_tables_show_the_index(world: World, tmp_path: Path) -> None:
@@ -66,23 +72,45 @@ def test_the_card_and_the_tables_show_the_index(world: World, tmp_path: Path) ->
         runs.append(evaluate(config))
     card = read_card(tmp_path / "hippo_rag")
     assert card.index["index_calls"] == 80
-    assert card.preparation is not None
-    assert sum(call.kind == "lm" for call in card.preparation.calls) == 80
+    assert runs[0].prepared.calls == 80
     indexed, plain = (reopen(tmp_path / name) for name in ("hippo_rag", "vanilla"))
     cost, without = index_cost(indexed.card), index_cost(plain.card)
     assert cost is not None
     assert (cost.calls, without) == (80, None)
     lines = index_lines(indexed, [("hippo_rag", indexed), ("vanilla", plain)])
     assert lines[0].startswith("index: 80 calls, ")
-    assert lines[1] == "the index pays against vanilla, in tokens: never"
+    assert lines[1].startswith("the index pays against vanilla, in tokens: n")
     assert len(lines) == 2
     assert index_lines(plain, [("hippo_rag", indexed)]) == []
     table = run_table([indexed, plain])
-    assert WITH_INDEX in [str(column.header) for column in table.columns]
-    assert WITH_INDEX not in [str(column.header) for column in run_table([plain]).columns]
+    assert "index $" in [column.heading for column in table.columns]
+    assert [row.get("index_usd") for row in table.rows] == [cost.usd, None]
+    assert "index $" not in [column.heading for column in run_table([plain]).columns]
     # Vectors of the test's embedder have no price, so the index has none.
     assert whole_cost(indexed) is None
     assert whole_cost(plain) == plain.summary.as_if.cost_usd
+
+
+def test_an_index_that_a_limit_stops_shows_its_bill(world: World, tmp_path: Path) -> None:
+    config = world.config(program="hippo_rag", setting="pooled", limit=1, out=tmp_path / "run")
+    with spending(Limits(calls=20)):
+        stopped = evaluate(config)
+    assert stopped.stopped_by == "--max-calls 20"
+    (line,) = (line for line in notes(stopped) if line.startswith("index so far: billed 20 calls"))
+    assert not line.endswith(" 0.0000 $")
+    assert len(world.lm.asked) == 20
+    whole = evaluate(config)
+    assert whole.prepared.calls == len(world.lm.asked) - whole.summary.billed.calls == 80
+
+
+def test_replies_that_were_lost_are_told_with_the_table(world: World, tmp_path: Path) -> None:
+    world.use(lambda asked: "I would rather not.")
+    config = world.config(program="linear_rag", setting="pooled", limit=1, out=tmp_path / "run")
+    found = evaluate(config)
+    told = [line for line in index_lines(found, []) if line.startswith("the index lost")]
+    assert told == [
+        "the index lost unreadable_replies 40; the next run that makes it asks for them again"
+    ]
 
 
 def test_an_index_is_kept_in_the_card_of_a_run_that_continues(world: World, tmp_path: Path) -> None:
@@ -103,7 +131,7 @@ def test_the_pattern_renames_the_system_in_tables(world: World, tmp_path: Path) 
     evaluate(config)
     assert read_card(tmp_path / "run").system == "linear_rag[regex entities]"
     table = run_table([reopen(tmp_path / "run")])
-    assert str(next(iter(table.columns[0].cells))).startswith("linear_rag[regex entities]")
+    assert table.rows[0]["program"].startswith("linear_rag[regex entities]")
 
 
 def test_where_every_question_has_an_index_of_its_own_it_grows_with_them(

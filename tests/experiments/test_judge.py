@@ -7,14 +7,18 @@ from pathlib import Path
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score import JudgeRequest, ScoreRequest, score_run, scored_records
-from ragbench.experiments.score.annotate import JOURNAL, Asking, Judging, read_journal
-from ragbench.lms.calls.spend_limits import Limits, spending
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.journal import read_journal
+from ragbench.experiments.score.annotate.judging import Judging
+from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.store import read_records
+from ragbench.lms.calls import Limits, spending
 from ragbench.metrics.errors import cause_of
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run
 from tests.fake_server import FakeServer
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
+from tests.runs import query
 
 
 def fair(asked: Asked) -> Reply:
@@ -66,11 +70,10 @@ def test_nothing_is_asked_twice_and_all_calls_are_filed_as_the_judges(tmp_path: 
     assert score_run(folder, ScoreRequest()).summary["judges"] == first.summary["judges"]
 
 
-def test_kept_verdicts_survive_a_torn_journal(tmp_path: Path) -> None:
+def test_a_damaged_verdict_is_asked_for_again(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     score_run(folder, judging(ScriptedLM(fair, name="judge")))
-    path = folder / JOURNAL
-    path.write_bytes(path.read_bytes()[:-20])
+    query(folder, "UPDATE replies SET value = replace(value, 'correct', 'in') WHERE id = 1")
     lm = ScriptedLM(fair, name="judge")
     found = score_run(folder, judging(lm)).summary["judges"]["judge"]
     assert len(lm.asked) == 1
@@ -188,9 +191,9 @@ def test_task_that_a_limit_cuts_off_keeps_what_it_took(tmp_path: Path) -> None:
 
 def test_judge_that_accepts_turns_the_cause_into_a_disagreement(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [answered("q1", "Kongeriket Norge")])
-    assert cause_of(next(iter(scored_records(folder).values()))).level == "reading"  # type: ignore[union-attr]
+    assert cause_of(next(iter(read_records(folder).values()))).level == "reading"  # type: ignore[union-attr]
     score_run(folder, judging(ScriptedLM(lambda a: {"verdict": "correct"}, name="judge")))
-    assert cause_of(next(iter(scored_records(folder).values()))).name == "data/metrics_disagree"  # type: ignore[union-attr]
+    assert cause_of(next(iter(read_records(folder).values()))).name == "data/metrics_disagree"  # type: ignore[union-attr]
 
 
 def test_command_asks_a_real_server(

@@ -14,17 +14,17 @@ from ragbench.experiments.compare.running import VerdictRequest, run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig, TuneConfig, make_config
-from ragbench.experiments.records.jsonl import RECORDS, read_lines
 from ragbench.experiments.runs import context, evaluate, ready, reopen
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.spend import billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms import make_lm
-from ragbench.lms.calls.spend_limits import Limits
+from ragbench.lms.calls import Limits
 from tests.budgets import random_run
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.runs import record_rows
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_stopped_run_is_told_truthfully_and_continues(world: World) -> None:
     assert whole.summary.n == 16
     assert spent.total.calls == len(world.lm.asked) == len(list(billed_under(config.folder())))
     assert reopen(config.folder()).summary == whole.summary
-    cut = [r for r in read_lines(config.folder() / RECORDS)[0] if r["failure"]]
+    cut = [r for r in record_rows(config.folder()) if r["failure"]]
     assert [(r["failure"]["boundary"], r["answer"]) for r in cut] == [("limit", None)]
 
 

@@ -1,141 +1,235 @@
-"""The report as a page: what it computes, and what a real browser makes of it."""
+"""The page: its numbers, its advice, what it takes and refuses, its HTML, its server."""
 
 from __future__ import annotations
 
-import base64
-import gzip
+import contextlib
+import errno
 import json
+import os
 import re
-import shutil
 import socket
+import sqlite3
 import struct
-import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import MissingExtraError, UnknownNameError
-from ragbench.experiments.records.prompts import PromptLog
-from ragbench.experiments.report.page.board import make_board
-from ragbench.experiments.report.page.charts import charts
-from ragbench.experiments.report.page.html import page_of, render_page, write_parts
+from ragbench.errors import RunError, UnknownNameError
+from ragbench.experiments.report.page.data import PIECE, make_board, page_data, piece_of
+from ragbench.experiments.report.page.html import page_of, write_page
 from ragbench.experiments.report.page.server import make_server
-from ragbench.experiments.report.page.traces import PIECE, pieces
-from ragbench.experiments.runs import reopen
-from ragbench.record import Record
+from ragbench.experiments.store import read_card, read_records
+from ragbench.metrics import compare_scores, mean_interval
 from tests.experiments.scored_runs import CARD, answered, make_run
-from tests.metrics.records import call
-
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-HOSTILE = [
-    "<script>window.hacked = 1</script>",
-    "</script><script>window.hacked = 2</script>",
-    "<img src=x onerror='window.hacked = 3'>",
-    "{{ 7 * 7 }} {% raw %}",
-    "<!--<script>",
-    "]]><svg onload=window.hacked=4>",
-    "\u202eevil\u202c \u0000 \ud800 \u2028 \x1b[31m",
-    "javascript:window.hacked=5",
-    "\\u003cscript>window.hacked=6\\u003c/script>",
-    "x" * 20_000,
-]
+from tests.experiments.studies import study
 
 
-def rows(answers: dict[str, str], **fields: Any) -> list[Record]:
-    return [
-        answered(
-            qid, answer, question=f"Where was {qid} born?", qtype=qtype, gold_pids=["a"], **fields
-        )
-        for (qid, answer), qtype in zip(
-            answers.items(), ["bridge", "comparison"] * 50, strict=False
-        )
-    ]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Five runs over 60 questions."""
+    return study(tmp_path_factory.mktemp("study"))
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> list[Path]:
-    """Three runs over four questions: a plain one, the same compiled, and another program."""
-    plain = {"q1": "Norway", "q2": "Sweden", "q3": "Sweden", "q4": "Norway"}
-    identity = {**CARD["identity"], "compiled": "abc"}
-    other = {**CARD["identity"], "program": "ircot"}
-    return [
-        make_run(tmp_path / "vanilla", rows(plain)),
-        make_run(tmp_path / "compiled", rows({**plain, "q2": "Norway"}), identity=identity),
-        make_run(tmp_path / "ircot", rows({"q1": "Norway", "q9": "Oslo"}), identity=other),
-    ]
+def data_of(runs: list[Path], metric: str = "f1") -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(
+        json.dumps(page_data(make_board(runs, metric), title="A report"))
+    )
+    return shown
 
 
-def test_the_board_has_means_groups_and_pairs(runs: list[Path]) -> None:
-    board = make_board([reopen(run) for run in runs], "em")
-    assert [run.score.mean for run in board.runs if run.score] == [0.5, 0.75, 0.5]
-    score = board.runs[0].score
-    assert score is not None
-    assert score.low < score.mean < score.high
-    assert [record.qid for record in board.questions] == ["q1", "q2", "q3", "q4", "q9"]
-    [pair] = board.pairs
-    assert (pair.before, pair.after, pair.fixed, pair.broken) == (0, 1, 1, 0)
-    assert {(g.run, g.name, g.score.mean) for g in board.groups if g.run == 0} >= {
-        (0, "bridge", 0.5), (0, "comparison", 0.5)
-    }  # fmt: skip
+def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
+    data = data_of(runs)
+    frames = {}
+    for path in runs:
+        with contextlib.closing(sqlite3.connect(path / "run.db")) as db:
+            frame = pd.read_sql_query("SELECT * FROM answers", db).set_index("qid")
+        value = frame["value"].map(json.loads)
+        pids = value.map(lambda record: {passage["pid"] for passage in record["passages"]})
+        gold = value.map(lambda record: set(record["gold_pids"]))
+        frame["evidence"] = [float(g <= p) for g, p in zip(gold, pids, strict=True)]
+        frame["searches"] = value.map(lambda record: len(record["searches"]))
+        # Answers are "Norway", which is right, or "Sweden".
+        frame["em"] = frame["f1"] = (frame["answer"] == "Norway").astype(float)
+        frame["usd"], frame["s"] = frame["cost_usd"], frame["latency_s"]
+        frames[path.as_posix()] = frame
+    for run in data["runs"]:
+        frame = frames[run["folder"]]
+        for metric in ("f1", "em"):
+            interval = mean_interval(list(frame[metric]), (0.0, 1.0))
+            assert interval is not None
+            shown = run["means"][metric]
+            assert shown["n"] == len(frame) == run["n"]
+            assert shown[metric] == pytest.approx(frame[metric].mean())
+            assert shown[f"{metric}_low"] == pytest.approx(interval.low)
+            assert shown[f"{metric}_high"] == pytest.approx(interval.high)
+        for name in ("evidence", "tokens", "usd", "calls", "searches"):
+            assert run[name] == pytest.approx(frame[name].mean(), abs=1e-7), name
+        assert run["p95_s"] == pytest.approx(np.quantile(frame["s"], 0.95), abs=1e-3)
+        right = frame[frame["em"] == 1]
+        assert (run["without_evidence"], run["right"]) == (
+            (right["evidence"] == 0).sum(), len(right)
+        )  # fmt: skip
+    names = [run["folder"] for run in data["runs"]]
+    for a, others in data["contrasts"]["f1"].items():
+        for b, shown in others.items():
+            left, right = (frames[names[int(at)]]["f1"].to_dict() for at in (a, b))
+            comparison = compare_scores(left, right)
+            assert comparison.interval is not None
+            wanted = [comparison.difference, comparison.interval.low, comparison.interval.high]
+            assert [shown["difference"], shown["low"], shown["high"]] == pytest.approx(wanted)
+    by_question = [frames[name]["f1"].sort_index() for name in names]
+    assert [q["qid"] for q in data["questions"]] == list(by_question[0].index)
+    for column, wanted in zip(data["scores"]["f1"], by_question, strict=True):
+        assert column == pytest.approx(list(wanted), abs=1e-4)
 
 
-def test_what_another_run_beats_at_no_greater_cost_is_dominated(runs: list[Path]) -> None:
-    board = make_board([reopen(run) for run in runs], "em")
-    assert board.dominated("calls") == {0, 2}
+def test_nothing_depends_on_the_order_of_records_or_runs(runs: list[Path], tmp_path: Path) -> None:
+    data = data_of(runs)
+
+    def said(found: dict[str, Any]) -> list[Any]:
+        advice = found["advice"]["f1"]
+        names = [found["runs"][advice[each]]["name"] for each in ("use", "best")]
+        return [*names, advice["sentences"], [q["qid"] for q in found["questions"]]]
+
+    turned = []
+    for path in runs:
+        records = list(read_records(path).values())[::-1]
+        card = read_card(path).model_dump()
+        turned.append(make_run(tmp_path / f"{path.name}-turned", records, **card))
+    assert said(data_of(turned[::-1])) == said(data)
 
 
-def test_traces_come_in_pieces_that_a_page_can_unpack(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", rows({f"q{n}": "Norway" for n in range(PIECE + 3)}))
-    found = [
-        json.loads(gzip.decompress(base64.b64decode(piece)))
-        for piece in pieces(make_board([reopen(run)], "em"))
-    ]
-    assert [len(piece["traces"]) for piece in found] == [PIECE, 3]
-    assert found[1]["traces"][f"q{PIECE}"][0]["answer"] == "Norway"
+def test_advice_is_the_cheapest_not_shown_worse_and_no_compiled_program_by_its_mean(
+    runs: list[Path],
+) -> None:
+    data = data_of(runs)
+    names = [run["name"] for run in data["runs"]]
+    best = max(range(5), key=lambda at: data["runs"][at]["means"]["f1"]["f1"])
+    assert names[best] == "ircot compiled"  # by its mean, and that is luck
+    advice = data["advice"]["f1"]
+    assert (names[advice["use"]], names[advice["best"]]) == ("vanilla", "ircot")
+    assert data["runs"][best]["before"] == names.index("ircot")
+    assert advice["sentences"][0].startswith("use vanilla: the cheapest not shown worse than")
 
 
-def test_every_chart_is_drawn_for_the_page_and_for_paper(runs: list[Path], tmp_path: Path) -> None:
-    board = make_board([reopen(run) for run in runs], "em")
-    drawn = charts(board)
-    assert {"leaderboard", "pareto_calls", "breakdown", "causes", "compiled_1"} <= set(drawn)
-    n_charts, n_tables = write_parts(board, tmp_path / "figures")
-    assert n_charts == len(drawn) == len([*(tmp_path / "figures").glob("*.png")])
-    assert n_tables == len([*(tmp_path / "figures").glob("*.tex")]) >= 2
-    table = (tmp_path / "figures" / "leaderboard.tex").read_text()
-    assert r"\begin{tabular}" in table
-    assert r"cost\_usd" in table
-    svg = (tmp_path / "figures" / "leaderboard.svg").read_text()
-    assert "var(--" not in svg
-    assert "#0072b2" in svg
-    assert (tmp_path / "figures" / "leaderboard.png").read_bytes().startswith(b"\x89PNG")
+def test_names_are_what_differs_and_never_a_hash(tmp_path: Path) -> None:
+    runs = []
+    for seed in range(3):
+        identity = {**CARD["identity"], "compiled": f"sha256:{seed}" + "ab" * 31}
+        config = {"compiled": f"verdicts/x/program-{seed}"}
+        runs.append(make_run(tmp_path / str(seed), [answered("q1", "Norway")], identity=identity,
+                             config=config))  # fmt: skip
+    names = [run["name"] for run in data_of(runs)["runs"]]
+    assert names == [f"vanilla compiled, program-{seed}" for seed in range(3)]
 
 
-def test_the_page_asks_for_nothing_outside_and_allows_nothing(runs: list[Path]) -> None:
-    page = render_page([reopen(run) for run in runs], metric="em")
+def test_a_compiled_program_is_paired_with_one_of_the_same_knobs(tmp_path: Path) -> None:
+    compiled = {**CARD["identity"], "compiled": "sha256:" + "ab" * 32}
+    cards = [{"knobs": {"k": 3}}, {"knobs": {"k": 5}}, {"knobs": {"k": 5}, "identity": compiled}]
+    runs = [make_run(tmp_path / str(n), [answered("q1", "Norway")], **card)
+            for n, card in enumerate(cards)]  # fmt: skip
+    assert [run["before"] for run in data_of(runs)["runs"]] == [None, None, 1]
+
+
+def test_any_number_of_runs_can_be_shown(tmp_path: Path) -> None:
+    n = 45
+    for at in range(n):
+        made = [answered(f"q{i}", "Norway" if (i + at) % 3 else "Sweden") for i in range(3)]
+        make_run(tmp_path / f"run-{at}", made, knobs={"k": at})
+    data = data_of([tmp_path])
+    assert len(data["runs"]) == n
+    assert 12 <= len(data["baselines"]) <= 14
+
+
+def test_judged_scores_show_and_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    judged = [answered("q1", "Norway", scores={"judge": 1.0}), answered("q2", "Chad")]
+    run = make_run(tmp_path / "run", judged)
+    assert (
+        "judge" not in data_of([make_run(tmp_path / "other", [answered("q1", "Chad")])])["metrics"]
+    )
+    data = data_of([run], "judge")
+    assert data["scores"]["judge"] == [[1, None]]
+    with pytest.raises(RunError, match="no run has judge; there are f1, em"):
+        make_board([tmp_path / "other"], "judge")
+    with pytest.raises(UnknownNameError):
+        make_board([run], "nope")
+
+
+def test_what_is_no_run_is_left_out_with_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = study(tmp_path, questions=3)
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "run.db").write_text("{")
+    assert len(data_of([tmp_path])["runs"]) == len(runs)
+    assert "begun is left out" in caplog.text
+    with pytest.raises(RunError, match="no run in"):
+        make_board([tmp_path / "nowhere"])
+
+
+def test_verdicts_and_sweeps_are_taken_with_their_runs(tmp_path: Path) -> None:
+    study(tmp_path / "verdicts" / "x", questions=3)
+    conclusions = {"f1": "compiling is not shown to help"}
+    made = {"conclusions": conclusions, "contrasts": [], "prompts": []}
+    (tmp_path / "verdicts" / "x" / "verdict.json").write_text(json.dumps(made))
+    study(tmp_path / "sweeps" / "y" / "cells", questions=3)
+    (tmp_path / "sweeps" / "y" / "sweep.json").write_text(json.dumps({"cells": []}))
+    data = data_of([tmp_path / "verdicts" / "x", tmp_path / "sweeps"])
+    assert len(data["runs"]) == 10
+    assert [one["kind"] for one in data["artefacts"]] == ["verdict", "sweep"]
+    assert data["artefacts"][0]["conclusions"] == conclusions
+
+
+def test_the_page_asks_for_nothing_outside_and_allows_its_own_script(tmp_path: Path) -> None:
+    page = page_of(make_board(study(tmp_path, questions=3)), title="</title><script>bad")
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy
-    assert "default-src &#39;none&#39;" in policy[1]
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy[1]
-    links = re.findall(r"(?:src|href)=\"?([^\" >]+)", page)
-    assert {link for link in links if not link.startswith("#")} == set()
+    own = page.partition("<script>")[0]
+    assert re.findall(r"(?:src|href)=\"?([^\" >]+)", own) == ["#questions"]
+    assert "</title><script>bad" not in page
+    assert len(page) < 1_500_000
 
 
-def test_the_command_writes_the_page(runs: list[Path], tmp_path: Path) -> None:
+def test_the_command_writes_the_whole_page_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = study(tmp_path / "runs", questions=3)
     out = tmp_path / "page.html"
     done = CliRunner().invoke(cli, ["report", *map(str, runs), "-o", str(out), "--metric", "em"])
     assert done.exit_code == 0, done.output
-    assert "3 runs" in done.output
-    assert "<!doctype html>" in out.read_text()
+    assert "5 runs" in done.output
+    before = out.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left"):
+        write_page(make_board(runs), out, title="again")
+    assert out.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
 
 
-def test_the_server_follows_a_run_that_goes_on(runs: list[Path], tmp_path: Path) -> None:
+def test_traces_come_in_pieces(tmp_path: Path) -> None:
+    [run, *_] = study(tmp_path, questions=PIECE + 3)
+    board = make_board([run])
+    piece = piece_of(board.runs[0], board.qids, 1)
+    assert [*piece["records"]] == board.qids[PIECE:]
+    assert piece["records"][board.qids[-1]]["searches"][0]["k"] == 6
+
+
+def test_the_server_follows_a_run_that_goes_on(tmp_path: Path) -> None:
+    runs = study(tmp_path, questions=3)
     server = make_server(tmp_path, port=0, metric="em")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
@@ -147,10 +241,15 @@ def test_the_server_follows_a_run_that_goes_on(runs: list[Path], tmp_path: Path)
 
     try:
         first = get("/version")
-        assert "over 5 questions" in get("/")
-        make_run(tmp_path / "ircot", rows({"q1": "Norway", "q9": "Oslo", "q10": "Oslo"}))
+        assert "connect-src 'self'" in get("/")
+        assert len(json.loads(get("/data"))["questions"]) == 3
+        make_run(runs[0], [answered("q1", "Norway"), answered("q7", "Oslo")])  # two more
         assert get("/version") != first
-        assert "over 6 questions" in get("/")
+        assert len(json.loads(get("/data"))["questions"]) == 5
+        assert "q00000" in json.loads(get("/piece/1/0"))["records"]
+        for path in ("/piece/99/0", "/piece/../x", "/config.json"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                get(path)
         with pytest.raises(urllib.error.HTTPError, match="403"):
             get("/", Host="evil.example:80")
     finally:
@@ -158,16 +257,18 @@ def test_the_server_follows_a_run_that_goes_on(runs: list[Path], tmp_path: Path)
         server.server_close()
 
 
-def test_a_metric_that_there_is_not_is_refused_before_anything_is_served(
-    runs: list[Path], tmp_path: Path
-) -> None:
+def test_what_there_is_not_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    study(tmp_path, questions=2)
     with pytest.raises(UnknownNameError, match="no metric named 'nope'"):
         make_server(tmp_path, port=0, metric="nope")
+    with pytest.raises(RunError, match="no run in"):
+        make_server(tmp_path / "nowhere", port=0, metric="em")
 
 
 def test_a_browser_that_goes_away_prints_nothing(
-    runs: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    study(tmp_path, questions=2)
     server = make_server(tmp_path, port=0, metric="em")
     try:
         with socket.create_connection(server.server_address[:2]) as gone:
@@ -179,210 +280,3 @@ def test_a_browser_that_goes_away_prints_nothing(
     finally:
         server.server_close()
     assert "Traceback" not in capfd.readouterr().err
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    if BROWSER is None:
-        pytest.skip("needs a Chromium (Debian's package chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        opened = started.chromium.launch(executable_path=BROWSER, args=options)
-        yield opened
-        opened.close()
-
-
-def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
-    """The page in `path`, and what it complained of or asked for."""
-    page = browser.new_page(**options)
-    trouble: list[str] = []
-    page.on("console", lambda message: trouble.append(message.text))
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on("request", lambda request: trouble.append(request.url))
-    page.goto(path.as_uri())
-    assert trouble.pop(0) == path.as_uri()
-    return page, trouble
-
-
-def test_a_browser_shows_filters_and_links(browser: Any, runs: list[Path], tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    board = make_board([reopen(run) for run in runs], "em")
-    path.write_text(page_of(board, title="A report"), "utf-8")
-    page, trouble = opened(browser, path, viewport={"width": 1440, "height": 900})
-    assert page.locator("figure svg").count() == len(charts(board))
-    assert page.locator("#list li").count() == 5
-    page.select_option("#status", "fixed")  # of zero-shot and compiled, which are chosen
-    assert page.locator("#list li").all_text_contents()[0].startswith("Where was q2 born?")
-    assert page.locator("#count").inner_text() == "1 of 5"
-    page.select_option("#status", "")
-    page.fill("#find", "Q3")
-    assert page.locator("#list li").count() == 1
-    page.locator("#list li").click()
-    page.wait_for_selector(".sides")
-    assert page.locator(".side").count() == 2
-    link = page.url
-    assert "q=q3" in link
-    page.fill("#find", "")
-    page.locator("#list").focus()
-    page.keyboard.press("ArrowDown")
-    page.wait_for_url(re.compile("q=q4&"))
-    page.evaluate("document.documentElement.dataset.theme = 'light'")
-    page.click("#theme")
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    again, more = opened(browser, path)
-    again.goto(link)
-    again.wait_for_selector(".sides")
-    assert again.locator("#trace h3").inner_text() == "Where was q3 born?"
-    assert trouble + [line for line in more if not line.startswith(path.as_uri())] == []
-
-
-def test_a_phone_scrolls_no_page_sideways(browser: Any, runs: list[Path], tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(render_page([reopen(run) for run in runs], metric="em"), "utf-8")
-    page, trouble = opened(browser, path, viewport={"width": 390, "height": 844})
-    page.locator("#list li").first.click()
-    page.wait_for_selector(".sides")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert trouble == []
-
-
-def test_hostile_text_is_text(browser: Any, tmp_path: Path) -> None:
-    answers = {f"q{n}": text for n, text in enumerate(HOSTILE)}
-    records = [
-        answered(
-            qid, text, question=text, answers=[text], qtype=text[:40],
-            passages=[{"pid": text, "title": text, "text": text}], plan=[{"id": text}],
-            steps=[{
-                "action": text, "input": text, "thought": text, "observation": text,
-                "pids": [text], "notes": {text: text},
-            }],
-        )
-        for qid, text in answers.items()
-    ]  # fmt: skip
-    run = make_run(tmp_path / HOSTILE[0].replace("/", "_"), records, model=HOSTILE[1])
-    path = tmp_path / "page.html"
-    path.write_text(render_page([reopen(run)], metric="em", title=HOSTILE[1]), "utf-8")
-    page, trouble = opened(browser, path)
-    for number in range(len(HOSTILE)):
-        page.locator(f'#list li[data-n="{number}"]').click()
-        page.wait_for_selector(".sides")
-    assert page.evaluate("window.hacked") is None
-    assert page.locator("#trace script, #list script, #trace img").count() == 0
-    page.locator('#list li[data-n="0"]').click()
-    page.locator("#trace h3", has_text="hacked = 1").wait_for()
-    assert trouble == []
-
-
-def test_prompts_and_replies_are_shown_as_they_were_sent(browser: Any, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    with PromptLog(run) as kept:
-        sent = kept.keep("Answer <b>this</b> question.")
-        said = kept.keep("The reply itself")
-    ledger = {"calls": [call(prompt=(sent,), reply=said)], "path": {"calls": 1, "latency_s": 0.5}}
-    make_run(run, [answered("q1", "Norway", ledger=ledger)])
-    path = tmp_path / "page.html"
-    path.write_text(render_page([reopen(run)], metric="em"), "utf-8")
-    page, trouble = opened(browser, path)
-    page.locator("#list li").click()
-    page.wait_for_selector(".sides")
-    assert "Answer <b>this</b> question." in page.locator(".side pre").first.text_content()
-    assert page.locator(".side pre").last.text_content() == "The reply itself"
-    assert trouble == []
-
-
-def test_steps_beside_the_page_are_loaded_when_a_question_is_opened(
-    browser: Any, tmp_path: Path
-) -> None:
-    run = make_run(tmp_path / "run", rows({f"q{n}": "Norway" for n in range(PIECE + 3)}))
-    path, traces = tmp_path / "page.html", tmp_path / "the steps & more"
-    given = ["report", str(run), "-o", str(path), "--metric", "em", "--traces", str(traces)]
-    done = CliRunner().invoke(cli, given)
-    assert "steps in 2 files" in done.output, done.output
-    assert "strict-dynamic" in path.read_text()
-    assert "piece-0" not in path.read_text()
-    page = browser.new_page()
-    asked: list[str] = []
-    trouble: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: trouble.append(message.text))
-    page.goto(path.as_uri())
-    assert asked == [path.as_uri()]
-    page.locator("#list li").last.click()
-    page.wait_for_selector(".sides")
-    page.locator("#trace h3", has_text=f"q{PIECE + 2}").wait_for()
-    assert len(asked) == 2
-    assert asked[1].startswith(traces.as_uri())
-    assert trouble == []
-    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<script>hacked = 1</script>')")
-    shutil.rmtree(traces)
-    page.locator("#list li").first.click()
-    page.locator("#trace", has_text="which is not beside this page").wait_for()
-    assert page.evaluate("window.hacked") is None
-
-
-def test_research_questions_are_sections(browser: Any, tmp_path: Path) -> None:
-    made = []
-    for number, program in enumerate(("vanilla", "ircot", "react")):
-        answers = {f"q{n}": "Norway" if n % 3 > number else "Sweden" for n in range(60)}
-        ledger = {
-            "calls": [call()] * (number + 1), "path": {"calls": 1, "latency_s": 0.5}
-        }  # fmt: skip
-        identity = {**CARD["identity"], "program": program}
-        made.append(make_run(tmp_path / program, rows(answers, ledger=ledger), identity=identity))
-    deeper = {**CARD["identity"], "retriever": "dense"}
-    made.append(make_run(tmp_path / "dense", rows({"q1": "Norway"}), identity=deeper))
-    board = make_board([reopen(run) for run in made], "em")
-    assert [run.label for run in board.runs] == [
-        "vanilla",
-        "ircot",
-        "react",
-        "vanilla, retriever=dense",
-    ]
-    found = {section.name: section for section in board.sections}
-    assert {*found} == {"families", "retrieval", "budgets", "advice"}
-    [side_by_side] = found["retrieval"].tables
-    assert list(side_by_side.grid.columns)[:2] == ["program", "retriever"]
-    assert [row[1] for row in side_by_side.grid.rows] == ["-", "dense"]
-    [calls, *_] = found["budgets"].tables
-    assert calls.grid.columns == ("run", "1", "2", "3")
-    assert [row[1:] for row in calls.grid.rows][2] == ["0.000", "0.000", "0.000"]
-    assert "not enough questions: 1" in found["advice"].lines[0]
-    path = tmp_path / "page.html"
-    path.write_text(page_of(board, title="A report"), "utf-8")
-    page, trouble = opened(browser, path)
-    assert page.locator("#findings section").count() == 4
-    assert page.locator("#budgets svg").count() >= 1
-    page.locator("#families .latex summary").first.click()
-    assert "tabular" in page.locator("#families .latex pre").first.inner_text()
-    assert trouble == []
-
-
-@pytest.mark.parametrize("package", ["vl_convert", "jinja2"])
-def test_a_package_that_is_not_installed_is_named_in_one_line(
-    package: str, runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'ragbench\[report\]'"):
-        render_page([reopen(run) for run in runs], metric="em")
-
-
-def test_a_long_list_grows_as_it_is_scrolled(browser: Any, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", rows({f"q{n}": "Norway" for n in range(100)}))
-    more = make_run(tmp_path / "more", rows({f"r{n}": "Norway" for n in range(100)}))
-    path = tmp_path / "page.html"
-    path.write_text(render_page([reopen(run), reopen(more)], metric="em"), "utf-8")
-    page, trouble = opened(browser, path)
-    assert page.locator("#list li").count() == 100
-    assert page.locator("#count").inner_text() == "200 of 200"
-    page.evaluate("document.querySelector('#list').scrollTop = 1e6")
-    page.locator("#list li").nth(199).wait_for()
-    page.evaluate("document.querySelector('#list').scrollTop = 0")
-    page.locator("#list li").nth(0).click()
-    page.locator("#list").focus()
-    for _ in range(12):
-        page.keyboard.press("PageDown")
-    page.wait_for_url(re.compile("q=r20&"))
-    assert trouble == []

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 
 import pytest
 from rich.console import Console
 
+from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
+from ragbench.context import making
 from ragbench.experiments.artifacts.artifact import read_sidecar
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import evaluate
-from ragbench.retrievers.tree import index as tree
+from ragbench.record import Totals
+from ragbench.retrievers.lm_index import base as lm_index
 from tests.experiments.towns import World
 from tests.retrievers.conftest import WordEmbedder
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(tree, "make_embedder", lambda spec, api_base="": WordEmbedder())
+    monkeypatch.setattr(lm_index, "make_embedder", lambda spec, api_base="": WordEmbedder())
     return World(tmp_path, monkeypatch)
 
 
@@ -59,5 +63,24 @@ def test_the_bar_is_there_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> N
     progress._bar.live.console.print(progress._bar.get_renderable())
     assert "preparing" in out.getvalue()
     assert "3/10" in out.getvalue()
-    progress.prepare(10, 10)
+    with making("facts of passages"):
+        progress.prepare(10, 10)
+    assert progress._bar.tasks[0].description == "facts of passages"
     assert [task.visible for task in progress._bar.tasks] == [False]
+
+
+def test_a_file_gets_a_line_every_30_seconds_with_calls_rate_and_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    progress = RunProgress("facts", Console(file=out, width=80))
+    for second, done in ((10, 5), (40, 20), (50, 25), (75, 50)):
+        now[0] = second
+        ledger = Namespace(billed=Totals(calls=2 * done, attempts=2 * done, cost_usd=0.01 * done))
+        monkeypatch.setattr(module, "current_ledger", lambda ledger=ledger: ledger)
+        progress.prepare(done, 100)
+    assert out.getvalue().splitlines() == [
+        "facts: 20 of 100, 40 calls, 1.0 a second, $0.2000 so far, about $1.0000 in all",
+        "facts: 50 of 100, 100 calls, 1.3 a second, $0.5000 so far, about $1.0000 in all",
+    ]

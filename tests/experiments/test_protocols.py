@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.records import RunCard
 from ragbench.experiments.score import scoring
-from ragbench.experiments.score.annotate import Asking
+from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.experiments.score.protocols.catalog import PROTOCOLS, get_protocol
 from ragbench.experiments.score.protocols.protocol import apply
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric, mean_interval
 from ragbench.metrics.graphrag_bench import answer_correctness, rouge_l, statement_f1
 from tests.cli.test_mistakes import run as command

@@ -14,11 +14,8 @@ import pytest
 from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import RunError
 from ragbench.experiments.config import make_config
-from ragbench.experiments.records.jsonl import RECORDS
-from ragbench.experiments.records.stored import read_records
-from ragbench.experiments.runs import reopen
+from ragbench.experiments.runs import Progress, reopen
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.progress import Progress
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import summarize
 from ragbench.lms.adapters.lenient import make_adapter
@@ -26,6 +23,7 @@ from ragbench.programs import PROGRAMS
 from ragbench.record import Record
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
+from tests.runs import query, record_rows
 
 MakeBench = Callable[..., RunContext]
 
@@ -65,7 +63,7 @@ def test_every_question_leaves_one_record_and_a_second_run_asks_nothing(bench: M
     again = bench()
     run(again)
     assert again.lm.asked == []  # type: ignore[attr-defined]
-    assert len((result.folder / RECORDS).read_bytes().splitlines()) == 6
+    assert len(record_rows(result.folder)) == 6
 
 
 def test_larger_limit_continues_the_same_run(bench: MakeBench) -> None:
@@ -164,40 +162,16 @@ def test_summary_can_be_rebuilt_from_the_records(bench: MakeBench) -> None:
     assert kept == rebuilt.to_dict()
 
 
-def test_corrupt_line_is_reported_and_its_question_asked_again(bench: MakeBench) -> None:
-    path = run(bench()).folder / RECORDS
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([lines[0].replace(b"Oslo", b"Rome"), *lines[1:]]))
+def test_a_record_changed_by_hand_is_told_and_its_question_asked_again(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = run(bench()).folder
+    query(folder, "UPDATE records SET value = replace(value, 'Oslo', 'Rome') WHERE id = 1")
     again = bench()
     result = run(again)
-    assert result.corrupt == (1,)
+    assert "was damaged or changed after it was written" in caplog.text
     assert len(again.lm.asked) == 1  # type: ignore[attr-defined]
-    assert len(read_records(path.parent).records) == 6
-
-
-def test_full_disk_stops_the_run_and_keeps_what_was_written(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import os
-
-    made = bench(workers=1)
-    records = made.config.folder() / RECORDS
-    synced = []
-
-    def full(fd: int) -> None:
-        if records.exists() and os.path.samestat(os.fstat(fd), records.stat()):
-            synced.append(fd)
-        if len(synced) > 2:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match="No space left"):
-        run(made)
-    monkeypatch.undo()
-    kept = read_records(made.config.folder())
-    assert len(kept.records) == 2
-    assert kept.corrupt == []
-    assert len(made.lm.asked) == 3  # type: ignore[attr-defined] - nothing more is asked
+    assert len(result.records) == 6
 
 
 def test_records_do_not_depend_on_the_number_of_workers(bench: MakeBench, tmp_path: Path) -> None:

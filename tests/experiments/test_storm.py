@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.lms.calls import transport
 from tests.storm import FAULTS, each_fault_in_turn, in_this_process, weather
 
 
+@pytest.mark.slow
 def test_every_fault_ends_in_one_record_with_the_servers_own_totals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(transport, "WHOLE_REPLY", 1.0)
     n = 3 * len(FAULTS)
     outcome = weather(
         tmp_path, each_fault_in_turn(), in_this_process,

@@ -16,9 +16,9 @@ from ragbench.cli.main import cli
 from ragbench.cli.sweep_progress import SweepProgress
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare
-from ragbench.experiments.records.stored import read_records
 from ragbench.experiments.report.sweep import print_swept
 from ragbench.experiments.runs import evaluate, reopen
+from ragbench.experiments.store import read_records
 from ragbench.experiments.sweep.spec import Sweep
 from ragbench.experiments.sweep.sweeps import Benches, Outcome, Swept, checked, run_sweep
 from ragbench.metrics.stats import holm
@@ -219,8 +219,8 @@ def test_the_command_prints_a_line_per_cell_and_the_tables(load: Any, tmp_path: 
     fields = {"matrix": {"program": ["vanilla", "ircot"]}, "baseline": {"program": "vanilla"}}
     done = command(load, tmp_path, "--limit", "4", **fields)
     assert done.exit_code == 0
-    assert "[1/2] vanilla: done, 4/4 questions" in done.stderr
-    assert "[2/2] ircot: done, 4/4 questions" in done.stderr
+    assert "[1/2] vanilla: done, 4 questions" in done.stderr
+    assert "[2/2] ircot: done, 4 questions" in done.stderr
     assert "| ircot " in done.stdout
     assert "verdict" in done.stdout
     assert "2 of 2 cells done" in done.stdout
@@ -304,7 +304,7 @@ def test_the_live_table_shows_states_and_no_escape_of_a_label(load: Any) -> None
         swept = run_sweep(sweep, progress)
         console.print(progress._table())
     assert swept.exit_code == 0
-    assert "8/8" in out.getvalue()
+    assert " 8 " in out.getvalue()
     assert "done" in out.getvalue()
     assert "\x1b[31m" not in out.getvalue()
 
@@ -336,3 +336,42 @@ def test_a_compiled_program_is_a_choice_that_no_other_contradicts(load: Any) -> 
         list(checked(load(matrix={"compiled": folder}, split="train")))
     with pytest.raises(ConfigError, match="not compiled again"):
         load(matrix={"compiled": folder, "optimizer": "bootstrap"})
+
+
+def test_a_continued_cell_shows_the_mean_of_its_whole_run(
+    load: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(load(matrix={"program": ["vanilla"]}, limit=4))
+    sweep = load(matrix={"program": ["vanilla"]}, limit=8)
+    out = io.StringIO()
+    with SweepProgress(sweep.cells, console=Console(file=out, width=200)) as progress:
+        swept = run_sweep(sweep, progress)
+    whole = swept.outcomes[0].run
+    assert whole is not None
+    em = whole.summary.scores["em"]
+    assert f"done, 8 questions, EM {em:.3f}" in out.getvalue()
+
+
+def test_a_cell_whose_questions_all_failed_has_failed(load: Any, server: FakeServer) -> None:
+    server.script = lambda hit: Fault("400")
+    swept = run(load(matrix={"program": ["vanilla"]}, limit=3))
+    assert (swept.outcomes[0].state, swept.outcomes[0].reason) == (
+        "failed", "all 3 questions failed",
+    )  # fmt: skip
+    assert swept.exit_code == 1
+
+
+def test_a_program_compiled_elsewhere_is_compared_place_by_place(load: Any) -> None:
+    first = load(optimizer="bootstrap", compile={"train_limit": 6, "val_limit": 2}, limit=2)
+    run(first)
+    folder = str(first.cells[0].program)
+    matrix = {"compiled": [None, folder], "temperature": [0.0, 0.5]}
+    swept = run(load(matrix=matrix, baseline={"compiled": None}, limit=3))
+    assert swept.exit_code == 0
+    cells = {outcome.cell.label: outcome.cell.config for outcome in swept.outcomes}
+    pairs = [(cells[c.cell], cells[c.baseline]) for c in swept.contrasts]
+    assert len(pairs) == 2
+    for one, base in pairs:
+        assert one.compiled
+        assert not base.compiled
+        assert one.lm.temperature == base.lm.temperature

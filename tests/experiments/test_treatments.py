@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.compare.paired import compare
-from ragbench.experiments.records.jsonl import RECORDS, encode
 from ragbench.experiments.report.comparison import print_comparison
 from ragbench.experiments.report.tables import print_runs
 from ragbench.experiments.runs import Evaluation, reopen
@@ -73,7 +72,7 @@ def test_nothing_more_is_shown_where_none_failed(
     made = run(tmp_path / "run", [answered("q1", "Norway"), answered("q2", "Sweden")])
     assert not made.summary.treatments
     print_runs([made])
-    print_comparison(compare(made, made))
+    print_comparison([compare(made, made)])
     assert "scored 0" not in capsys.readouterr().out
 
 
@@ -81,8 +80,8 @@ def test_tables_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     print_runs([run(tmp_path / "run", five())])
     out = capsys.readouterr().out
     assert "2 questions failed at first, 1 fail now" in out
-    assert "| scored 0              | 4 |      2 | 0.250 ±" in out
-    assert "| provider  | LMTimeoutError | 1 | q4: no reply |" in out
+    assert "| scored 0              | 4 |      2 | 0.250 [" in out
+    assert "| provider  | LMTimeoutError | 1 | q4          | no reply |" in out
 
 
 def test_question_that_failed_and_was_answered_later_is_still_told(
@@ -99,7 +98,7 @@ def test_comparison_leaves_out_what_failed_in_either_run(
 ) -> None:
     a = run(tmp_path / "a", five())
     b = run(tmp_path / "b", [answered("q1", "Norway"), failing("q2"), *five()[2:]])
-    print_comparison(compare(a, b))
+    print_comparison([compare(a, b)])
     rows = [
         line.split("|")[2:7] for line in capsys.readouterr().out.splitlines() if "| em " in line
     ]
@@ -122,6 +121,5 @@ def test_escape_sequences_of_a_message_do_not_reach_the_terminal(
 
 def test_summary_does_not_depend_on_where_the_lines_stand(tmp_path: Path) -> None:
     one = run(tmp_path / "a", five())
-    path = make_run(tmp_path / "b", [], **FULL_CARD) / RECORDS
-    path.write_bytes(b"".join(map(encode, [five()[1], five()[3], *five()[::2]])))
+    make_run(tmp_path / "b", [five()[1], five()[3], *five()[::2]], **FULL_CARD)
     assert reopen(tmp_path / "b").summary == one.summary

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -16,13 +16,16 @@ from ragbench.experiments.artifacts.artifact import read_sidecar
 from ragbench.experiments.config import TuneConfig
 from ragbench.experiments.report.tune import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate
+from ragbench.experiments.tune.front import without_luck
 from ragbench.experiments.tune.search_space import make_space
 from ragbench.experiments.tune.study import Tuned, tune
+from ragbench.metrics import corrected_best
 from ragbench.programs import PROGRAMS
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import Killed, Script, World, helped_by_demos, killed_at, town
 from tests.fake_server import FakeServer, Fault, plausible as plausible_text
 from tests.fakes import Asked, Reply, overflowing, plausible
+from tests.runs import compile_calls
 
 
 def by_passages(asked: Asked) -> Reply:
@@ -74,8 +77,8 @@ def test_the_front_is_not_dominated(
     assert "flatters" in out
     assert f"the best f1 of {tuned.best.candidates} looks like {tuned.best.seen:.4g}" in out
     for point in tuned.front:
-        half = (point.intervals["f1"].high - point.intervals["f1"].low) / 2
-        assert f"{point.values['f1']:.4g} ±{half:.2g}" in out
+        interval = point.intervals["f1"]
+        assert f"{point.values['f1']:.4g} [{interval.low:.4g}, {interval.high:.4g}]" in out
         assert read_sidecar(point.folder).scores["compiled"]["interval"]["low"] >= 0
 
 
@@ -108,25 +111,6 @@ def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path
     again = world.use(by_passages, cache=False)
     assert front(search(world, run={"workers": 1})) == front(quiet)
     assert again.asked == []
-
-
-def test_a_torn_journal_is_mended(world: World) -> None:
-    done = search(world, trials=4)
-    path = done.folder / "study.log"
-    path.write_bytes(path.read_bytes() + b'{"op_code": 4, "wor')
-    assert search(world, trials=6).trials == 6
-
-
-def test_the_journal_needs_no_lock_beside_that_of_the_folder(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Optuna's own is let go by a rename; where that failed, the search ended by a traceback."""
-
-    def no_room(*names: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.rename", no_room)
-    assert search(world, trials=2).trials == 2
 
 
 def test_more_trials_go_on_from_those_there(world: World) -> None:
@@ -186,10 +170,11 @@ def test_a_combination_that_always_fails_is_the_worst_not_the_end(world: World) 
 def test_the_space_comes_from_types_and_bounds() -> None:
     space = make_space(PROGRAMS.get("self_rag"), {"select": "best"}, narrowed={"k": "2,4"})
     assert space["gate"] == CategoricalDistribution(["ask", "always", "never"])
-    assert space["joint"] == CategoricalDistribution([False, True])
+    assert space["join"] == CategoricalDistribution([False, True])
     assert space["threshold"] == FloatDistribution(0, 1)
     assert space["k"] == CategoricalDistribution([2, 4])
-    assert space["candidates"] == IntDistribution(1, 12, log=True)
+    steps = make_space(PROGRAMS.get("react"), {})["max_steps"]
+    assert steps == IntDistribution(1, 28, log=True)
     assert not {"variant", "max_calls", "max_retrievals", "select"} & set(space)
 
 
@@ -241,8 +226,7 @@ def test_demonstrations_are_drawn_once_and_a_kill_changes_nothing(
         with pytest.raises(Killed):
             demos(world, killed_at(call), out=tmp_path / "killed")
     assert front(demos(world, out=tmp_path / "killed")) == front(quiet)
-    drawn = (tmp_path / "killed" / "demos" / "work" / "calls.jsonl").read_text()
-    assert '"attempt": 2' in drawn
+    assert {line[0] for line in compile_calls(tmp_path / "killed" / "demos")} >= {"1", "2"}
 
 
 @pytest.mark.parametrize(
@@ -278,3 +262,22 @@ def test_a_key_revoked_in_the_middle_shows_the_front_so_far(
     assert " tokens |" in out
     assert "refuses the key: HTTP 401" in err
     assert "larger limit" not in err
+
+
+def test_the_interval_of_the_best_holds_what_it_is_worth() -> None:
+    """Six questions, all right: not [1, 1]. Coverage over a few small simulations."""
+    assert (found := without_luck([1.0] * 6, 0.1, (0.0, 1.0))) is not None
+    assert found.low < 0.75
+    assert found.high == 1.0
+    rng = np.random.default_rng(0)
+    for n, level in ((6, 0.5), (6, 0.9), (20, 0.9)):
+        held = []
+        for _ in range(60):
+            worth = np.clip(level + rng.normal(0, 0.05, 8), 0, 1)
+            scores = (rng.random((8, n)) < worth[:, None]).astype(float)
+            best = corrected_best(scores, resamples=60)
+            luck = best.seen - best.corrected
+            interval = without_luck(scores[best.index], luck, (0.0, 1.0))
+            assert interval is not None
+            held.append(interval.low <= worth[best.index] <= interval.high)
+        assert np.mean(held) >= 0.88, (n, level)

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 
 from ragbench.errors import CompareError, ConfigError, DataError, RagbenchError, RunError
-from ragbench.experiments.compare.looks import LOOKS, looks_in_words
 from ragbench.experiments.compare.running import VerdictRequest, run_verdict
 from ragbench.experiments.compare.verdicts import VERDICT, Verdict, reread
 from ragbench.experiments.compile import make_plan
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.records import write_json
-from ragbench.experiments.records.jsonl import RECORDS
-from ragbench.experiments.records.stored import read_records
-from ragbench.experiments.report.verdict import print_verdict, side_by_side, summary_lines
+from ragbench.experiments.report.verdict import looks_in_words, print_verdict, summary_lines
 from ragbench.experiments.runs.spend import limited
+from ragbench.experiments.store import read_records, write_json
 from ragbench.lms.calls import Limits
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply
+from tests.runs import query, record_rows
 
 
 @pytest.fixture
@@ -36,15 +34,12 @@ def verdict(world: World, *, program: str = "vanilla", **over: Any) -> Verdict:
     return run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
 
 
-@pytest.mark.parametrize("program", ["vanilla", "self_rag"])
-def test_all_arms_by_one_command(
-    program: str, world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = verdict(world, program=program, seeds=2, equal_cost=True)
+def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    made = verdict(world, seeds=2, equal_cost=True)
     assert [len(runs) for runs in made.arms.values()] == [1, 1, 2, 2, 1]
     for runs in made.arms.values():
         for run in runs:
-            assert (run.folder / "config.json").is_file()
+            assert (run.folder / "card.json").is_file()
             assert len(run.records) == 16
     compiled = made.contrasts["zero-shot", "compiled"]["em"]
     assert compiled.difference > 0
@@ -59,17 +54,16 @@ def test_all_arms_by_one_command(
     assert made.spending.ratio is not None
     assert made.spending.ratio > 1.2
     assert made.spending.usd.questions is None
-    print_verdict(made, show=1)
+    print_verdict(made)
     shown = capsys.readouterr().out
     for words in (
         "never pays back",
-        "ZERO-SHOT",
+        "em of compiled by seed: 0: ",
         "demonstrations",
         "compiled - votes",
         "question type",
         "em: these 2 compiled programs",
         "between compile seeds",
-        "±",
         "votes took",
     ):
         assert words in shown, words
@@ -103,7 +97,7 @@ def test_a_second_call_asks_nothing_and_says_the_same(world: World) -> None:
     assert summary_lines(second) == summary_lines(first)
 
 
-@pytest.mark.parametrize("call", [5, 22, 38, 60, 66])
+@pytest.mark.parametrize("call", [22, 60])
 def test_killed_anywhere_it_is_continued(call: int, world: World) -> None:
     world.use(killed_at(call))
     with pytest.raises(Killed):
@@ -115,8 +109,7 @@ def test_killed_anywhere_it_is_continued(call: int, world: World) -> None:
     assert len(rest.asked) <= calls - (call - 1) + 1
     assert world.use().asked == []
     for runs in made.arms.values():
-        lines = (runs[0].folder / RECORDS).read_bytes().splitlines()
-        assert len(lines) == 16, "a question was asked twice"
+        assert len(record_rows(runs[0].folder)) == 16, "a question was asked twice"
 
 
 def test_verdict_json_is_rebuilt_from_records(world: World) -> None:
@@ -163,8 +156,7 @@ def test_what_compiling_would_refuse_is_refused_before_anything_is_spent(world: 
 
 def test_arms_over_different_questions_are_refused(world: World) -> None:
     made = verdict(world)
-    path = made.folder / "form" / RECORDS
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    query(made.folder / "form", "DELETE FROM records WHERE id = (SELECT max(id) FROM records)")
     with pytest.raises(CompareError, match="different questions"):
         reread(made.folder)
     assert len(verdict(world).arms["form"][0].records) == 16
@@ -172,12 +164,12 @@ def test_arms_over_different_questions_are_refused(world: World) -> None:
 
 def test_the_form_arm_differs_from_zero_shot_in_form_alone(world: World) -> None:
     made = verdict(world)
-    zero, form = (read_records(made.folder / name).records for name in ("zero-shot", "form"))
+    zero, form = (read_records(made.folder / name) for name in ("zero-shot", "form"))
     for qid, record in zero.items():
         assert form[qid].answer in record.answer
         assert form[qid].passages == record.passages
-    ours = json.loads((made.folder / "form" / "config.json").read_text())["identity"]
-    theirs = json.loads((made.folder / "zero-shot" / "config.json").read_text())["identity"]
+    ours = json.loads((made.folder / "form" / "card.json").read_text())["identity"]
+    theirs = json.loads((made.folder / "zero-shot" / "card.json").read_text())["identity"]
     assert ours.pop("form") is True
     assert ours == theirs
 
@@ -188,11 +180,6 @@ def test_seeds_of_one_program_are_no_replication(world: World) -> None:
     made = run_verdict(config, how, VerdictRequest(seeds=3), on_message=lambda line: None)
     assert made.distinct_programs == 1
     assert any("3 seeds came to 1 different programs" in line for line in summary_lines(made))
-
-
-def test_side_by_side_keeps_every_character() -> None:
-    rows = side_by_side(["x" * 70, "b"], ["y"], width=58)
-    assert rows == [f"{'x' * 58} | y", f"{'x' * 12}{' ' * 46} |", f"b{' ' * 57} |"]
 
 
 def quick(world: World, **over: Any) -> Verdict:
@@ -206,7 +193,7 @@ def quick(world: World, **over: Any) -> Verdict:
 def test_three_different_programs_make_a_verdict_on_the_optimizer(world: World) -> None:
     made = quick(world)
     assert made.distinct_programs == 3
-    assert made.conclusion("em").startswith("compiling ")
+    assert made.conclusion("em").startswith("compiling on these 6 questions ")
     assert made.contrasts["zero-shot", "compiled"]["em"].variance is not None
     assert not any("this is a verdict on" in line for line in summary_lines(made))
     two = quick(world, seeds=2)
@@ -219,15 +206,13 @@ def test_three_different_programs_make_a_verdict_on_the_optimizer(world: World) 
 
 def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:
     config = world.config(out=world.folder / "verdict", limit=6)
-    request = VerdictRequest(form_too=False, metrics=("em",), max_questions=16)
+    request = VerdictRequest(form_too=False, metrics=("em",), max_questions=900)
     made = run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
     assert [look.questions for look in made.looks] == [6, 9, 14, 16]
     assert {look.votes for look in made.looks} == {(made.design.votes, 0.0)}
     assert not made.looks[-1].decided
-    assert made.looks[0].seen[0].p > 0.05
-    said = looks_in_words(made.looks, 10.0, 0.5)
-    assert said[-1] == "not decided after 16 of at most 16 questions"
-    assert (world.folder / "verdict" / LOOKS).read_bytes().count(b"\n") == 4
+    assert made.looks[0].p > 0.05
+    assert "not decided after 16 of at most 16 questions" in looks_in_words(made.looks, 10.0, 0.5)
     asked = len(world.lm.asked)
     again = run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
     assert len(world.lm.asked) == asked
@@ -253,7 +238,7 @@ def test_a_clear_difference_is_decided_early_and_says_what_that_saved(world: Wor
     made = run_verdict(config, CompileConfig(), request, on_message=lambda line: None)
     assert [(look.questions, look.decided) for look in made.looks] == [(12, True)]
     assert made.conclusion("em").startswith("this compiled program helps")
-    said = looks_in_words(made.looks, 10.0, 0.5)[-1]
+    said = looks_in_words(made.looks, 10.0, 0.5)[1]
     assert said.startswith("decided after 12 of at most 16 questions, which saved about 40 tokens")
 
 

@@ -103,4 +103,6 @@ class World:
         }  # fmt: skip
         if given["program"] == "vanilla":
             given.setdefault("k", 1)
+        if given.get("k", 1) is None:  # the knob is left to the search
+            del given["k"]
         return RunConfig(**given)

@@ -22,7 +22,6 @@ from tests.hostile.bases import (
     COMPLETION,
     CONFIG,
     FULL_CARD,
-    LINE_PLACES,
     SIDECAR_PLACES,
     STATE_PLACES,
 )
@@ -53,15 +52,13 @@ YAML = [
     "out: /proc/nothing/here", "out: ''", "data_file: .", "lm_for: {answer: 7}", "set: [1]",
     "program: ‮tocri", "workers: 1e400", "dataset: '\x1b[2J'", "retriever_set: {k1: .nan}",
 ]  # fmt: skip
-RUN_FILES = ("config.json", "records.jsonl", "summary.json", "scores.json", "scores.jsonl")
-RUN_FILES += ("judged.jsonl",)
+RUN_FILES = ("card.json", "run.db", "summary.json", "scores.json")
 
 
 def cases(seed: int = SEED) -> Iterator[dict[str, Any]]:
     """All cases, in order; the same for the same seed."""
     rng = random.Random(seed)
     made = [*_data(rng), *_configs(rng), *_runs(rng), *_artefacts(rng), *_replies(rng)]
-    made += _lines(rng)
     for number, case in enumerate(made):
         yield {"id": f"{number:03d}", **case}
 
@@ -108,13 +105,13 @@ def _runs(rng: random.Random) -> Iterator[dict[str, Any]]:
     for name in RUN_FILES:
         for raw in rng.sample(RAW, 4):
             yield {"kind": "run", "of": name, **_raw(raw)}
-        for _ in range(2):
+        for _ in range(16 if name == "run.db" else 2):
             yield {"kind": "run", "of": name, **_bytes(rng)}
     for _ in range(20):
-        yield {"kind": "run", "of": "config.json", **_change(rng, FULL_CARD)}
+        yield {"kind": "run", "of": "card", **_change(rng, FULL_CARD)}
     for _ in range(30):
         change = _change(rng, four()[0].to_dict())
-        yield {"kind": "run", "of": "records.jsonl", "signed": True, **change}
+        yield {"kind": "run", "of": "record", **change}
 
 
 def _artefacts(rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -137,13 +134,6 @@ def _replies(rng: random.Random) -> Iterator[dict[str, Any]]:
         yield {"kind": "reply", "of": "body", **_change(rng, COMPLETION)}
     for _ in range(6):
         yield {"kind": "reply", "of": "body", **_bytes(rng)}
-
-
-def _lines(rng: random.Random) -> Iterator[dict[str, Any]]:
-    for name, places_of_line in LINE_PLACES.items():
-        for _ in range(6):
-            change = _change(rng, None, places_of_line)
-            yield {"kind": "line", "of": name, "signed": True, **change}
 
 
 def encoded() -> str:

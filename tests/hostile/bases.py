@@ -39,22 +39,6 @@ STATE_PLACES: list[list[Any]] = [
     [".", "signature", "fields", 0, "description"], [".", "lm"], ["."], ["metadata"],
 ]  # fmt: skip
 
-#: Places in a line of a pass's journal, by the pass, and in one of scores.
-_REPLY_PLACES: list[list[Any]] = [
-    ["qid"], ["pass"], ["key"], ["model"], ["value"], ["why"], ["provider_failed"], ["calls"],
-    ["calls", 0], *(["calls", 0, name] for name in ("model", "prompt_tokens", "cost_usd", "kind",
-                                                    "latency_s", "cached", "error")),
-]  # fmt: skip
-LINE_PLACES: dict[str, list[list[Any]]] = {
-    "judge": _REPLY_PLACES,
-    "attribution": [*_REPLY_PLACES, ["value", "facts"], ["value", "facts", 0],
-                    ["value", "facts", 0, 1], ["value", "out_of_range"]],
-    "evidence": [*_REPLY_PLACES, ["value", 0], ["value", 0, 1]],
-    "grounding": [*_REPLY_PLACES, ["value", 0]],
-    "scores": [["qid"], ["of"], ["scores"], ["scores", "em"], ["scores", "judge"],
-               ["attribution"], ["attribution", 0, 0], ["attributed_triples", 0, 2]],
-}  # fmt: skip
-
 #: A reply that reads well in the chat format.
 COMPLETION: dict[str, Any] = {
     "id": "c1",

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,16 +21,12 @@ import pytest
 import yaml
 
 from ragbench.cli.main import main
-from ragbench.errors import RunError
 from ragbench.experiments.artifacts.artifact import SIDECAR
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.doctor import examine, repair
-from ragbench.experiments.records.jsonl import decode, encode
-from ragbench.experiments.report.errors import errors_of
 from ragbench.experiments.runs import ask, reopen
-from ragbench.experiments.score.annotate import Asking
-from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.experiments.store import dumped, read_card
 from ragbench.lms import make_lm
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs import PROGRAMS
@@ -39,10 +34,10 @@ from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.experiments.scored_runs import four, make_run
 from tests.experiments.towns import World
-from tests.fake_server import FakeServer, Hit
 from tests.fuzzing import GOOD, QUESTIONS
 from tests.hostile.__main__ import CASES, encoded
 from tests.hostile.bases import COMPLETION, CONFIG, FULL_CARD
+from tests.runs import query, sign
 
 SECONDS = 20  # a case that takes longer hangs
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f‮]")
@@ -170,87 +165,21 @@ def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) 
     good = make_run(tmp_path / "good", four(), **FULL_CARD)
     score_run(good, ScoreRequest())
     (good / "summary.json").write_bytes(as_json(reopen(good).summary.to_dict()))
-    (good / "judged.jsonl").write_bytes(encode({"qid": "q1", "key": "k", "calls": []}))
-    commands = ("summarize", "score", "errors", "compare")
+    commands = ("summarize", "score", "errors", "compare", "report")
     for number, case in enumerate(of_kind("run")):
-        folder = tmp_path / f"run-{case['id']}"
-        shutil.copytree(good, folder)
-        path = folder / case["of"]
-        before = path.read_bytes()
-        if case.get("signed"):
-            content = damaged(case, four()[0].to_dict(), encode) + b"".join(map(encode, four()[1:]))
+        folder = shutil.copytree(good, tmp_path / f"run-{case['id']}")
+        if case["of"] == "card":
+            changed = damaged(case, read_card(good).model_dump(mode="json"), as_json).decode()
+            query(folder, "UPDATE run SET value = ? WHERE name = 'card'", changed)
+        elif case["of"] == "record":
+            sign(folder, 1, damaged(case, four()[0].to_dict(), as_json).decode())
         else:
-            content = (
-                damaged(case, json.loads(before), as_json)
-                if case["how"] in ("set", "drop")
-                else damaged(case, before, bytes)
-            )
-        path.write_bytes(content)
-        kept = set((folder / "records.jsonl").read_bytes().split(b"\n")) & set(
-            (good / "records.jsonl").read_bytes().split(b"\n")
-        )
+            path = folder / case["of"]
+            path.write_bytes(damaged(case, path.read_bytes(), bytes))
         name = commands[number % len(commands)]
-        command(case, name, folder, *([good] if name == "compare" else []))
-        command(case, "doctor", folder, "--no-data", "--repair")
-        after = set((folder / "records.jsonl").read_bytes().split(b"\n"))
-        assert kept <= after, f"{case}: a good record was lost"
-
-
-def graded(hit: Hit) -> str:
-    """A reply to every pass: right, the first sentence, one triple, and all claims supported."""
-    claims = len(re.findall(r"^\[\d+\]", hit.prompt.rpartition("[[ ## claims ## ]]")[2], re.M))
-    replies = {
-        "verdicts": ["supported"] * max(claims, 1),
-        "verdict": "correct",
-        "used": [1],
-        "triples": [{"subject": "Oslo", "relation": "country", "object": "Norway"}],
-    }
-    name = next(name for name in replies if f"`[[ ## {name} ## ]]`" in hit.prompt)
-    return f"[[ ## {name} ## ]]\n{json.dumps(replies[name])}\n\n[[ ## completed ## ]]"
-
-
-def scored(folder: Path, way: ScoreRequest) -> dict[str, Any]:
-    """The summary of scoring `folder`; damaged scores are refused until they are repaired."""
-    try:
-        return score_run(folder, way).summary
-    except RunError as error:
-        if "doctor --repair" not in str(error):
-            raise
-        repair(folder, examine(folder, data=False))
-        return score_run(folder, way).summary
-
-
-def test_lines_of_passes(tmp_path: Path) -> None:
-    told = [
-        replace(record, extra={"evidences": [["Oslo", "country", "Norway"]]}) for record in four()
-    ]
-    good = make_run(tmp_path / "good", told, **FULL_CARD)
-    with FakeServer(graded) as server:
-        asking = Asking(make_lm("openai/m", api_base=server.url, cache=False))
-        ways = {
-            "judge": ScoreRequest(judge=JudgeRequest(asking), attributor=asking),
-            "grounding": ScoreRequest(judge=JudgeRequest(asking, "grounding")),
-        }
-        whole = {name: score_run(good, way).summary for name, way in ways.items()}["grounding"]
-        asked = len(server.hits)
-        for case in of_kind("line"):
-            folder = tmp_path / f"line-{case['id']}"
-            shutil.copytree(good, folder)
-            path = folder / ("scores.jsonl" if case["of"] == "scores" else "judged.jsonl")
-            lines = path.read_bytes().splitlines(keepends=True)
-            named = [case["of"] in ("scores", decode(line).get("pass")) for line in lines]
-            lines[named.index(True)] = damaged(case, decode(lines[named.index(True)]), encode)
-            path.write_bytes(b"".join(lines))
-            found: dict[str, Any] = {}
-            with in_time(case):
-                for way in ways.values():
-                    found = scored(folder, way)
-                errors_of(folder)
-            same = "value" not in case["at"] or not isinstance(case.get("to"), str)
-            assert not same or found["scores"] == whole["scores"], case
-            repair(folder, examine(folder, data=False))
-            assert not [f for f in examine(folder, data=False) if f.lines], case
-        assert len(server.hits) - asked > 10  # what was damaged was asked for again
+        more = {"compare": [good], "report": ["-o", tmp_path / "page.html"]}.get(name, [])
+        command(case, name, folder, *more)
+        command(case, "doctor", folder, "--no-data")
 
 
 def test_compiled_programs(world: World, command: Callable[..., int], tmp_path: Path) -> None:
@@ -304,8 +233,7 @@ def test_replies() -> None:
             if record.failure:
                 assert record.failure.boundary in ("provider", "parse"), (case, record)
                 assert "\n" not in record.failure.error
-            line = encode(record)
-            assert json.loads(line)["qid"] == "q"
+            assert json.loads(dumped(record.to_dict()))["qid"] == "q"
     finally:
         lm.close()
         server.shutdown()

@@ -13,16 +13,21 @@ from dspy import lm15
 
 from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
-from ragbench.experiments.records.jsonl import RECORDS, read_lines
-from ragbench.experiments.records.stored import read_records
-from ragbench.lms.calls import circuit_breaker as breakers
-from ragbench.lms.calls.circuit_breaker import IN_A_ROW, Breaker
-from ragbench.lms.calls.middleware import Attempt, Reply
-from ragbench.lms.calls.refusal import LimitReachedError
-from ragbench.lms.calls.scope import Scope
-from ragbench.lms.calls.spend_limits import Limits, spending, stopped_by
+from ragbench.experiments.store import read_records
+from ragbench.lms.calls import (
+    Attempt,
+    LimitReachedError,
+    Limits,
+    Reply,
+    Scope,
+    breaker as breakers,
+    spending,
+    stopped_by,
+)
+from ragbench.lms.calls.breaker import IN_A_ROW, Breaker
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions
+from tests.runs import record_rows
 
 
 class Clock:
@@ -34,7 +39,7 @@ class Clock:
 
 
 def attempt(prompt: str = "") -> Attempt:
-    return Attempt("fake", 1, hash(prompt), 10, 10, Scope.current())
+    return Attempt(hash(prompt), 10, 10, Scope.current())
 
 
 def answered(prompt: str = "") -> Attempt:
@@ -51,7 +56,7 @@ def failed(error: Exception, prompt: str = "") -> Attempt:
 
 def down(breaker: Breaker, error: Exception, times: int = IN_A_ROW) -> None:
     for number in range(times):
-        breaker.after_call(failed(error, f"prompt {number % 3}"))
+        breaker.leave(failed(error, f"prompt {number % 3}"))
 
 
 GONE = lm15.TransportError("connection refused")
@@ -63,7 +68,7 @@ def test_it_opens_after_failures_in_a_row_of_different_prompts_and_says_why(
     breaker = Breaker("openai/fake", clock=Clock())
     down(breaker, GONE, IN_A_ROW - 1)
     assert not breaker.open
-    breaker.after_call(answered())
+    breaker.leave(answered())
     down(breaker, GONE)
     assert breaker.open
     assert "openai/fake is down" in caplog.text
@@ -73,7 +78,7 @@ def test_it_opens_after_failures_in_a_row_of_different_prompts_and_says_why(
 def test_one_prompt_that_always_fails_opens_nothing() -> None:
     breaker = Breaker("fake", clock=Clock())
     for _ in range(50):
-        breaker.after_call(failed(lm15.ServerError("500", status=500), "the same"))
+        breaker.leave(failed(lm15.ServerError("500", status=500), "the same"))
     assert not breaker.open
 
 
@@ -83,7 +88,7 @@ def test_one_prompt_that_always_fails_opens_nothing() -> None:
 def test_a_server_that_answers_with_an_error_of_the_call_is_there(error: Exception) -> None:
     breaker = Breaker("fake", clock=Clock())
     down(breaker, GONE, IN_A_ROW - 1)
-    breaker.after_call(failed(error))
+    breaker.leave(failed(error))
     down(breaker, GONE, 1)
     assert not breaker.open
 
@@ -93,23 +98,23 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
     breaker = Breaker("fake", clock=clock)
     down(breaker, GONE)
     waiting = [
-        threading.Thread(target=lambda n=n: (breaker.before_call(attempt()), passed.append(n)))
+        threading.Thread(target=lambda n=n: (breaker.enter(attempt()), passed.append(n)))
         for n in range(3)
     ]
     for pause in (1.0, 2.0, 4.0):
         clock.now += pause
         probe = failed(GONE)
-        breaker.before_call(probe)  # does not wait: it is time
-        breaker.after_call(probe)
+        breaker.enter(probe)  # does not wait: it is time
+        breaker.leave(probe)
         assert breaker.open
     for thread in waiting:
         thread.start()
     clock.now += 8.0
     probe = answered()
-    breaker.before_call(probe)
+    breaker.enter(probe)
     time.sleep(0.1)
     assert not passed  # one probe at a time
-    breaker.after_call(probe)
+    breaker.leave(probe)
     for thread in waiting:
         thread.join(5)
     assert len(passed) == 3
@@ -122,7 +127,7 @@ def test_it_gives_up_after_its_patience_and_ends_what_spends() -> None:
     with pytest.raises(LMUnavailableError, match=r"down for 3 s: connection refused"):
         use_up(breaker, clock)
     with pytest.raises(LimitReachedError):
-        breaker.before_call(attempt())
+        breaker.enter(attempt())
 
 
 def use_up(breaker: Breaker, clock: Clock) -> None:
@@ -131,8 +136,8 @@ def use_up(breaker: Breaker, clock: Clock) -> None:
         for pause in (1.0, 2.0):
             clock.now += pause
             probe = failed(GONE)
-            breaker.before_call(probe)
-            breaker.after_call(probe)
+            breaker.enter(probe)
+            breaker.leave(probe)
         assert stopped_by() == "openai/fake"
 
 
@@ -148,7 +153,7 @@ def test_what_cannot_heal_ends_it_at_once(
     error: Exception, ends: type[RagbenchError], code: int
 ) -> None:
     breaker = Breaker("openai/fake", clock=Clock())
-    breaker.after_call(failed(error))
+    breaker.leave(failed(error))
     assert type(breaker.broken) is ends
     assert breaker.broken.exit_code == code
 
@@ -165,7 +170,7 @@ def test_a_server_that_rejects_every_call_for_too_long_is_given_up() -> None:
     clock = Clock()
     breaker = Breaker("fake", patience=100.0, clock=clock)
     for _ in range(12):
-        breaker.after_call(failed(lm15.RateLimitError("429", status=429)))
+        breaker.leave(failed(lm15.RateLimitError("429", status=429)))
         clock.now += 10.0
     assert isinstance(breaker.broken, LMUnavailableError)
 
@@ -199,7 +204,7 @@ def test_a_key_revoked_in_the_middle_fails_no_question_and_a_new_one_goes_on(
         assert "refuses the key: HTTP 401" in error
         assert "refuses the key" not in table
         loaded = read_records(tmp_path / "run")
-        assert len(loaded.finished) == len(loaded.records) == 10
+        assert len(loaded.finished) == len(loaded) == 10
         assert len(server.hits) <= 14  # what was under way
         asked = {hit.prompt for hit in server.hits[:10]}
         server.script = plausible
@@ -219,7 +224,7 @@ def test_a_key_that_never_worked_is_one_line_and_no_table(
     assert code == 2
     assert "refuses the key" in said
     assert "|" not in said
-    assert not read_records(tmp_path / "run").records
+    assert not read_records(tmp_path / "run")
 
 
 def test_an_outage_that_lasts_shows_what_there_is(
@@ -248,7 +253,7 @@ def test_an_outage_pauses_the_run_and_fails_no_question(
     with FakeServer(script) as server:
         code, said = evaluate(tmp_path, server)
     assert code == 0, said
-    rows, _ = read_lines(tmp_path / "run" / RECORDS)
+    rows = record_rows(tmp_path / "run")
     assert len(rows) == 30
     assert not any(row["failure"] for row in rows)
     assert sum(call["attempts"] for row in rows for call in row["ledger"]["calls"]) == 44

@@ -14,9 +14,9 @@ import dspy
 import numpy as np
 import pytest
 
-from ragbench.lms import configure_cache, make_lm
+from ragbench.lms import configure_cache, make_adapter, make_lm
 from ragbench.retrievers.embedders.cache import Kept, VectorCache
-from tests.fake_server import FakeServer, Hit
+from tests.fake_server import FakeServer, Hit, plausible
 
 
 def said(hit: Hit) -> str:
@@ -80,13 +80,64 @@ def test_an_answer_under_another_key_is_asked_for_again(server: FakeServer, tmp_
 
 
 @pytest.mark.parametrize("start", [0, 100, 4096])
-def test_a_damaged_cache_is_gone_on_without(server: FakeServer, tmp_path: Path, start: int) -> None:
-    ask(server, tmp_path, "is one")
-    for path in tmp_path.glob("*/cache.db*"):
+def test_a_damaged_cache_is_made_anew_or_gone_on_without(
+    server: FakeServer, tmp_path: Path, start: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "lm"
+    ask(server, folder, "is one")
+    for path in folder.glob("*/cache.db*"):
         content = path.read_bytes()
         path.write_bytes(content[:start] + b"\xa5" * max(0, len(content) - start))
+    assert ask(server, folder, "is one") == "the answer to one"
+    assert ask(server, folder, "is two") == "the answer to two"
+    asked = len(server.hits)
+    if start == 0:
+        assert caplog.text.count("is made anew") == 1
+        assert ask(server, folder, "is two") == "the answer to two"
+        assert len(server.hits) == asked  # and it holds again
+
+
+@pytest.mark.parametrize("error", [TypeError("a setting is no number"), KeyError("count")])
+def test_whatever_opening_it_raises_stops_nothing(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    original, left = dspy.configure_cache, [error]
+
+    def opened(**settings: Any) -> None:
+        if left:
+            raise left.pop()
+        original(**settings)
+
+    monkeypatch.setattr(dspy, "configure_cache", opened)
+    (tmp_path / "lm").mkdir()
+    assert ask(server, tmp_path / "lm", "is one") == "the answer to one"
+
+
+@pytest.mark.parametrize("value", [b"\x00\xff", 7, 1.5, "", "text without a sum"])
+def test_a_value_that_is_no_answer_is_deleted(
+    server: FakeServer, tmp_path: Path, value: object
+) -> None:
+    ask(server, tmp_path, "is one")
+    assert on_rows(tmp_path, "UPDATE Cache SET value = ?", value) == 1
     assert ask(server, tmp_path, "is one") == "the answer to one"
-    assert ask(server, tmp_path, "is two") == "the answer to two"
+    assert [text for text in values(tmp_path) if text == value] == []
+
+
+def test_a_reply_of_which_nothing_can_be_read_is_not_kept(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    server.script = lambda hit: "I would rather not." if hit.number < 3 else plausible(hit)
+    configure_cache(tmp_path)
+    lm = make_lm("openai/fake", api_base=server.url)
+    predict = dspy.Predict("question -> answer: bool, why: str")
+    with dspy.context(lm=lm, adapter=make_adapter("chat")):
+        with pytest.raises(dspy.AdapterParseError):  # also asked as JSON
+            predict(question="Where?")
+        assert values(tmp_path) == []
+        server.script = lambda hit: "[[ ## answer ## ]]\nyes\n\n[[ ## why ## ]]\nso"
+        assert predict(question="Where?").answer is True
+        predict(question="Where?")
+    assert len(server.hits) == 3
 
 
 def test_a_file_in_the_place_of_the_cache_is_gone_on_without(
@@ -111,25 +162,12 @@ def test_a_changed_vector_counts_as_not_there(tmp_path: Path) -> None:
     cache = VectorCache(path)
     cache.put("m", {"a": kept(0.25), "b": kept(0.5)})
     a = kept(0.25).vector.tobytes()
-    on_file(path, "UPDATE vectors SET vector = zeroblob(8) WHERE vector = ?", a)
+    on_file(path, "UPDATE kept SET value = zeroblob(33) WHERE substr(value, 1, 8) = ?", a)
     found = cache.get("m", ["a", "b"])
     assert list(found) == ["b"]
     assert found["b"].vector.tolist() == [0.5, 1.0]
-    on_file(path, "UPDATE vectors SET tokens = 'x'")
+    on_file(path, "UPDATE kept SET value = 'x'")
     assert cache.get("m", ["a", "b"]) == {}
-    cache.close()
-
-
-def test_vectors_of_an_earlier_version_are_used(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
-    cache = VectorCache(path)
-    cache.put("m", {"a": kept(0.25)})
-    cache.close()
-    on_file(path, "ALTER TABLE vectors DROP COLUMN sum")
-    cache = VectorCache(path)
-    assert cache.get("m", ["a"])["a"].vector.tolist() == [0.25, 1.0]
-    cache.put("m", {"b": kept(0.5)})
-    assert set(cache.get("m", ["a", "b"])) == {"a", "b"}
     cache.close()
 
 

@@ -16,8 +16,7 @@ from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import evaluate
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
-from ragbench.lms.calls.refusal import QuestionTimeoutError
-from ragbench.lms.calls.scope import question_time
+from ragbench.lms.calls import QuestionTimeoutError, question_time
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 

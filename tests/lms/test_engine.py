@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -19,12 +18,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import calling, fan_out, open_ledger
 from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
-from ragbench.lms.calls import rate_limit
-from ragbench.lms.calls.middleware import Attempt
-from ragbench.lms.calls.rate_limit import REJECTIONS
-from ragbench.lms.calls.refusal import CallRefusedError
-from ragbench.lms.calls.retry import Retries
-from ragbench.lms.calls.scope import Scope
+from ragbench.lms.calls import Retries, Scope, caller as callers
 from ragbench.record import Ledger
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
@@ -35,11 +29,6 @@ PREDICT = dspy.Predict("question -> answer")
 def ask(lm: dspy.LM, question: str = "Where?") -> str:
     with dspy.context(lm=lm, adapter=make_adapter("chat")):
         return str(PREDICT(question=question).answer)
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "LONGEST_PAUSE_S", 0.01)
 
 
 def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
@@ -94,14 +83,15 @@ def test_a_lasting_fault_is_filed_with_its_class(
     assert ledger.as_if.failed == 1
 
 
-def test_rejected_calls_wait_for_their_turn_beside_their_retries() -> None:
-    with (
-        FakeServer(lambda hit: Fault("429")) as server,
-        open_ledger() as ledger,
-        pytest.raises(dspy.LMRateLimitError),
-    ):
-        ask(lm_at(server, retries=2))
-    assert ledger.calls[0].attempts == len(server.hits) == REJECTIONS + 1 + 2
+def test_rejections_use_up_no_retries_until_they_take_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with FakeServer(fails_first("429", 6)) as server, open_ledger() as ledger:
+        assert ask(lm_at(server, retries=0)) == "some answer"
+    assert ledger.calls[0].attempts == len(server.hits) == 7
+    monkeypatch.setattr(callers, "REJECTED_FOR_S", 0.3)
+    with FakeServer(lambda hit: Fault("429")) as server, pytest.raises(dspy.LMRateLimitError):
+        ask(lm_at(server, retries=0))
 
 
 def test_a_hung_server_costs_one_time_limit_twice_at_most() -> None:
@@ -292,48 +282,6 @@ def test_async_calls_are_filed_too() -> None:
         lm = lm_at(server)
         ledger = asyncio.run(main())
     assert [call.error for call in ledger.calls] == [None] * 5
-
-
-class Recorder:
-    """Middleware that lets `allowed` calls pass."""
-
-    def __init__(self, allowed: int = 10**9) -> None:
-        self.allowed, self.before, self.after = allowed, 0, []  # type: ignore[var-annotated]
-        self._lock = threading.Lock()
-
-    def before_call(self, attempt: Attempt) -> None:
-        with self._lock:
-            if self.before >= self.allowed:
-                raise CallRefusedError("the budget is spent", model=attempt.model)
-            self.before += 1
-
-    def after_call(self, attempt: Attempt) -> None:
-        with self._lock:
-            self.after.append(attempt)
-
-
-def test_middleware_sees_every_attempt_and_what_came_of_it() -> None:
-    with FakeServer(fails_first("429", retry_after=1)) as server:
-        lm = lm_at(server, price="in=1,out=2")
-        watching = Recorder()
-        lm.middleware.append(watching)
-        ask(lm)
-    failed, passed = watching.after
-    assert (failed.number, failed.error.retry_after, failed.reply) == (1, 1.0, None)
-    assert (passed.number, passed.error) == (2, None)
-    assert passed.reply.cost_usd > 0
-    assert passed.latency_s > 0
-
-
-def test_a_refused_call_is_not_sent_nor_filed_and_earlier_middleware_is_told() -> None:
-    with FakeServer() as server, open_ledger() as ledger:
-        lm = lm_at(server)
-        first, second = Recorder(), Recorder(allowed=0)
-        lm.middleware.extend([first, second])
-        with pytest.raises(CallRefusedError, match="budget"):
-            ask(lm)
-    assert (server.hits, ledger.calls) == ([], [])
-    assert (len(first.after), len(second.after)) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from ragbench.errors import ConfigError, LMUnavailableError, StoppedError
 from ragbench.ledger import fan_out, open_ledger
 from ragbench.lms import make_lm
-from ragbench.lms.calls.engine import prompt_tokens
-from ragbench.lms.calls.refusal import LimitReachedError
-from ragbench.lms.calls.scope import reserved
-from ragbench.lms.calls.spend_limits import (
+from ragbench.lms.calls import (
     Amount,
+    LimitReachedError,
     Limits,
     check_price,
+    prompt_tokens,
+    reserved,
     spending,
     stop,
     stopped_by,

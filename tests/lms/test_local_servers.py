@@ -20,11 +20,12 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM, make_lm
-from ragbench.lms.calls.client import LocalClient
+from ragbench.lms.calls import LocalClient
 from ragbench.lms.local.server import LocalServer, ServerSettings
 from tests.fake_server import FakeServer
 from tests.kills import start, write_questions
 from tests.lms.test_local import ROOT, gone
+from tests.runs import record_rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -55,6 +56,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     program.parent.mkdir(parents=True)
     program.write_text(SERVER)
     program.chmod(0o755)
+    monkeypatch.setenv("RAGBENCH_LLAMA_SERVER", str(program))
     path = tmp_path / "small.gguf"
     path.write_bytes(b"GGUF")
     yield path
@@ -62,7 +64,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def servers(folder: Path) -> Path:
-    return folder / "cache" / "llama.cpp"
+    return folder / "servers"
 
 
 def pids(folder: Path) -> list[int]:
@@ -128,7 +130,7 @@ def test_two_runs_at_once_on_one_model_have_a_server_each(
     said = [(tmp_path / f"{run.name}.txt").read_text() for run in runs]
     assert [process.exitcode for process in processes] == [0, 0], said
     for run in runs:
-        records = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+        records = record_rows(run)
         assert sum(record["failure"] is None for record in records) == 20
     found = pids(tmp_path)
     assert len(found) == (4 if killed else 2)
@@ -201,3 +203,44 @@ def test_of_two_servers_started_at_once_on_one_port_one_serves(model: Path) -> N
     for process in processes:
         process.kill()
         process.join()
+
+
+def test_the_program_is_part_of_the_name_and_must_exist(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_lm(f"local:{model}").model
+    program = Path(os.environ["RAGBENCH_LLAMA_SERVER"])
+    program.write_text(f"{SERVER}# another build")
+    assert "@llama-server-" in name
+    assert make_lm(f"local:{model}").model != name
+    monkeypatch.delenv("RAGBENCH_LLAMA_SERVER")
+    assert "llama-server" not in make_lm(f"local:{model}").model
+    monkeypatch.setenv("RAGBENCH_LLAMA_SERVER", str(model))  # a file that cannot be run
+    with pytest.raises(LMSetupError, match="no program that can be run; give the path"):
+        make_lm(f"local:{model}")
+
+
+def test_a_program_that_does_not_start_says_why(model: Path) -> None:
+    program = Path(os.environ["RAGBENCH_LLAMA_SERVER"])
+    program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('no such model')\n")
+    server = LocalServer(ServerSettings(model, "small"))
+    with pytest.raises(LMSetupError, match=r"cannot serve .*: no such model; give a GGUF"):
+        server.url()
+    server.stop()
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, None])
+def test_the_program_ends_with_its_parent(
+    tmp_path: Path, model: Path, way: signal.Signals | None
+) -> None:
+    server = LocalServer(ServerSettings(model, "small", slots=3, context=512))
+    server.url()
+    (pid,) = pids(tmp_path)
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    assert arguments[arguments.index("--ctx-size") + 1] == "1536"  # 512 for each of the slots
+    assert server.key not in arguments
+    if way is not None:
+        assert server.pid is not None
+        os.kill(server.pid, way)
+    server.stop()
+    assert gone(pid)

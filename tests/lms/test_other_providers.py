@@ -15,13 +15,16 @@ from ragbench.context import Deadline, current, use
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
-from ragbench.lms.calls import CallRefusedError, Limits, spending
-from ragbench.lms.calls.refusal import QuestionTimeoutError
+from ragbench.lms.calls import CallRefusedError, Limits, QuestionTimeoutError, spending
 from ragbench.lms.specs import OTHER_PROVIDERS, load_dotenv, parse_spec
 from tests.fake_server import FakeServer, Fault, Hit
 
-# LiteLLM's own models, which it serialises with fields of other classes.
-pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+# LiteLLM's own models: it serialises them with fields of other classes, and Pydantic warns of one
+# of them where the process first builds it, whichever test that is.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),
+    pytest.mark.filterwarnings("ignore:Item 'summary' on TypedDict"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,8 @@ import dspy
 import pytest
 
 from ragbench.ledger import open_ledger
-from ragbench.programs.core.budget import Budget
 from ragbench.programs.core.program import chain_of_thought, predict
-from ragbench.programs.core.trace import Trace
+from ragbench.programs.core.trace import Budget, Trace
 from ragbench.retrievers.base import Retriever
 from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible, rate_limited
 

@@ -13,7 +13,7 @@ from dspy.lm15 import Message, Response, TextPart, Usage
 from ragbench.errors import LMSetupError
 from ragbench.lms import make_lm
 from ragbench.lms.prices import MapPrice, parse_price
-from ragbench.lms.specs import load_dotenv, parse_spec
+from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
 
 
 @pytest.mark.parametrize(
@@ -161,3 +161,24 @@ def test_a_dotenv_file_fills_in_what_the_environment_lacks(
 def test_specs_are_read_as_written() -> None:
     vllm = parse_spec("hosted_vllm/Qwen/Qwen2.5-7B-Instruct", api_base="http://h:8000/v1/")
     assert vllm.identity() == "hosted_vllm/Qwen/Qwen2.5-7B-Instruct@h:8000/v1"  # type: ignore[union-attr]
+
+
+def test_a_spec_can_name_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = parse_spec("hosted_vllm/big@http://127.0.0.1:8001/v1")
+    assert isinstance(spec, HostedSpec)
+    assert (spec.model, spec.api_base) == ("big", "http://127.0.0.1:8001/v1")
+    with pytest.raises(LMSetupError, match="names its server"):
+        parse_spec("hosted_vllm/big@http://a:1/v1", api_base="http://b:2/v1")
+    with pytest.raises(LMSetupError, match="holds a password"):
+        parse_spec("hosted_vllm/big@http://me:secret@a:1/v1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    told = parse_spec("openai/gpt")
+    assert isinstance(told, HostedSpec)
+    assert told.api_base == "http://127.0.0.1:9/v1"
+    assert told.identity() == "openai/gpt@127.0.0.1:9/v1"
+
+
+def test_a_missing_key_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    with pytest.raises(LMSetupError, match=r"the teacher \(groq/llama\): groq needs a key: set"):
+        make_lm("groq/llama", price="in=1,out=1").check("the teacher")

@@ -16,7 +16,7 @@ import pytest
 from ragbench.errors import ModelError, UnknownNameError
 from ragbench.lms.local import fetch, store
 from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part
-from tests.disk.corruption import damaged
+from tests.disk.kept import damaged
 
 PIECES = [b"one" * 1000, b"two" * 1000, b"three" * 1000]
 WHOLE = b"".join(PIECES)

@@ -89,7 +89,7 @@ def test_order_does_not_matter_and_json_takes_it() -> None:
 
 def test_no_record() -> None:
     found = summarize([]).to_dict()
-    assert (found["n"], found["scores"], found["budgets"]) == (0, {}, {})
+    assert (found["n"], found["scores"]) == (0, {})
 
 
 def test_chosen_metrics_and_an_unknown_one() -> None:

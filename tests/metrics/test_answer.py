@@ -12,8 +12,7 @@ from ragbench.metrics.text import is_blank, normalise_answer
 from tests.metrics.records import failure, record
 
 ANSWER_METRICS = [
-    *("em", "f1", "squad_em", "squad_f1", "musique_em", "musique_f1", "2wiki_em", "2wiki_f1"),
-    *("drop_em", "drop_f1", "contain"),
+    *("em", "f1", "squad_f1", "drop_em", "drop_f1", "contain"),
 ]
 
 
@@ -39,6 +38,13 @@ def test_answer_length_counts_words_and_is_unknown_without_an_answer() -> None:
 def test_amounts_have_no_bounds_and_less_is_better(name: str) -> None:
     assert get_metric(name).score_range is None
     assert not get_metric(name).higher_is_better
+
+
+def test_there_are_few_names_and_parts_of_a_family_are_known_on_request() -> None:
+    assert len(metric_names()) <= 41  # with five that take a cut-off
+    assert "sp_f1" in metric_names()
+    assert "sp_recall" not in metric_names()
+    assert get_metric("sp_recall").description.startswith("recall")
 
 
 def test_an_unknown_metric_names_the_near_ones() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
-from statsmodels.stats.contingency_tables import mcnemar as sm_mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
@@ -19,11 +18,10 @@ from ragbench.metrics.stats.comparison import (
     Method,
     compare_scores,
     correct,
-    effect_size,
+    holm,
     is_equivalent,
 )
-from ragbench.metrics.stats.power import power, questions_needed
-from ragbench.metrics.stats.significance import holm, mcnemar, sign_flip_p
+from ragbench.metrics.stats.power import PlannedTest, questions_needed, t_power
 
 
 def arms(n: int, shift: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -45,50 +43,6 @@ def compare(a: object, b: object, **options: Any) -> Comparison:
     )  # fmt: skip
 
 
-def test_sign_flips_agrees_with_scipy() -> None:
-    for n, seed in ((60, 3), (200, 4)):
-        a, b = arms(n, 0.05, seed)
-        theirs = stats.permutation_test(
-            (a, b),
-            lambda x, y, axis: np.mean(y - x, axis=axis),
-            permutation_type="samples",
-            vectorized=True,
-            n_resamples=9_999,
-            rng=np.random.default_rng(5),
-        ).pvalue
-        assert sign_flip_p(b - a, seed=1) == pytest.approx(theirs, abs=0.015)
-
-
-def test_sign_flips_is_exact_for_few_questions() -> None:
-    a, b = arms(10, 0.2, 1)
-    theirs = stats.permutation_test(
-        (a, b), lambda x, y: np.mean(y - x), permutation_type="samples", n_resamples=np.inf
-    ).pvalue
-    assert sign_flip_p(b - a, seed=1) == pytest.approx(theirs, abs=1e-12)
-    assert sign_flip_p([1, 2, 4]) == 0.25
-
-
-def test_sign_flips_on_right_and_wrong_is_exact_mcnemar() -> None:
-    rng = np.random.default_rng(2)
-    a, b = (rng.random((2, 300)) < [[0.4], [0.5]]).astype(float)
-    assert sign_flip_p(b - a) == mcnemar(a, b).p
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80))
-def test_mcnemar_agrees_with_statsmodels(pairs: list[tuple[bool, bool]]) -> None:
-    a, b = np.array(pairs, dtype=float).T
-    both, neither = (sum(x == y == side for x, y in pairs) for side in (True, False))
-    only = [sum(x and not y for x, y in pairs), sum(y and not x for x, y in pairs)]
-    table = [[both, only[0]], [only[1], neither]]
-    ours = mcnemar(a, b)
-    assert (ours.only_a, ours.only_b) == (table[0][1], table[1][0])
-    if ours.only_a + ours.only_b:
-        assert ours.p == pytest.approx(sm_mcnemar(table, exact=True).pvalue)
-    else:
-        assert ours.p == 1.0
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_agrees_with_statsmodels(p_values: list[float]) -> None:
@@ -105,22 +59,73 @@ def test_holm_by_hand() -> None:
 def test_power_agrees_with_statsmodels(d: float, n: int) -> None:
     theirs = TTestPower().power(d, n, 0.05)
     # Far out, where the power is 1, statsmodels gives nan.
-    assert power(d, 1.0, n) == pytest.approx(1.0 if np.isnan(theirs) else theirs, abs=1e-4)
+    wanted = pytest.approx(1.0 if np.isnan(theirs) else theirs, abs=1e-4)
+    assert t_power(d * n**0.5, n - 1) == wanted
+    assert PlannedTest().power(d, 1.0, n) == wanted
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 20])
+def test_power_is_that_of_the_noncentral_t(alpha: float) -> None:
+    for df in (1.0, 1.7, 3.5, 99.0, 123_456.7):
+        critical = float(stats.t.ppf(1 - alpha / 2, df))
+        for shift in (0.0, 0.5, 2.8, 6.0):
+            above, below = stats.nct.sf(critical, df, shift), stats.nct.cdf(-critical, df, shift)
+            found = t_power(shift, df, alpha=alpha)
+            assert found == pytest.approx(float(above + np.nan_to_num(below)), abs=1e-9)
+    assert t_power(1e6, 3) == pytest.approx(1.0)
 
 
 def test_questions_needed_is_the_inverse_of_power() -> None:
     needed = questions_needed(0.1, 0.5)
     assert needed is not None
     assert needed == pytest.approx(TTestPower().solve_power(0.2, power=0.8, alpha=0.05), abs=1)
-    assert power(0.1, 0.5, needed) >= 0.8 > power(0.1, 0.5, needed - 1)
+    power = PlannedTest().power
+    assert power(0.1, 0.25, needed) >= 0.8 > power(0.1, 0.25, needed - 1)
     assert questions_needed(0.0, 0.5) is None
     assert questions_needed(1e-17, 0.5) is None
     assert questions_needed(0.1, 0.0) == 2
 
 
-def test_effect_size_by_hand() -> None:
-    assert effect_size([0, 0, 0], [1, 2, 3]) == pytest.approx(2.0)
-    assert effect_size([0, 0], [1, 1]) is None
+def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:
+    d = np.array([1.0] * 6 + [-1.0] * 2 + [0.0] * 12)
+    found = compare(np.maximum(0, -d), np.maximum(0, d))
+    assert found.estimate is not None
+    variance = float(d.var())
+    power = PlannedTest(reach=1.0).power(float(d.mean()), variance, 20)
+    shift = found.estimate.centre / found.estimate.standard_error
+    assert power == pytest.approx(t_power(shift, found.estimate.df), abs=1e-9)
+    clustered = PlannedTest(reach=1.0, design_effect=2.0)
+    assert clustered.power(0.2, 0.3, 40) == PlannedTest(reach=1.0).power(0.2, 0.3, 20)
+    alone = PlannedTest(reach=1.0).questions(0.2, 0.3) or 0
+    assert 2 * alone - 2 < (clustered.questions(0.2, 0.3) or 0) <= 2 * alone
+
+
+def test_a_difference_that_is_detectable_has_the_variance_of_its_own_gains() -> None:
+    test = PlannedTest(reach=1.0)
+    least = test.detectable(0.0, 0.0, 100)  # nothing differed: all of the gain must be new
+    assert least is not None
+    assert test.power(least, least - least**2, 100) == pytest.approx(0.8, abs=1e-6)
+    assert test.detectable(0.3, 0.0, 100) > least  # type: ignore[operator]
+    seen = test.detectable(0.2, 0.3, 100)  # what was seen has gains of its own
+    assert seen is not None
+    assert seen < 0.3
+    assert test.power(seen, 0.2 + 0.3**2 - seen**2, 100) == pytest.approx(0.8, abs=1e-6)
+    assert PlannedTest(alpha=0.01, reach=1.0).detectable(0.0, 0.0, 100) > least  # type: ignore[operator]
+    assert test.detectable(0.3, 0.0, 3) is None
+    assert PlannedTest().detectable(0.25, 0.0, 100) == pytest.approx(
+        TTestPower().solve_power(nobs=100, power=0.8, alpha=0.05) * 0.5, abs=1e-3
+    )
+
+
+def test_seeds_are_asked_for_where_no_number_of_questions_would_do() -> None:
+    test = PlannedTest(reach=1.0, seed_variance=0.04**2, seeds=3)
+    assert test.questions(0.03, 0.2) is None
+    seeds = test.more_seeds(0.03, 0.2, 10_000)
+    assert seeds is not None
+    assert seeds > 10
+    more = PlannedTest(reach=1.0, seed_variance=0.04**2, seeds=seeds)
+    assert more.power(0.03, 0.2, 10_000) >= 0.8
+    assert test.more_seeds(0.03, 0.2, 50) is None
 
 
 def test_no_question_and_other_questions_are_refused() -> None:
@@ -138,9 +143,7 @@ def test_one_question_shows_nothing() -> None:
 
 def test_equal_runs_show_no_difference_and_an_interval_that_admits_one() -> None:
     found = compare([1, 0, 1, 0, 1], [1, 0, 1, 0, 1], margin=0.05)
-    assert (found.difference, found.p, found.n_needed, found.effect_size) == (0.0, 1.0, None, None)
-    assert found.mcnemar is not None
-    assert (found.mcnemar.only_a, found.mcnemar.only_b, found.mcnemar.p) == (0, 0, 1.0)
+    assert (found.difference, found.p, found.n_needed) == (0.0, 1.0, None)
     assert found.interval is not None
     # Seven values, 0 but for +1 and -1: t with 6 degrees of freedom, sd sqrt(2 / 6).
     half = stats.t.ppf(0.975, 6) * (2 / 6 / 7) ** 0.5
@@ -158,8 +161,6 @@ def test_many_ties_are_equivalent_and_few_are_not() -> None:
 def test_all_discordant() -> None:
     found = compare([0] * 12, [1] * 12)
     assert found.difference == 1.0
-    assert found.mcnemar is not None
-    assert found.p_sign_flip == found.mcnemar.p == 2 / 2**12
     assert found.p == pytest.approx(stats.ttest_1samp([1] * 13 + [-1], 0).pvalue)
     assert found.verdict == "better"
     assert compare([1] * 12, [0] * 12).verdict == "worse"
@@ -174,14 +175,48 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     a, b = arms(40, 0.02, 5)
     found = compare(a, b)
     assert found.n_needed is not None
-    assert found.n_needed > 40
-    assert "questions would be needed to show one this size" in found.verdict
+    assert found.n_least is not None
+    assert 40 < found.n_least < found.n_needed
+    assert "questions would be needed to show one this size, and of " in found.verdict
     named = int(found.verdict.partition("about ")[2].partition(" ")[0].replace(",", ""))
     assert found.n_needed <= named <= 1.1 * found.n_needed + 1
-    assert found.mcnemar is None
-    assert found.minimum_detectable is not None
-    assert found.estimate is not None
-    assert found.estimate.power(found.minimum_detectable) == pytest.approx(0.8, abs=1e-6)
+    test = PlannedTest(reach=1.0)
+    assert test.power(found.difference, found.sd**2, found.n_needed) >= 0.8
+    assert test.power(found.difference, found.sd**2, found.n_needed - 1) < 0.8
+    assert found.interval is not None
+    assert test.questions(found.interval.high, found.sd**2) == found.n_least
+
+
+def test_a_pilot_of_a_few_questions_names_no_number() -> None:
+    said = "no difference shown (too few questions to say how many would be needed)"
+    assert compare([0, 0, 1, 0], [1, 0, 1, 0]).verdict == said
+    assert compare([0] * 9, [0] * 8 + [1]).verdict == said
+    assert "about" in compare([0] * 10, [0] * 9 + [1]).verdict
+
+
+def test_one_gold_passage_for_all_means_no_interval() -> None:
+    zero, one = scores([0] * 30), scores([1] * 30)
+    found = compare_scores(zero, one, method=Method(clusters=dict.fromkeys(zero, "same")))
+    assert (found.interval, found.interval_b, found.p) == (None, None, 1.0)
+    assert found.verdict.startswith("no difference shown (all questions share a gold passage")
+    exact = Method(clusters=dict.fromkeys(zero, "same"), exact=True)
+    assert compare_scores(zero, one, method=exact).interval is None
+
+
+@pytest.mark.parametrize("how", [{}, {"exact": True}, {"anytime": True}])
+def test_equivalence_goes_through_holm(how: dict[str, bool]) -> None:
+    same = [1, 0] * 60
+    close = next(
+        c
+        for c in (compare(same, same, margin=m / 1000, **how) for m in range(10, 400))
+        if c.verdict.startswith("equivalent")
+    )
+    assert close.p_equivalent <= 0.05
+    assert correct([close])[0].verdict.startswith("equivalent")
+    unsure = compare([1, 0] * 20, [0, 1] * 20, margin=0.02, **how)
+    again = correct([close, unsure, unsure])
+    assert again[0].p_equivalent_adjusted == pytest.approx(min(1, 3 * close.p_equivalent))
+    assert again[0].verdict.startswith("no difference shown")
 
 
 def test_a_small_sure_difference_is_named_as_below_the_margin() -> None:
@@ -200,13 +235,8 @@ def test_correction_can_take_a_verdict_back() -> None:
     corrected = correct([alone, *noise])[0]
     assert corrected.p_adjusted == pytest.approx(5 * alone.p)
     assert corrected.verdict.startswith("no difference shown (a new run of about ")
-    assert corrected.n_needed is not None
-    assert alone.n_needed is not None
-    assert corrected.n_needed > alone.n_needed
-    assert corrected.estimate is not None
-    assert corrected.minimum_detectable is not None
-    power_in_family = corrected.estimate.power(corrected.minimum_detectable, alpha=0.05 / 5)
-    assert power_in_family == pytest.approx(0.8, abs=1e-6)
+    assert (corrected.n_needed or 0) > (alone.n_needed or 0) > 0
+    assert (corrected.minimum_detectable or 0) > (alone.minimum_detectable or 0) > 0
     assert correct([]) == []
 
 
@@ -225,20 +255,6 @@ def test_seeds_of_a_question_are_not_more_questions() -> None:
 def test_unequal_numbers_of_seeds_are_refused() -> None:
     with pytest.raises(CompareError, match="same number of seeds"):
         compare_scores({"a": [1.0, 0.0], "b": [1.0]}, {"a": [1.0], "b": [1.0]})
-
-
-def test_identical_arms_rarely_differ() -> None:
-    claims = 0
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        chance = rng.beta(0.5, 0.8, size=60)
-        a, b = (rng.random((2, 60)) < chance).astype(float)
-        claims += compare_scores(scores(a), scores(b), method=Method(flips=1)).verdict in (
-            "better",
-            "worse",
-        )
-    # At a true rate of 5 % more than 27 of 300 have a chance below 0.2 %.
-    assert claims <= 27
 
 
 def test_a_p_value_that_the_family_takes_past_5_percent_claims_nothing() -> None:

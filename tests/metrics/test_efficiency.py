@@ -9,11 +9,13 @@ import pytest
 
 from ragbench.metrics import get_metric
 from ragbench.metrics.efficiency import (
-    budget_curve,
     efficiency,
+    highest_spend,
     quantiles,
     spend,
     spend_summary,
+    under_curve,
+    within_budget,
 )
 from tests.metrics.records import call, failure, record
 
@@ -45,58 +47,47 @@ def test_an_unknown_price_is_unknown_and_a_failed_call_costs_nothing() -> None:
     unknown = {"calls": [call(), call(cost_usd=None)], "path": {"calls": 2, "latency_s": 1.0}}
     assert spend(record(ledger=unknown)).cost_usd is None
     assert get_metric("cost_usd").score(record(ledger=unknown)) is None
-    assert efficiency([record(ledger=unknown)]).per_usd is None
-    assert budget_curve([record(ledger=unknown)], "cost_usd") is None
+    assert efficiency([record(ledger=unknown)])["per_usd"] is None
+    assert highest_spend([record(ledger=unknown)], "cost_usd") is None
     assert spend_summary([record(ledger=unknown)])["cost_usd"] is None
     broken = {"calls": [call(cost_usd=None, error="LMTimeoutError")], "path": unknown["path"]}
     assert spend(record(ledger=broken)).cost_usd == 0.0
 
 
 def test_efficiency_is_a_ratio_of_totals() -> None:
-    found = efficiency([costing(1), costing(3, "Sweden")])
-    assert found.per_retrieval == pytest.approx(1 / 2)
-    assert found.per_1000_tokens == pytest.approx(1 / 0.44)
-    assert found.per_usd == pytest.approx(1 / 0.004)
-    assert found.per_second == pytest.approx(1 / 4)
-    assert efficiency([record(pids=())]).per_retrieval is None
-    assert efficiency([]).per_second is None
+    assert efficiency([costing(1), costing(3, "Sweden")]) == pytest.approx(
+        {
+            "per_retrieval": 1 / 2,
+            "per_1000_tokens": 1 / 0.44,
+            "per_usd": 1 / 0.004,
+            "per_second": 1 / 4,
+        }
+    )
+    assert efficiency([record(pids=())])["per_retrieval"] is None
+    assert efficiency([])["per_second"] is None
 
 
 def test_a_failed_question_spends_and_scores_nothing() -> None:
-    assert efficiency([costing(1), replace(failure(), latency_s=1.0)]).per_second == 0.5
+    assert efficiency([costing(1), replace(failure(), latency_s=1.0)])["per_second"] == 0.5
     assert get_metric("calls").score(failure()) == 1.0
 
 
-def test_budget_curve_by_hand() -> None:
+def test_scores_within_a_budget_by_hand() -> None:
     records = [costing(1), costing(2, "Sweden"), costing(2), costing(4)]
-    curve = budget_curve(records, "calls")
-    assert curve is not None
-    assert curve.points == ((1.0, 0.25), (2.0, 0.5), (4.0, 0.75))
-    assert curve.area == pytest.approx((1 * 0.25 + 2 * 0.5) / 4)
-    longer = budget_curve(records, "calls", limit=8)
-    assert longer is not None
-    assert longer.area == pytest.approx((1 * 0.25 + 2 * 0.5 + 4 * 0.75) / 8)
-    shorter = budget_curve(records, "calls", limit=2)
-    assert shorter is not None
-    assert shorter.points == ((1.0, 0.25), (2.0, 0.5))
-    assert shorter.area == pytest.approx(0.125)
+    assert highest_spend(records, "calls") == 4
+    assert highest_spend([], "calls") is None
+    assert within_budget(records, "calls", 2) == [1.0, 0.0, 1.0, 0.0]
+    assert under_curve(records, "calls", 4) == pytest.approx([3 / 4, 0.0, 2 / 4, 0.0])
+    assert under_curve(records, "calls", 2) == pytest.approx([1 / 2, 0.0, 0.0, 0.0])
 
 
-def test_area_is_that_under_the_steps() -> None:
+def test_the_area_is_that_under_the_scores_within_each_budget() -> None:
     rng = random.Random(1)
     records = [
         costing(rng.randrange(1, 9), rng.choice(["Norway", "Sweden", None])) for _ in range(60)
     ]
-    curve = budget_curve(records, "latency_s", limit=10)
-    assert curve is not None
-    edges = [*(p[0] for p in curve.points), 10.0]
-    steps = zip(curve.points, edges[1:], strict=True)
-    assert curve.area == pytest.approx(sum(h * (end - at) for (at, h), end in steps) / 10)
-
-
-def test_nothing_spent_has_no_curve() -> None:
-    assert budget_curve([], "calls") is None
-    assert budget_curve([record(pids=())], "retrievals") is None
+    heights = [sum(within_budget(records, "latency_s", at)) for at in range(10)]
+    assert sum(under_curve(records, "latency_s", 10)) == pytest.approx(sum(heights) / 10)
 
 
 def test_quantiles() -> None:

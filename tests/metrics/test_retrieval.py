@@ -72,9 +72,6 @@ def test_union_and_per_search_by_hand() -> None:
     assert score("mrr@1", TWO_SEARCHES) == 0.0
     assert score("search_recall", TWO_SEARCHES) == 0.75  # 1/2 and 1
     assert score("search_recall@1", TWO_SEARCHES) == 0.25  # 0 and 1/2
-    assert score("search_mrr", TWO_SEARCHES) == 0.75  # 1/2 and 1
-    assert score("search_all_recall", TWO_SEARCHES) == 0.5
-    assert score("search_ndcg@1", TWO_SEARCHES) == 0.5
     assert all_recall(["a"], ["a", "b"]) == 0.0
 
 
@@ -104,7 +101,6 @@ def test_without_gold_or_searches() -> None:
 
 def test_cut_offs_are_parsed_once_for_all_names() -> None:
     assert get_metric("recall@5").name == "recall@5"
-    assert get_metric("search_ndcg@10").name == "search_ndcg@10"
     for bad in ("recall@0", "recall@", "recall@x", "f1@5", "recal@5"):
         with pytest.raises(UnknownNameError, match=r"recall@K|f1"):
             get_metric(bad)

@@ -13,6 +13,7 @@ from ragbench.cli.main import cli
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.optimizers import OwnMetric, make_scorer
 from ragbench.optimizers.scoring import search_metric
+from ragbench.user_code import allow
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
 
@@ -48,6 +49,8 @@ GOLD = dspy.Example(question="q", answer="Po", answers=["Po", "River Po"]).with_
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
     (tmp_path / "mine.py").write_text(CODE)
+    names = ("right", "graded", "broken", "two", "worded", "wrong", "leaving", "number", "missing")
+    allow(*(f"{tmp_path / 'mine.py'}:{name}" for name in names))
     return f"{tmp_path / 'mine.py'}:"
 
 
@@ -80,6 +83,7 @@ def test_one_that_cannot_be_used_is_one_line(name: str, words: str, spec: str) -
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
+    allow("nowhere.at:all")
     with pytest.raises(ConfigError, match=r"--metric nowhere\.at:all: ModuleNotFoundError"):
         make_scorer("nowhere.at:all")
 

@@ -64,6 +64,8 @@ def even_towns(asked: Asked) -> dict[str, Any]:
     number = town(asked)
     if "answer" in reply:
         reply["answer"] = f"Ann {number}" if number % 2 == 0 else "somebody else"
+    if "Literal['finish']" in asked.prompt:  # the last turn of a tool loop offers nothing else
+        reply["tool"] = "finish"
     for name in reply:
         if "instruction" in name or "rules" in name:
             reply[name] = f"Answer in style {asked.number}."

@@ -8,8 +8,7 @@ import pytest
 
 from ragbench.programs.workflow import faithful_rag
 from ragbench.retrievers import dense
-from ragbench.retrievers.graph import base as graph
-from ragbench.retrievers.tree import index as tree
+from ragbench.retrievers.lm_index import base as graph
 from tests.retrievers.conftest import WordEmbedder
 
 
@@ -17,7 +16,7 @@ from tests.retrievers.conftest import WordEmbedder
 def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
     """What dense indexes, summary trees, graphs and alignment use in these tests."""
     made = WordEmbedder()
-    for module in (dense, tree, graph, faithful_rag):
+    for module in (dense, graph, faithful_rag):
         monkeypatch.setattr(module, "make_embedder", lambda spec, api_base="": made)
     return made
 
@@ -26,4 +25,4 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
 def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing that an earlier test's LM said of the same passages is kept."""
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(graph, "_BUILT", {})
+    monkeypatch.setattr(graph, "_OPEN", {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
@@ -14,10 +13,8 @@ from ragbench.metrics.retrieval import retrieved_tokens
 from ragbench.metrics.text import approx_tokens
 from ragbench.programs.a_rag.program import ARAG
 from ragbench.programs.a_rag.tools import ChunkTools, Settings, listed
-from ragbench.programs.core import ToolUse
-from ragbench.programs.core.budget import Budget
-from ragbench.programs.core.tool_loop import REPEATED
-from ragbench.programs.core.trace import Trace
+from ragbench.programs.core.tools import ToolUse
+from ragbench.programs.core.trace import Budget, Trace
 from ragbench.record import Record
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
@@ -44,11 +41,6 @@ def act(tool: str, *arguments: str, thought: str = "") -> dict[str, Any]:
 FINISH = act("finish", "Harwick", thought="Harwick it is.")
 
 
-def agent(retriever: Retriever, **knobs: Any) -> ARAG:
-    """The program with snippets of all chunks, as published."""
-    return ARAG(retriever, **{"short_words": 0, **knobs})
-
-
 def talk(program: ARAG, *replies: Any, question: str = QUESTION) -> tuple[Any, Any]:
     """Prediction and LM of a conversation of exactly these replies."""
     left = list(replies)
@@ -67,7 +59,7 @@ def retrieved(prediction: Any) -> list[list[str]]:
 
 def test_a_search_a_reading_and_an_answer() -> None:
     prediction, lm = talk(
-        agent(shelf()), act("keyword_search", "salt road", "orla"), act("chunk_read", "0"), FINISH
+        ARAG(shelf()), act("keyword_search", "salt road", "orla"), act("chunk_read", "0"), FINISH
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert observations(prediction) == [
@@ -86,10 +78,10 @@ def test_a_search_a_reading_and_an_answer() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_offers_its_own_tools_alone(variant: str) -> None:
-    program = agent(shelf(), variant=variant)
+    program = ARAG(shelf(), variant=variant)
     tool = program.act.signature.output_fields["tool"]
     assert get_args(tool.annotation) == VARIANTS[variant]
-    _, lm = talk(program, FINISH, FINISH)
+    _, lm = talk(program, FINISH)
     for name in {*VARIANTS["full"]} - {*VARIANTS[variant]}:
         assert name not in lm.asked[0].prompt
 
@@ -108,9 +100,7 @@ def test_a_tool_that_the_variant_has_not_is_named_with_the_choices() -> None:
 
 
 def test_a_chunk_read_again_costs_nothing() -> None:
-    prediction, _ = talk(
-        agent(shelf()), act("chunk_read", "0"), act("chunk_read", "0", "1"), FINISH
-    )
+    prediction, _ = talk(ARAG(shelf()), act("chunk_read", "0"), act("chunk_read", "0", "1"), FINISH)
     again = observations(prediction)[1]
     assert again.startswith("Chunk 0 has been read before.\n\nChunk 1 | Salt Road:\n")
     text = {p.pid: p.text for p in shelf().corpus}
@@ -120,7 +110,7 @@ def test_a_chunk_read_again_costs_nothing() -> None:
 def test_retrieved_tokens_are_of_texts_alone_and_count_again_when_shown_again() -> None:
     search = act("keyword_search", "harwick")
     prediction, _ = talk(
-        agent(shelf()), search, search, act("chunk_read", "3"), act("chunk_read", "3"), FINISH
+        ARAG(shelf()), search, search, act("chunk_read", "3"), act("chunk_read", "3"), FINISH
     )
     shown = "She was born in Harwick\nHarwick is a town in the county of Dunmoor"
     whole = "Harwick is a town in the county of Dunmoor. It has 900 inhabitants."
@@ -131,7 +121,7 @@ def test_retrieved_tokens_are_of_texts_alone_and_count_again_when_shown_again() 
 
 def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
     prediction, _ = talk(
-        agent(shelf()),
+        ARAG(shelf()),
         act("keyword_search", "zebra"),
         act("chunk_read", "99", "Chunk 2 | Tam Quill: Tam Quill is", "Orla Venn"),
         act("chunk_read", ""),
@@ -147,21 +137,9 @@ def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
     assert empty == "chunk_read needs the argument chunk_ids."
 
 
-def test_a_repeated_turn_is_told_and_an_answer_from_nothing_searches_the_question_first() -> None:
-    prediction, lm = talk(
-        agent(shelf()), *[act("keyword_search", "zebra")] * 2, act("finish", "Eastmere"), FINISH
-    )
-    assert prediction.stop_reason == "answered"
-    assert prediction.counts["withdrawn_tool"] == 1
-    shown = [a.inputs["trajectory"] for a in lm.asked if a.signature == "ToolStep"]
-    assert (REPEATED in shown[1], REPEATED in shown[2]) == (False, True)
-    assert prediction.searches[-1].query == QUESTION
-    assert "Salt Road" in lm.asked[-1].inputs["trajectory"]
-
-
 def test_a_keyword_loses_its_full_stop_and_one_over_two_sentences_shows_no_sentence() -> None:
     prediction, _ = talk(
-        agent(shelf()),
+        ARAG(shelf()),
         act("keyword_search", "Eastmere."),
         act("keyword_search", "writer. He was"),
         FINISH,
@@ -172,7 +150,7 @@ def test_a_keyword_loses_its_full_stop_and_one_over_two_sentences_shows_no_sente
 
 
 def test_reading_what_no_search_found_is_on_record_as_found() -> None:
-    prediction, _ = talk(agent(shelf()), act("chunk_read", "3, 4"), FINISH)
+    prediction, _ = talk(ARAG(shelf()), act("chunk_read", "3, 4"), FINISH)
     assert [(s.query, s.hits) for s in prediction.searches] == [
         ("chunk_read 3, 4", (("Harwick", 0.0), ("Eastmere", 0.0)))
     ]
@@ -185,7 +163,7 @@ def chunks() -> Retriever:
 
 
 def test_chunks_name_their_neighbours_and_paragraphs_do_not() -> None:
-    prediction, _ = talk(agent(chunks()), act("chunk_read", "0, 1"), FINISH)
+    prediction, _ = talk(ARAG(chunks()), act("chunk_read", "0, 1"), FINISH)
     assert observations(prediction)[0] == (
         "Chunk 0:\nThe comet came in June.\n(Beside it: 1.)\n\n"
         "Chunk 1:\nNobody saw the comet leave.\n(Beside it: 0 and 2.)"
@@ -194,7 +172,7 @@ def test_chunks_name_their_neighbours_and_paragraphs_do_not() -> None:
 
 def test_semantic_search_shows_similarity_and_sentences_in_text_order() -> None:
     prediction, _ = talk(
-        agent(shelf(), k=1), act("semantic_search", "She was born in Harwick"), FINISH
+        ARAG(shelf(), k=1), act("semantic_search", "She was born in Harwick"), FINISH
     )
     assert observations(prediction)[0].startswith("Chunk 0 | Orla Venn (similarity 0.")
     assert observations(prediction)[0].endswith("... She was born in Harwick ...")
@@ -203,7 +181,7 @@ def test_semantic_search_shows_similarity_and_sentences_in_text_order() -> None:
 @pytest.mark.parametrize("variant", ["naive", "no_read"])
 def test_without_chunk_read_searches_show_whole_chunks(variant: str) -> None:
     prediction, _ = talk(
-        agent(shelf(), variant=variant, k=1), act("semantic_search", "Orla Venn wrote"), FINISH
+        ARAG(shelf(), variant=variant, k=1), act("semantic_search", "Orla Venn wrote"), FINISH
     )
     assert observations(prediction)[0].endswith(
         ": Orla Venn wrote the novel Salt Road. She was born in Harwick."
@@ -211,94 +189,47 @@ def test_without_chunk_read_searches_show_whole_chunks(variant: str) -> None:
 
 
 def test_naive_embeds_chunks_and_no_sentence(embedder: Any) -> None:
-    talk(agent(shelf(), variant="naive", embedder="another"), act("semantic_search", "x"), FINISH)
+    talk(ARAG(shelf(), variant="naive", embedder="another"), act("semantic_search", "x"), FINISH)
     assert len(embedder.embedded) == 5 + 1
     assert "She was born in Harwick" not in embedder.embedded
 
 
-def test_the_step_limit_forces_an_answer_from_what_was_shown() -> None:
-    prediction, lm = talk(
-        agent(shelf(), max_steps=2),
-        act("keyword_search", "harwick"),
-        act("chunk_read", "0"),
-        {"answer": "Harwick"},
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    context = lm.asked[-1].inputs["context"]
-    # What was read stands first and whole; of the other chunk its sentence.
-    assert "[1] Orla Venn | Orla Venn wrote the novel" in context
-    assert "[2] Harwick | Harwick is a town in the county of Dunmoor" in context
-    assert "900 inhabitants" not in context
-
-
-def test_the_token_budget_forces_an_answer() -> None:
-    prediction, lm = talk(
-        agent(shelf(), token_budget=100),
-        act("keyword_search", "is", thought="so " * 150),
-        {"answer": "Harwick"},
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
-    assert lm.signatures == ["ToolStep", "AnswerFromContext"]
+@pytest.mark.parametrize(
+    ("limit", "reason"), [({"max_steps": 1}, "max_steps"), ({"token_budget": 100}, "budget")]
+)
+def test_at_a_limit_the_same_conversation_answers_without_tools(limit: Any, reason: str) -> None:
+    search = act("keyword_search", "is", thought="so " * 150)
+    prediction, lm = talk(ARAG(shelf(), **limit), search, FINISH)
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", reason)
+    first, last = lm.asked
+    assert last.inputs["tools"].startswith("[]")
+    assert "Harwick is a town" in last.inputs["trajectory"]
+    assert (first.signature, last.inputs["steps_left"][0]) == ("ToolStep", "0")
 
 
 def test_the_oldest_turns_leave_a_prompt_that_the_lm_refuses() -> None:
     def script(asked: Asked) -> Reply:
         if len(asked.prompt) > 4000:
             return overflowing()
-        if asked.signature != "ToolStep":
-            return {"answer": "Harwick"}
+        if asked.inputs["steps_left"][0] == "0":
+            return FINISH
         return act(
             "keyword_search",
             f"town {asked.number}",
             thought=f"Turn {asked.number}. {'so ' * 400}",
         )
 
-    prediction, lm, _ = ask(agent(shelf(), max_steps=5), script, QUESTION)
+    prediction, lm, _ = ask(ARAG(shelf(), max_steps=5), script, QUESTION)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
     assert prediction.counts["context_cut"] >= 1
-    # No turn found anything, so the question is searched before the forced answer.
-    assert [step.action for step in prediction.steps[-2:]] == ["semantic_search", "answer"]
-    assert len(prediction.steps) == 7
     turns = [asked for asked in lm.asked if asked.signature == "ToolStep"]
     assert "Turn 1." not in turns[-1].prompt
     assert "so so so" in turns[-1].inputs["trajectory"]
 
 
-def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() -> None:
-    prediction, _ = talk(agent(shelf()), "Harwick, I say.", "Harwick!", {"answer": "Eastmere"})
-    assert [search.query for search in prediction.searches] == [QUESTION]
-    assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "parse_fallback")
-    assert prediction.counts["parse_fallback"] == 2
-
-
 def test_without_semantic_search_the_questions_words_are_searched() -> None:
-    prediction, _ = talk(agent(shelf(), variant="no_semantic"), "?", FINISH)
+    prediction, _ = talk(ARAG(shelf(), variant="no_semantic"), "?", FINISH)
     assert prediction.searches[0].query == "where, author, salt, road, born"
-
-
-def test_an_answer_before_any_search_is_asked_for_again_after_one() -> None:
-    prediction, lm = talk(agent(shelf()), act("finish", "Oslo"), FINISH)
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert [search.query for search in prediction.searches] == [QUESTION]
-    assert prediction.counts["unsearched_answer"] == 1
-    assert "Oslo" not in lm.asked[1].prompt
-    assert "Salt Road is a novel" in lm.asked[1].inputs["trajectory"]
-
-
-def test_a_blank_finish_is_followed_by_a_forced_answer() -> None:
-    prediction, _ = talk(agent(shelf()), act("finish"), act("finish"), {"answer": "Harwick"})
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert [search.query for search in prediction.searches] == [QUESTION]
-
-
-@pytest.mark.parametrize(("read", "answer"), [("Eastmere", "Eastmere"), ("unknown", "Harwick")])
-def test_an_answer_beside_a_tool_is_a_guess_that_the_reader_settles(read: str, answer: str) -> None:
-    guess = {**act("chunk_read", "0"), "answer": "Harwick"}
-    prediction, _ = talk(
-        agent(shelf()), act("keyword_search", "Orla Venn"), guess, {"answer": read}
-    )
-    assert (prediction.answer, prediction.stop_reason) == (answer, "answered")
-    assert prediction.counts["guess_beside_tool"] == 1
 
 
 def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
@@ -315,7 +246,7 @@ def test_each_question_has_its_own_passages_in_the_distractor_setting() -> None:
 
 
 def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> None:
-    program = agent(shelf(), embedder="prepared")
+    program = ARAG(shelf(), embedder="prepared")
     with open_ledger() as ledger:
         program.prepare()
         program.prepare()
@@ -325,54 +256,33 @@ def test_prepare_embeds_the_corpus_so_that_no_question_does(embedder: Any) -> No
     assert len(embedder.embedded) == 10
 
 
-def test_threads_share_one_index() -> None:
-    corpus = shelf(padding=50).corpus
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: GranularIndex.of(corpus, embedder="shared"), range(32)))
-        found = list(pool.map(lambda i: i.semantic_search("born in Harwick", k=3), made))
-    assert len({id(index) for index in made}) == 1
-    assert all(matches == found[0] for matches in found)
-
-
 def test_reasoning_effort_is_counted_where_the_lm_does_not_reason() -> None:
-    prediction, lm = talk(agent(shelf(), reasoning_effort="low"), FINISH, FINISH)
+    prediction, lm = talk(ARAG(shelf(), reasoning_effort="low"), FINISH)
     assert prediction.counts["reasoning_effort_ignored"] == 1
     assert "reasoning" not in str(lm.asked[0].request.config.extensions)
 
 
 def test_short_chunks_are_shown_whole() -> None:
-    prediction, _ = talk(ARAG(shelf()), act("keyword_search", "harwick"), FINISH)
+    prediction, _ = talk(ARAG(shelf(), short_words=120), act("keyword_search", "harwick"), FINISH)
     assert (
         "Harwick is a town in the county of Dunmoor. It has 900 inhabitants."
         in (observations(prediction)[0])
     )
 
 
-def test_a_page_is_found_by_its_title() -> None:
-    passage = Passage("1", "Salt Road", "A novel. It is about a caravan.")
-    retriever = make_retriever("bm25", Corpus([passage]))
-    prediction, _ = talk(agent(retriever), act("keyword_search", "salt road"), FINISH)
-    assert observations(prediction)[0] == "Chunk 0 | Salt Road: ... A novel ..."
-
-
-def test_an_answer_before_any_search_may_be_let_stand() -> None:
-    prediction, _ = talk(agent(shelf(), unsearched_answers=True), act("finish", "Oslo"))
-    assert (prediction.answer, prediction.searches) == ("Oslo", [])
-
-
 def test_the_rules_are_of_the_tools_in_use() -> None:
-    _, lm = talk(agent(shelf(), variant="no_keyword"), act("chunk_read", "0"), FINISH)
+    _, lm = talk(ARAG(shelf(), variant="no_keyword"), act("chunk_read", "0"), FINISH)
     assert "Read a chunk whole" in lm.asked[0].prompt
     assert "keyword" not in lm.asked[0].prompt
-    short = agent(shelf(), prompt="short").act.signature.instructions
+    short = ARAG(shelf(), prompt="short").act.signature.instructions
     assert "Split" not in short
 
 
 def test_one_search_must_be_on() -> None:
     with pytest.raises(KnobError, match="are both off; leave one on"):
-        agent(shelf(), keyword_search=False, semantic_search=False)
+        ARAG(shelf(), keyword_search=False, semantic_search=False)
     with pytest.raises(KnobError, match="k=21 is not allowed"):
-        agent(shelf(), k=21)
+        ARAG(shelf(), k=21)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_no_search_for_common_knowledge() -> None:
         AdaptiveRAG(shelf()),
         QUESTION,
         QuestionComplexity=[{"effort": "none"}],
-        DirectAnswer=[{"answer": "Harwick"}],
+        DirectAnswer=[{"reasoning": "Known.", "answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "direct")
     assert prediction.searches == []
@@ -28,7 +28,7 @@ def test_one_search_for_one_fact() -> None:
         AdaptiveRAG(shelf(), k=2),
         QUESTION,
         QuestionComplexity=[{"effort": "single"}],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerFromContext=[{"reasoning": "So.", "answer": "Harwick"}],
     )
     assert [(s.query, s.k) for s in prediction.searches] == [(QUESTION, 2)]
     assert [step.action for step in prediction.steps] == ["route", "answer"]
@@ -38,13 +38,13 @@ def test_a_loop_for_several_facts() -> None:
     thought = {"thought": "Salt Road is by Orla Venn.", "next_step": "search", "answer": ""}
     done = {"thought": "She was born in Harwick.", "next_step": "answer", "answer": "Harwick"}
     prediction, _, _ = converse(
-        AdaptiveRAG(shelf(), loop="seed"),
+        AdaptiveRAG(shelf()),
         QUESTION,
         QuestionComplexity=[{"effort": "multi"}],
         CoTStep=[thought, done],
     )
     assert prediction.answer == "Harwick"
-    assert len(prediction.searches) == 2
+    assert [s.k for s in prediction.searches] == [3, 3]  # and no second reader
 
 
 def test_an_unreadable_choice_takes_the_loop() -> None:
@@ -55,11 +55,11 @@ def test_an_unreadable_choice_takes_the_loop() -> None:
 def test_a_budget_spent_in_the_loop_ends_in_its_forced_answer() -> None:
     thought = {"thought": "Salt Road is by Orla Venn.", "next_step": "search", "answer": ""}
     prediction, _, _ = converse(
-        AdaptiveRAG(shelf(), loop="seed", max_calls=3),
+        AdaptiveRAG(shelf(), max_calls=3),
         QUESTION,
         QuestionComplexity=[{"effort": "multi"}],
         CoTStep=[thought],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
 
@@ -70,6 +70,7 @@ def test_a_budget_spent_in_the_loop_ends_in_its_forced_answer() -> None:
 )
 def test_a_fixed_way_asks_for_no_choice(route: str, reader: str) -> None:
     program = AdaptiveRAG(shelf(), route=route)
-    prediction, _, _ = converse(program, QUESTION, **{reader: [{"answer": "Harwick"}]})
+    reply = {"reasoning": "So.", "answer": "Harwick"}
+    prediction, _, _ = converse(program, QUESTION, **{reader: [reply]})
     assert prediction.answer == "Harwick"
     assert len(program.predictors()) == 1

@@ -24,8 +24,6 @@ TRAINSET = [
         "In which county was the author of Salt Road born?",
     )
 ]
-#: Knobs without which a predictor is not reached: dspy.ReAct answers by itself unless cut short.
-KNOBS: dict[tuple[str, str], dict[str, Any]] = {("react", "dspy"): {"max_calls": 6}}
 
 
 def succeeds(asked: Asked) -> Reply:
@@ -39,7 +37,6 @@ def succeeds(asked: Asked) -> Reply:
 def _short(asked: Asked) -> dict[str, Any]:
     wanted = {
         "tool": "finish",
-        "next_tool_name": "finish",
         "argument": "Orla Venn",
         "answer": "some answer",
         "action": "TRAVERSE",
@@ -69,6 +66,8 @@ def _long(asked: Asked) -> dict[str, Any]:
         return {**reply, "facts": [fact]}
     if "action" in asked.fields:
         return {**reply, **_planned(asked.inputs["tree"])}
+    if asked.signature == "CombineAnswers":  # so that the passages are read for a guess
+        return {**reply, "answer": ""}
     if asked.signature == "AnswerWithHints" and "Salt Road born" in asked.prompt:
         return {**reply, "answer": "unknown"}
     return reply
@@ -83,16 +82,11 @@ def accept(example: dspy.Example, prediction: dspy.Prediction, trace: Any = None
     return bool(prediction.answer)
 
 
-def make(name: str, variant: str) -> RAGProgram:
-    knobs = KNOBS.get((name, variant), {})
-    return PROGRAMS.get(name)(shelf(), variant=variant, **knobs)
-
-
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_bootstrapping_collects_a_demonstration_for_every_predictor(
     name: str, variant: str, tmp_path: Path
 ) -> None:
-    program, lm = make(name, variant), ScriptedLM(succeeds)
+    program, lm = PROGRAMS.get(name)(shelf(), variant=variant), ScriptedLM(succeeds)
     optimizer = dspy.BootstrapFewShot(
         metric=accept, max_bootstrapped_demos=8, max_labeled_demos=0, max_errors=0
     )
@@ -103,7 +97,7 @@ def test_bootstrapping_collects_a_demonstration_for_every_predictor(
     assert [path for path, count in demos.items() if not count] == []
 
     compiled.save(tmp_path / "program.json")
-    loaded = make(name, variant)
+    loaded = PROGRAMS.get(name)(shelf(), variant=variant)
     loaded.load(tmp_path / "program.json")
     assert prompts_of(loaded) == prompts_of(compiled)
 

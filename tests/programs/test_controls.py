@@ -104,7 +104,7 @@ def test_every_prompt_of_the_form_arm_is_the_plain_one_but_for_the_instruction()
         prompts[form] = sorted(asked.prompt for asked in lm.asked)
     words = [[" ".join(p.split()) for p in prompts[form]] for form in (False, True)]
     assert [p.replace(f" {FORM_INSTRUCTION}", "") for p in words[1]] == words[0]
-    assert sum(FORM_INSTRUCTION in p for p in words[1]) == 3
+    assert sum(FORM_INSTRUCTION in p for p in words[1]) == 5
 
 
 def _voters(*answers: str) -> ScriptedLM:

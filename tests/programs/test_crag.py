@@ -13,19 +13,21 @@ from ragbench.retrievers.factory import make_retriever
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
+HARWICK = [{"answer": "Harwick"}]
 
 
-def graded(score: float) -> dict[str, Any]:
-    """The grade whose score is this, in [-1, 1]."""
-    label = "relevant" if score >= 0 else "irrelevant"
-    return {"relevance": label, "confidence": (1 + abs(score)) / 2}
+def graded(grade: str, confidence: float = 1.0) -> dict[str, Any]:
+    return {"grade": grade, "confidence": confidence}
+
+
+def evaluated(prediction: Any) -> Any:
+    return next(step for step in prediction.steps if step.action == "evaluate")
 
 
 def test_strips_are_of_three_sentences_or_fifty_words() -> None:
     sentences = tuple(f"Sentence {n}." for n in range(7))
     passage = Passage("1", "T", " ".join(sentences), sentences)
-    assert strips_of(passage, "sentences") == [
-        "Sentence 0. Sentence 1. Sentence 2.",
+    assert strips_of(passage, "sentences")[1:] == [
         "Sentence 3. Sentence 4. Sentence 5.",
         "Sentence 6.",
     ]
@@ -34,32 +36,30 @@ def test_strips_are_of_three_sentences_or_fifty_words() -> None:
     assert strips_of(long, "passage") == [long.text]
 
 
-def test_one_good_passage_makes_it_correct_and_strips_are_selected() -> None:
-    prediction, lm, ledger = converse(
+def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() -> None:
+    prediction, lm, _ = converse(
         CRAG(shelf(), k=2),
         QUESTION,
-        IsRel=[graded(0.9), graded(0.1)],
-        SelectItems=[{"keep": [1]}, {"keep": []}],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        GradePassage=[graded("full"), graded("none")],
+        SelectStrips=[{"keep": [1]}],
+        AnswerFromContext=HARWICK,
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    (evaluated,) = [step for step in prediction.steps if step.action == "evaluate"]
     # Both passages are graded at once, so either may get the first reply.
-    assert (evaluated.observation, sorted(evaluated.notes["scores"])) == ("correct", [0.1, 0.9])
-    assert lm.asked[-1].inputs["context"].count("[1]") == 1
+    assert evaluated(prediction).observation == "correct"
+    assert sorted(evaluated(prediction).notes["scores"]) == [-1.0, 1.0]
     assert "[2]" not in lm.asked[-1].inputs["context"]
     assert len(prediction.searches) == 1
-    assert len(ledger.calls) == 5
 
 
 def test_none_good_discards_them_and_searches_the_keywords() -> None:
     prediction, lm, _ = converse(
         CRAG(shelf(), k=2, external_k=1),
         QUESTION,
-        IsRel=[graded(-0.95), graded(-1)],
-        ExpandQueries=[{"queries": ["Eastmere county"]}],
-        SelectItems=[{"keep": [1]}],
-        AnswerFromContext=[{"answer": "Tollen"}],
+        GradePassage=[graded("none", 0.95)] * 2,
+        RewriteQuery=[{"query": "Eastmere county"}],
+        SelectStrips=[{"keep": [1]}],
+        AnswerFromContext=HARWICK,
     )
     assert [s.query for s in prediction.searches] == [QUESTION, "Eastmere county"]
     context = lm.asked[-1].inputs["context"]
@@ -67,37 +67,37 @@ def test_none_good_discards_them_and_searches_the_keywords() -> None:
     assert "Salt Road" not in context
 
 
-def test_in_between_does_both_and_leaves_bad_passages_out() -> None:
+def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewriter() -> None:
     prediction, lm, _ = converse(
-        CRAG(shelf(), k=2, external_k=1),
+        CRAG(shelf(), k=1, external_k=1),
         QUESTION,
-        IsRel=[graded(-0.5), graded(-0.95)],
-        ExpandQueries=[{"queries": ["Eastmere county"]}],
-        SelectItems=[{"keep": [1]}, {"keep": [1]}],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        GradePassage=[graded("partial", 0.95)],
+        RewriteQuery=[{"query": "Eastmere county"}],
+        SelectStrips=[{"keep": [1]}, {"keep": [1]}],
+        AnswerFromContext=HARWICK,
     )
-    (evaluated,) = [step for step in prediction.steps if step.action == "evaluate"]
-    assert evaluated.observation == "ambiguous"
+    assert evaluated(prediction).observation == "ambiguous"
+    rewriting, selecting, answering = lm.asked[-3:]
+    first = evaluated(prediction).pids[0]
+    assert f"[1] {first}" in rewriting.inputs["context"]
+    assert f"[1] {first}" in selecting.inputs["known"]
+    assert f"[1] {first}" in answering.inputs["context"]
+    assert "[2] Eastmere" in answering.inputs["context"]
+
+
+def test_where_no_strip_of_the_second_search_matters_nothing_is_added() -> None:
+    prediction, lm, _ = converse(
+        CRAG(shelf(), k=1, external_k=1),
+        QUESTION,
+        GradePassage=[graded("partial")],
+        RewriteQuery=[{"query": "Eastmere county"}],
+        SelectStrips=[{"keep": [99]}, {"keep": []}],
+        AnswerFromContext=HARWICK,
+    )
+    assert prediction.counts["no_strip_kept"] == 2
     context = lm.asked[-1].inputs["context"]
-    pids = dict(zip(evaluated.notes["scores"], evaluated.pids, strict=True))
-    assert f"[1] {pids[-0.5]}" in context
-    assert f"{pids[-0.95]} |" not in context
-    assert "[2] Eastmere" in context
-
-
-def test_a_passage_that_both_searches_find_is_refined_once() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=2, external_k=3, rewrite=False),
-        QUESTION,
-        IsRel=[graded(-0.5), graded(-0.5)],
-        SelectItems=[{"keep": [1]}] * 3,
-        AnswerFromContext=[{"answer": "Harwick"}],
-    )
-    first, second = ([pid for pid, _ in search.hits] for search in prediction.searches)
-    assert set(first) < set(second)
-    refined = [step.pids[0] for step in prediction.steps if step.action == "refine"]
-    assert refined == second
-    assert "[3]" in lm.asked[-1].inputs["context"]
+    assert "[1]" in context  # of the first search the passage stays whole
+    assert "Eastmere" not in context
 
 
 def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() -> None:
@@ -106,11 +106,12 @@ def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() 
     prediction, lm, _ = converse(
         CRAG(make_retriever("bm25", Corpus([passage])), k=1, strips_kept=2),
         "Harwick?",
-        IsRel=[graded(1)],
-        SelectItems=[{"keep": [3, 1, 2, 9]}],
+        GradePassage=[graded("full")],
+        SelectStrips=[{"keep": [3, 1, 9]}],
         AnswerFromContext=[{"answer": "fact"}],
     )
-    assert "fact 8" not in lm.asked[-1].inputs["context"]
+    context = lm.asked[-1].inputs["context"]
+    assert "fact 2. ... Harwick fact 6" in context
     assert prediction.steps[-1].pids == ("Harwick",)
 
 
@@ -118,8 +119,8 @@ def test_without_a_second_source_incorrect_answers_without_context() -> None:
     _, lm, _ = converse(
         CRAG(shelf(), k=1, external="none"),
         QUESTION,
-        IsRel=[graded(-1)],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        GradePassage=[graded("none")],
+        AnswerFromContext=HARWICK,
     )
     assert lm.asked[-1].inputs["context"].startswith("[]")
 
@@ -129,34 +130,20 @@ def test_an_action_can_be_fixed(only: str) -> None:
     prediction, _, _ = converse(
         CRAG(shelf(), k=1, only=only, refine=False, rewrite=False),
         QUESTION,
-        IsRel=[graded(0)],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        GradePassage=[graded("partial")],
+        AnswerFromContext=HARWICK,
     )
-    (evaluated,) = [step for step in prediction.steps if step.action == "evaluate"]
-    assert evaluated.observation == only
+    assert evaluated(prediction).observation == only
     assert len(prediction.searches) == (1 if only == "correct" else 2)
 
 
-def test_where_no_strip_is_selected_the_passages_stay() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=1),
-        QUESTION,
-        IsRel=[graded(1)],
-        SelectItems=[{"keep": [99]}],
-        AnswerFromContext=[{"answer": "Harwick"}],
-    )
-    assert prediction.counts["no_strip_kept"] == 1
-    assert "[1]" in lm.asked[-1].inputs["context"]
-
-
 def test_a_reranker_can_be_the_evaluator() -> None:
-    prediction, _, ledger = converse(
+    prediction, lm, _ = converse(
         CRAG(shelf(), k=2, evaluator="maxsim", refine=False, lower=-1, upper=1, external="none"),
         QUESTION,
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerFromContext=HARWICK,
     )
-    (evaluated,) = [step for step in prediction.steps if step.action == "evaluate"]
-    assert all(-1 <= score <= 1 for score in evaluated.notes["scores"])
-    assert sum(call.kind == "lm" for call in ledger.calls) == 1
+    assert all(-1 <= score <= 1 for score in evaluated(prediction).notes["scores"])
+    assert len(lm.asked) == 1
     with pytest.raises(KnobError, match="grades nothing"):
         CRAG(shelf(), evaluator="none")

@@ -9,12 +9,11 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import IndexProgram, RAGProgram
-from ragbench.programs.tree_rag import TreeRAG
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from tests.fakes import plausible
 from tests.programs.shelf import TEXTS, ask
 
-OWN = [name for name, kind in PROGRAMS if issubclass(kind, IndexProgram | TreeRAG)]
+OWN = [name for name, kind in PROGRAMS if issubclass(kind, IndexProgram)]
 
 
 def misleading(rate: float = 1.0) -> Retriever:

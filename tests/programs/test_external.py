@@ -11,7 +11,9 @@ from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import evaluate
 from ragbench.programs.external import load_program
 from ragbench.retrievers import Corpus, Passage
+from ragbench.user_code import allow
 from tests.fake_server import FakeServer
+from tests.programs.shelf import ask, shelf
 
 MODULE = """
 import sys
@@ -30,6 +32,7 @@ class Own(dspy.Module):
 def written(folder: Path, text: str) -> str:
     path = folder / "own.py"
     path.write_text(text)
+    allow(f"{path}:Own")
     return f"{path}:Own"
 
 
@@ -65,3 +68,19 @@ def test_a_module_that_leaves_the_process_fails_its_question_alone(
         record.failure.error if record.failure else "" for record in result.records.values()
     ]
     assert failures == ["", "RuntimeError", "RuntimeError"]
+
+
+def test_dspys_own_react_is_a_program_as_it_is() -> None:
+    path = Path(__file__).parents[2] / "examples" / "dspy_react.py"
+    allow(f"{path}:SearchReAct")
+    program = load_program(f"{path}:SearchReAct")(shelf(), k=2)
+    turn = {"next_thought": "Who?", "next_tool_name": "search"}
+    replies: list[dict[str, object]] = [
+        {**turn, "next_tool_args": {"query": "Orla Venn"}},
+        {**turn, "next_tool_name": "finish", "next_tool_args": {}},
+        {"reasoning": "So.", "answer": "Harwick"},
+    ]
+    prediction, lm, _ = ask(program, lambda asked: replies.pop(0))
+    assert (prediction.answer, len(lm.asked)) == ("Harwick", 3)
+    assert [(search.query, search.k) for search in prediction.searches] == [("Orla Venn", 2)]
+    assert "She was born in Harwick" in lm.asked[1].prompt

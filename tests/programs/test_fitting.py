@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import dspy
 import pytest
-from dspy.primitives.repl_types import REPLHistory
 from pydantic import BaseModel
 
-from ragbench.programs.core.prompts import shortened
-from ragbench.programs.core.references import pid_of, split_shown
+from ragbench.programs.core.prompts import render, render_one, shortened, split_shown
 from ragbench.retrievers.base import Passage
 
 
@@ -62,15 +62,6 @@ def test_a_conversation_keeps_its_newest_turns() -> None:
     assert [message["n"] for message in kept] == [3, 4, 5]
 
 
-def test_a_repl_keeps_its_newest_turns() -> None:
-    history = REPLHistory()
-    for n in range(6):
-        history = history.append(code=f"print({n})", output="word " * 40)
-    kept = cut(repl_history=history)["repl_history"]
-    assert kept.entries == history.entries[-len(kept) :]
-    assert 1 <= len(kept) <= 3
-
-
 @pytest.mark.parametrize(
     ("refusal", "left"),
     [
@@ -99,33 +90,18 @@ def test_nothing_left_to_cut() -> None:
     assert shortened({"context": ["short"], "question": "q" * 999}) is None
 
 
-@pytest.mark.parametrize(
-    ("line", "pid"),
-    [
-        ("[1] A town | It lies by the sea. It is old.", "a"),
-        ("[2] [n1.1] A town | It lies by ...", "a"),
-        ("[2] A town | It lies ... is old.", "a"),
-        ("[1] It has no title.", "b"),
-        ("A town | It lies by the sea. It is new.", ""),
-        ("Another town | It lies by the sea.", ""),
-        ("", ""),
-    ],
-)
-def test_lines_of_a_prompt_are_traced_to_their_passages(line: str, pid: str) -> None:
-    passages = [
-        Passage("a", "A town", "It lies by the sea. It is old."),
-        Passage("b", "", "It has no title."),
-    ]
-    assert pid_of(line, passages) == pid
+def test_a_line_names_the_passage_that_it_shows() -> None:
+    twins = [Passage("a", "A town", "It is old."), Passage("b", "A town", "It is old. It lies by")]
+    lines = render(twins, max_tokens=100)
+    assert split_shown({"context": lines, "notes": ["a note"], "question": "Q?", "n": 3}) == (
+        ("a", "b"),
+        {"notes": ["a note"]},
+    )
 
 
-def test_what_shows_no_passage_stands_as_it_is() -> None:
-    passage = Passage("a", "A", "One.")
-    shown = {
-        "question": "Q?",
-        "context": ["[1] A | One."],
-        "notes": ["a note"],
-        "n": 3,
-        "draft": "",
-    }
-    assert split_shown(shown, [passage]) == (("a",), {"notes": ["a note"]})
+def test_a_line_that_is_cut_or_copied_still_names_its_passage() -> None:
+    line = render_one(Passage("a", "A town", "It is old. " * 50), max_tokens=100)
+    cut = shortened({"context": [line, line]})
+    assert cut is not None
+    assert [one.pid for one in cut["context"]] == ["a"]
+    assert copy.deepcopy(line).pid == pickle.loads(pickle.dumps(line)).pid == "a"

@@ -46,7 +46,7 @@ def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_aga
         FLARE(shelf(), k=1),
         QUESTION,
         DraftSentence=[
-            draft("Orla Venn was born in Eastmere.", 0.79, doubt=["eastmere", " "]),
+            draft("Orla Venn was born in Eastmere.", 1.0, doubt=["eastmere", " "]),
             draft("Orla Venn was born in Harwick.", 0.1, answer="Harwick"),
         ],
     )
@@ -102,14 +102,15 @@ def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:
 
 
 def test_at_the_limit_an_answer_is_forced_from_the_last_passages_and_the_sentences() -> None:
-    prediction, lm, _ = converse(
-        FLARE(shelf(), max_steps=1),
-        QUESTION,
-        DraftSentence=[draft("Salt Road is by Orla Venn.")],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    assert "Salt Road is by Orla Venn." in lm.asked[-1].inputs["notes"]
+    for limit, reason in (({"max_steps": 1}, "max_steps"), ({"max_calls": 2}, "budget")):
+        prediction, lm, _ = converse(
+            FLARE(shelf(), **limit),
+            QUESTION,
+            DraftSentence=[draft("Salt Road is by Orla Venn.")],
+            AnswerWithHints=[{"answer": "Harwick"}],
+        )
+        assert (prediction.answer, prediction.stop_reason) == ("Harwick", reason)
+        assert "Salt Road is by Orla Venn." in lm.asked[-1].inputs["notes"]
 
 
 def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -> None:
@@ -167,7 +168,6 @@ def test_by_tokens_one_unlikely_token_is_a_doubt_and_left_out_of_the_query() -> 
     parts = (('{"thought": "', 1.0), ("Born in", 0.9), (" East", 0.3), ("mere", 0.7), ('"', 1.0))
     reply = dspy.Prediction(thought="Born in Eastmere", logprobs=tokens(*parts))
     assert program._in_doubt(reply)
-    trace = SimpleNamespace(steps=[], question=QUESTION)
-    assert program._query(trace, reply) == "Born in mere"
+    assert program._query(QUESTION, [], reply) == "Born in mere"
     sure = dspy.Prediction(thought="Born in", logprobs=tokens(*parts))
     assert not program._in_doubt(sure)

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
 
-from ragbench.errors import MissingExtraError
-from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.retrievers.base import Corpus
-from ragbench.retrievers.graph.communities import Leiden, communities_of, degrees
-from ragbench.retrievers.graph.knowledge import KnowledgeGraph
-from ragbench.retrievers.graph.local_search import (
-    Link,
-    Node,
+from ragbench.retrievers.lm_index import KnowledgeGraph
+from ragbench.retrievers.lm_index.knowledge import communities_of
+from ragbench.retrievers.lm_index.local_search import (
     Report,
-    Shares,
+    chosen_passages,
     chosen_reports,
-    chosen_units,
-    relations,
+    ranked_relations,
     tables,
 )
-from ragbench.retrievers.graph.merging import Draft, merged
-from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
+from ragbench.retrievers.lm_index.merging import Entity, Extraction, Relation, degrees, merged
+from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TEXTS, ask, shelf
 from tests.retrievers.conftest import make_corpus
 
@@ -69,39 +62,48 @@ def indexed(corpus: Corpus, reply: Any = script, **settings: Any) -> tuple[Knowl
 # -- merging
 
 
-def test_entities_of_a_name_and_type_are_one_and_weights_add_up() -> None:
-    first, second = Draft(), Draft()
+def test_entities_of_a_name_are_one_and_weights_add_up() -> None:
+    first, second = Extraction(), Extraction()
     first.add(
         {
             "entities": [
-                {"name": "Orla ", "type": "person", "description": "a writer"},
-                {"name": "tam", "type": "Person", "description": "x"},
+                {"name": "Orla gGmbH ", "type": "person", "description": "a writer"},
+                {"name": "Tam", "type": "Person", "description": "x"},
             ],
             "relations": [
-                {"source": "Orla", "target": "Tam", "description": "knows", "strength": 2},
-                {"source": "Orla", "target": "Nobody", "description": "orphan", "strength": 9},
-                {"source": "Orla", "target": "Orla", "description": "herself"},
+                {"source": "Orla gGmbH", "target": "Tam", "description": "knows", "strength": 2},
+                {"source": "Orla gGmbH", "target": "Nobody", "description": "no", "strength": 9},
+                {"source": "Orla gGmbH", "target": "ORLA GGMBH", "description": "herself"},
             ],
         }
     )
     second.add(
         {
             "entities": [
-                {"name": "ORLA", "type": "PERSON", "description": "of Harwick"},
-                {"name": "Tam", "type": "place", "description": "a hill"},
+                {"name": "ORLA GGMBH", "type": "PERSON", "description": "of Harwick"},
+                {"name": "tam", "type": "place", "description": "a hill"},
             ],
-            "relations": [{"source": "ORLA", "target": "TAM", "description": "knows"}],
+            "relations": [
+                {"source": "ORLA GGMBH", "target": "TAM", "description": "knows", "keywords": "x"},
+                {"source": "tam", "target": "Orla gGmbh", "description": "is known by"},
+            ],
         }
     )
-    graph = merged([first, second])
-    assert [(n.name, n.type, n.units) for n in graph.nodes] == [
-        ("ORLA", "PERSON", (0, 1)),
-        ("TAM", "PERSON", (0,)),
-        ("TAM", "PLACE", (1,)),
+    graph = merged([first, second], directed=True, unlisted=False)
+    assert graph.entities == [  # as first written, of the type that comes most often or first
+        Entity("Orla gGmbH", "person", "", (0, 1)),
+        Entity("Tam", "person", "", (0, 1)),
     ]
-    assert graph.links == [Link(0, 1, "", 3.0, (0, 1))]
-    assert graph.described[0] == ("ORLA", ["a writer", "of Harwick"])
-    assert graph.described[-1] == ("ORLA - TAM", ["knows"])
+    assert [(r.ends, r.weight, r.passages) for r in graph.relations] == [
+        ((0, 1), 3.0, (0, 1)),
+        ((1, 0), 1.0, (1,)),
+    ]
+    assert graph.descriptions[0] == ["a writer", "of Harwick"]
+    assert degrees(2, graph.relations) == [1, 1]  # a pair counts once, in whatever direction
+    loose = merged([first, second], directed=False, unlisted=True)
+    assert [entity.name for entity in loose.entities] == ["Nobody", "Orla gGmbH", "Tam"]
+    assert [(r.ends, r.weight) for r in loose.relations] == [((0, 1), 9.0), ((1, 2), 4.0)]
+    assert loose.descriptions[0] == ["no"]
 
 
 # -- communities
@@ -114,34 +116,25 @@ def two_cliques(size: int) -> list[tuple[int, int]]:
     return [*inside, (0, size)]
 
 
-@pytest.fixture(params=["igraph", "graspologic"])
-def leiden(request: pytest.FixtureRequest) -> Leiden:
-    """Each implementation that is installed."""
-    if request.param == "graspologic":
-        pytest.importorskip("graspologic_native")
-    implementation: Leiden = request.param
-    return implementation
-
-
-def test_communities_are_the_groups_of_the_largest_part_the_same_each_time(leiden: Leiden) -> None:
+def test_communities_are_the_groups_of_the_largest_part_the_same_each_time() -> None:
     edges = [*two_cliques(5), (10, 11)]  # 10 and 11 stand apart
-    found = communities_of(12, edges, [1.0] * len(edges), leiden=leiden)
+    found = communities_of(12, edges, [1.0] * len(edges))
     assert {community.members for community in found} == {tuple(range(5)), tuple(range(5, 10))}
     assert {(c.level, c.parent) for c in found} == {(0, -1)}
     again = [(b, a) for a, b in reversed(edges)]
-    assert found == communities_of(12, edges, [1.0] * len(edges), leiden=leiden)
-    assert set(found) == set(communities_of(12, again, [1.0] * len(edges), leiden=leiden))
-    assert communities_of(3, [], [], leiden=leiden) == []
+    assert found == communities_of(12, edges, [1.0] * len(edges))
+    assert set(found) == set(communities_of(12, again, [1.0] * len(edges)))
+    assert communities_of(3, [], []) == []
 
 
-def test_a_large_community_is_divided_below(leiden: Leiden) -> None:
+def test_a_large_community_is_divided_below() -> None:
     # Four groups of three in two pairs: the pairs or the groups above, never more than six nodes.
     groups = [range(3 * i, 3 * i + 3) for i in range(4)]
     edges = [(a, b) for group in groups for a in group for b in group if a < b]
     weights = [5.0] * len(edges)
     edges += [(0, 3), (1, 4), (2, 5), (6, 9), (7, 10), (8, 11), (0, 6)]
     weights += [4.0] * 6 + [0.1]
-    found = communities_of(12, edges, weights, max_size=3, leiden=leiden)
+    found = communities_of(12, edges, weights, max_size=3)
     below = [community for community in found if community.level]
     for community in below:
         assert set(community.members) < set(found[community.parent].members)
@@ -153,59 +146,54 @@ def test_a_large_community_is_divided_below(leiden: Leiden) -> None:
 
 # -- the context, by hand: 0 - 1, 0 - 2, 1 - 2, 2 - 3, 1 - 3, 0 - 4
 
-LINKS = [
-    Link(0, 1, "a", 1, (0,)),
-    Link(0, 2, "b", 1, (1, 2)),
-    Link(1, 2, "c", 1, (1,)),
-    Link(2, 3, "d", 1, (3,)),
-    Link(1, 3, "e", 1, (3,)),
-    Link(0, 4, "f", 1, (0,)),
+RELATIONS = [
+    Relation(0, 1, "a", 1, (0,)),
+    Relation(0, 2, "b", 1, (1, 2)),
+    Relation(1, 2, "c", 1, (1,)),
+    Relation(2, 3, "d", 1, (3,)),
+    Relation(1, 3, "e", 1, (3,)),
+    Relation(0, 4, "f", 1, (0,)),
 ]
-DEGREES = degrees(5, [(link.source, link.target) for link in LINKS])
-NODES = [
-    Node(name, "T", "what it is", units, degree)
-    for name, units, degree in zip(
-        "ABCDE", [(0, 1, 2), (0, 1, 3), (1, 2, 3), (3,), (0,)], DEGREES, strict=True
-    )
+ENTITIES = [
+    Entity(name, "t", "what it is", places)
+    for name, places in zip("ABCDE", [(0, 1, 2), (0, 1, 3), (1, 2, 3), (3,), (0,)], strict=True)
 ]
 
 
 def test_relations_inside_come_first_then_the_most_shared() -> None:
-    assert DEGREES == [3, 3, 3, 2, 1]
-    # Of 0 and 1, link 0 is inside. Both lead to 2; 3 and 4 are led to by one each, 3 has the rank.
-    assert relations([0, 1], NODES, LINKS, Shares(relations=10)) == [0, 1, 2, 4, 5]
-    assert relations([0, 1], NODES, LINKS, Shares(relations=1)) == [0, 1, 2]
-    assert relations([0, 1, 2], NODES, LINKS, Shares(relations=0)) == [0, 1, 2]
-
-
-def test_a_relation_both_ways_shares_its_far_end_once() -> None:
-    nodes = [Node(name, "place", "", (), 9 if name == "C" else 2) for name in "ABCD"]
-    ends = [(0, 2), (2, 0), (0, 3), (1, 3)]  # C is led to by A alone, D by A and B
-    links = [Link(*pair, "", 1.0, ()) for pair in ends]
-    assert relations([0, 1], nodes, links, Shares(relations=1)) == [2, 3]
+    degree = degrees(5, RELATIONS)
+    assert degree == [3, 3, 3, 2, 1]
+    # Of 0 and 1, relation 0 is inside. Both lead to 2; 3 and 4 are led to by one, 3 has the rank.
+    assert ranked_relations([0, 1], RELATIONS, degree, each=10) == [0, 1, 2, 4, 5]
+    assert ranked_relations([0, 1], RELATIONS, degree, each=1) == [0, 1, 2]
+    assert ranked_relations([0, 1, 2], RELATIONS, degree, each=0) == [0, 1, 2]
+    ends = [(0, 2), (2, 0), (0, 3), (1, 3)]  # 2 is led to by 0 alone, both ways; 3 by 0 and 1
+    both_ways = [Relation(*pair, "", 1.0, ()) for pair in ends]
+    assert ranked_relations([0, 1], both_ways, [2, 2, 9, 2], each=1) == [2, 3]
 
 
 def test_entities_are_added_until_the_tables_are_full() -> None:
-    lines, around = tables([0, 1, 2], NODES, LINKS, Shares(tokens=10_000))
-    assert lines == ["A (T): what it is", "B (T): what it is", "C (T): what it is"]
+    lines, around = tables([0, 1, 2], ENTITIES, RELATIONS, tokens=1000, each=10)
+    assert lines == ["A (t): what it is", "B (t): what it is", "C (t): what it is"]
     assert around[0] == "A - B: a"
     assert len(around) == 6
-    # A line of entities has 5 tokens, one of relations 2. With 21 tokens of tables 6 are left for
-    # relations: the three of 0 alone, but not the five of 0 and 1.
-    small = Shares(tokens=60, reports=0.15, texts=0.5)
-    assert small.tables == 21
-    lines, around = tables([0, 1, 2], NODES, LINKS, small)
+    # A line of entities has 5 tokens, one of relations 2. With 21 tokens 6 are left for relations:
+    # the three of 0 alone, but not the five of 0 and 1.
+    lines, around = tables([0, 1, 2], ENTITIES, RELATIONS, tokens=21, each=10)
     assert len(lines) == 3
     assert around == ["A - B: a", "A - C: b", "A - E: f"]
-    assert tables([0, 1, 2], NODES, LINKS, Shares(tokens=15))[0] == ["A (T): what it is"]
+    assert tables([0, 1, 2], ENTITIES, RELATIONS, tokens=5, each=10)[0] == lines[:1]
 
 
 def test_texts_by_entity_then_by_the_relations_that_they_state() -> None:
-    # Of 0: text 0 states links 0 and 5, 1 and 2 state link 1. Of 3: text 3.
-    assert chosen_units([0, 3], NODES, LINKS, [10] * 4, tokens=100) == [0, 1, 2, 3]
-    # Of 2: text 1 states links 1 and 2, 2 states 1, 3 states 3; text 0 comes with 0.
-    assert chosen_units([2, 0], NODES, LINKS, [10] * 4, tokens=100) == [1, 2, 3, 0]
-    assert chosen_units([2, 0], NODES, LINKS, [10] * 4, tokens=29) == [1, 2]
+    def chosen(entities: list[int], tokens: int = 100) -> list[int]:
+        return chosen_passages(entities, ENTITIES, RELATIONS, [10] * 4, tokens=tokens)
+
+    # Of 0: text 0 states relations 0 and 5, 1 and 2 state relation 1. Of 3: text 3.
+    assert chosen([0, 3]) == [0, 1, 2, 3]
+    # Of 2: text 1 states relations 1 and 2, 2 states 1, 3 states 3; text 0 comes with 0.
+    assert chosen([2, 0]) == [1, 2, 3, 0]
+    assert chosen([2, 0], tokens=29) == [1, 2]
 
 
 def test_reports_of_the_lowest_communities_by_matches_then_rating() -> None:
@@ -227,34 +215,31 @@ def test_reports_of_the_lowest_communities_by_matches_then_rating() -> None:
 
 
 def test_what_an_index_asks_for_and_keeps() -> None:
-    index, lm = indexed(shelf().corpus)
-    assert {node.name for node in index.nodes} == {name.upper() for name in TEXTS}
+    index, lm = indexed(shelf().corpus, description_words=5)
+    assert {entity.name for entity in index.entities} == set(TEXTS)
     counts = {name: lm.signatures.count(name) for name in set(lm.signatures)}
-    assert counts["ExtractGraph"] == 10  # one more for what was overlooked
-    several = [n for n in index.nodes if " and " in n.description]
-    assert counts["Summarize"] == len(several) > 0  # an entity of one text keeps its description
+    assert counts["ExtractGraph"] == 5
+    long = [e for e in index.entities if " and " in e.description]
+    assert counts["Summarize"] == len(long) > 0  # the others' descriptions fit together
     assert counts["ReportCommunity"] == len(index.reports) > 0
     assert index.facts()["index_calls"] == len(lm.asked)
-    salt = next(node for node in index.nodes if node.name == "SALT ROAD")
-    assert salt.units == (0, 1)
-    assert index.nearest("Salt Road", 1) == [index.nodes.index(salt)]
+    salt = next(entity for entity in index.entities if entity.name == "Salt Road")
+    assert salt.passages == (0, 1)
+    assert index.nearest("Salt Road", 1) == [index.entities.index(salt)]
+    _, lm = indexed(shelf().corpus)
+    assert "Summarize" not in lm.signatures
 
 
 def test_a_gleaning_is_told_what_was_found_before() -> None:
-    _, lm = indexed(shelf().corpus)
+    _, lm = indexed(shelf().corpus, gleanings=1)
     first, again = (
         asked.inputs["known"]
         for asked in lm.asked
         if asked.signature == "ExtractGraph" and asked.inputs["text"].startswith("Orla Venn |")
     )
-    found = ["ORLA VENN", "SALT ROAD", "HARWICK", "ORLA VENN - SALT ROAD", "ORLA VENN - HARWICK"]
+    found = ["Orla Venn", "Salt Road", "Harwick", "Orla Venn - Salt Road", "Orla Venn - Harwick"]
     assert not any(f'"{known}"' in first for known in found)
     assert all(f'"{known}"' in again for known in found)
-
-
-def test_no_gleaning_is_one_call_a_passage() -> None:
-    _, lm = indexed(shelf().corpus, gleanings=0)
-    assert lm.signatures.count("ExtractGraph") == 5
 
 
 def test_the_kinds_of_entities_are_a_knob() -> None:
@@ -262,23 +247,7 @@ def test_the_kinds_of_entities_are_a_knob() -> None:
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
         program.prepare()
     asked = [one.inputs["entity_types"] for one in lm.asked if one.signature == "ExtractGraph"]
-    assert asked == ['["film", "book"]'] * 10
-
-
-def test_a_kill_in_the_middle_loses_no_finished_call() -> None:
-    finished: list[str] = []
-
-    def dies(asked: Asked) -> Reply:
-        if asked.signature == "ReportCommunity":
-            return rate_limited()
-        finished.append(asked.signature)
-        return script(asked)
-
-    with pytest.raises(dspy.LMError):
-        indexed(shelf().corpus, dies)
-    index, lm = indexed(shelf().corpus)
-    assert set(lm.signatures) == {"ReportCommunity"}
-    assert index.facts()["index_calls"] == len(finished) + len(lm.asked)
+    assert asked == ['["film", "book"]'] * 5
 
 
 def test_a_community_that_does_not_fit_is_reported_on_by_its_parts() -> None:
@@ -362,24 +331,3 @@ def test_a_graph_without_entities_is_searched_by_vectors() -> None:
     assert prediction.counts["no_seed"] == 1
     assert len(prediction.passages) == 2
     assert "ReportCommunity" not in lm.signatures
-
-
-def test_a_rehearsal_makes_no_index_up(tmp_path: Path) -> None:
-    examples = [dspy.Example(question=QUESTION).with_inputs("question")]
-    rehearsed = rehearse(GraphRAG(shelf()), examples, make_adapter("json", ScriptedLM()))
-    assert rehearsed is not None
-    assert rehearsed.calls == (1, 1)
-    assert not (tmp_path / "cache").exists()
-
-
-def test_the_library_of_the_authors_makes_the_communities_of_an_index() -> None:
-    pytest.importorskip("graspologic_native")
-    assert GraphRAG(shelf(), leiden="graspologic").index_settings()["leiden"] == "graspologic"
-
-
-def test_a_missing_library_is_told_before_anything_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "graspologic_native", None)
-    with pytest.raises(MissingExtraError, match="graspologic needs graspologic_native"):
-        GraphRAG(shelf(), leiden="graspologic")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -13,14 +12,18 @@ import numpy as np
 import pytest
 
 from ragbench.context import current, use
-from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.hippo_rag import HippoRAG
 from ragbench.retrievers.base import Corpus
-from ragbench.retrievers.graph import by_pattern
-from ragbench.retrievers.graph.facts import cleaned, facts_of, phrase_weights, start_of_walks
-from ragbench.retrievers.graph.hippo import HippoIndex, synonyms
+from ragbench.retrievers.lm_index import by_pattern
+from ragbench.retrievers.lm_index.hippo import (
+    HippoIndex,
+    cleaned,
+    facts_of,
+    phrase_weights,
+    synonyms,
+)
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import ask, shelf
 from tests.retrievers.conftest import make_corpus
@@ -51,8 +54,8 @@ def script(asked: Asked) -> Reply:
     if asked.signature == "ExtractTriples":
         facts = FACTS.get(text_of(asked).split(" | ")[0], [])
         return {"triples": triples(facts)}
-    if asked.signature == "SelectItems":
-        lines = json.loads(asked.inputs["candidates"].partition("\n\n")[0])
+    if asked.signature == "SelectFacts":
+        lines = json.loads(asked.inputs["facts"].partition("\n\n")[0])
         return {"keep": [n for n, line in enumerate(lines, start=1) if "orla venn wrote" in line]}
     return {"answer": "Dunmoor"}
 
@@ -74,7 +77,8 @@ def test_triples_are_cleaned() -> None:
         {"subject": "?", "relation": "is", "object": "B"},
         {"subject": "A"},
     ]
-    assert facts_of(rows) == [("a", "knows", "b")]
+    # The same only once they are cleaned: two, as the published code counts. Said twice: one.
+    assert facts_of([*rows, rows[0]]) == [("a", "knows", "b")] * 2
 
 
 def test_a_phrase_weighs_the_mean_of_its_facts_over_its_passages() -> None:
@@ -82,11 +86,6 @@ def test_a_phrase_weighs_the_mean_of_its_facts_over_its_passages() -> None:
     weights = phrase_weights([(0, 1), (0, 2)], [1.0, 0.5], {0: 2, 1: 1, 2: 1}, keep=5)
     assert weights == {0: 0.375, 1: 1.0, 2: 0.5}
     assert list(phrase_weights([(0, 1), (0, 2)], [1.0, 0.5], {0: 2}, keep=2)) == [1, 2]
-
-
-def test_walks_start_at_phrases_and_a_little_at_passages() -> None:
-    start = start_of_walks({1: 0.8}, np.array([1.0, 0.5]), 3, passage_weight=0.05)
-    assert start.tolist() == [0, 0.8, 0, 0.05, 0.025]
 
 
 def test_synonyms_are_those_alike_of_more_than_two_letters() -> None:
@@ -134,6 +133,17 @@ def test_nodes_and_edges_of_an_index() -> None:
     assert index.facts()["index_calls"] == 4
 
 
+def test_without_entities_all_triples_are_asked_for() -> None:
+    asked: list[str] = []
+
+    def none_named(one: Asked) -> Reply:
+        asked.append(one.signature)
+        return {"entities": [], "triples": triples([("rain", "wets", "stones")])}
+
+    assert indexed(make_corpus(["Rain wets stones."]), none_named).phrases == ["rain", "stones"]
+    assert asked == ["ExtractEntities", "ExtractAllTriples"]
+
+
 def test_a_synonym_takes_the_place_of_a_relation() -> None:
     def facts(asked: Asked) -> Reply:
         if asked.signature == "ExtractEntities":
@@ -157,7 +167,7 @@ def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
         with open_ledger() as ledger:
             prediction = program(question=QUESTION)
     assert preparation.as_if.calls == 20
-    assert lm.signatures[20:] == ["SelectItems", "AnswerFromContext"]
+    assert lm.signatures[20:] == ["SelectFacts", "AnswerFromContext"]
     assert ledger.as_if.calls == ledger.path.calls == 2
     assert [step.action for step in prediction.steps] == ["index", "link", "walk", "answer"]
     _, link, walk, _ = prediction.steps
@@ -172,7 +182,7 @@ def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
 @pytest.mark.parametrize("reply", [{"keep": []}, {"keep": [9]}, "I would rather not."])
 def test_without_a_kept_fact_vectors_rank(reply: Any) -> None:
     def none_kept(asked: Asked) -> Reply:
-        return reply if asked.signature == "SelectItems" else script(asked)
+        return reply if asked.signature == "SelectFacts" else script(asked)
 
     prediction, _, _ = ask(HippoRAG(shelf()), none_kept, QUESTION)
     assert prediction.counts["no_seed"] == 1
@@ -185,13 +195,13 @@ def test_no_facts_at_all_ask_no_filter() -> None:
         return {"triples": []} if asked.signature == "ExtractTriples" else script(asked)
 
     prediction, lm, _ = ask(HippoRAG(shelf()), no_triples, QUESTION)
-    assert "SelectItems" not in lm.signatures
+    assert "SelectFacts" not in lm.signatures
     assert prediction.counts["no_seed"] == 1
 
 
 def test_a_fact_named_twice_is_kept_once() -> None:
     def twice(asked: Asked) -> Reply:
-        return {"keep": [2, 2, 1]} if asked.signature == "SelectItems" else script(asked)
+        return {"keep": [2, 2, 1]} if asked.signature == "SelectFacts" else script(asked)
 
     prediction, _, _ = ask(HippoRAG(shelf()), twice, QUESTION)
     assert prediction.steps[1].observation.count(";") == 1
@@ -203,21 +213,13 @@ def test_a_fact_named_twice_is_kept_once() -> None:
         ({"use_filter": False}, ["AnswerFromContext"]),
         ({"linking": "phrases"}, ["AnswerFromContext"]),
         ({"linking": "entities"}, ["ExtractEntities", "AnswerFromContext"]),
-        ({"passage_node_weight": 0.0}, ["SelectItems", "AnswerFromContext"]),
+        ({"passage_node_weight": 0.0}, ["SelectFacts", "AnswerFromContext"]),
     ],
 )
 def test_ablations(knobs: dict[str, Any], signatures: list[str]) -> None:
     prediction, lm, _ = ask(HippoRAG(shelf(), **knobs), script, QUESTION)
     assert lm.signatures[10:] == signatures
     assert "walk" in [step.action for step in prediction.steps]
-
-
-def test_a_rehearsal_makes_no_index_up(tmp_path: Path) -> None:
-    examples = [dspy.Example(question=QUESTION).with_inputs("question")]
-    rehearsed = rehearse(HippoRAG(shelf()), examples, make_adapter("json", ScriptedLM()))
-    assert rehearsed is not None
-    assert rehearsed.calls == (2, 2)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_another_system_shares_what_was_read() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ragbench.programs.core.texts import first_sentence
-from ragbench.programs.ircot import IRCoT
-from ragbench.retrievers.base import Corpus, Passage
+import dspy
+import pytest
+
+from ragbench.programs.ircot import AllLeftOutError, IRCoT, ending, is_inference
+from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.programs.shelf import converse, shelf
 
@@ -23,166 +25,117 @@ def queries_of(prediction: Any) -> list[str]:
     return [search.query for search in prediction.searches]
 
 
-def test_seed_searches_the_question_then_each_sentence() -> None:
+def searching(texts: dict[str, str], **settings: Any) -> Retriever:
+    titles = {"twin one": "Twin", "twin two": "Twin"}
+    passages = [Passage(p, titles.get(p, p), text.strip()) for p, text in texts.items()]
+    return make_retriever("bm25", Corpus(passages, **settings))
+
+
+def test_spec_searches_the_question_then_each_sentence() -> None:
     prediction, lm, _ = converse(
         IRCoT(shelf()),
         QUESTION,
         CoTStep=[
-            think("Salt Road is by Orla Venn."),
+            think("Salt Road is by O. Venn. It is long."),
             think("Orla Venn was born in Harwick.", "Harwick"),
         ],
     )
-    assert queries_of(prediction) == [QUESTION, "Salt Road is by Orla Venn."]
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert queries_of(prediction) == [QUESTION, "Salt Road is by O. Venn."]  # one sentence
     assert lm.asked[0].inputs["context"] != "[]"
+    assert lm.asked[1].inputs["thoughts"].startswith("1. Salt Road is by O. Venn.\n")
 
 
 def test_without_a_first_search_the_first_sentence_comes_from_memory() -> None:
     prediction, lm, _ = converse(
         IRCoT(shelf(), initial_retrieval=False),
         QUESTION,
-        CoTStep=[
-            think("Salt Road is by Orla Venn."),
-            think("Orla Venn was born in Harwick.", "Harwick"),
-        ],
+        CoTStep=[think("Salt Road is by Orla Venn."), think("She was.", "Harwick")],
     )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert queries_of(prediction) == ["Salt Road is by Orla Venn."]
     assert lm.asked[0].inputs["context"] == "[]"
-    assert "Orla Venn was born" not in lm.asked[1].inputs["thoughts"]
-    assert "Salt Road is by Orla Venn." in lm.asked[1].inputs["thoughts"]
-    assert [step.action for step in prediction.steps] == ["think", "think"]
 
 
-def test_only_the_first_new_sentence_of_a_thought_is_kept() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf()),
-        QUESTION,
-        CoTStep=[
-            think("It is by O. Venn. She was born in Eastmere."),
-            think("She was born there.", "Harwick"),
-        ],
-    )
-    assert prediction.steps[0].thought == "It is by O. Venn."
-
-
-def test_first_sentence_is_not_ended_by_initials() -> None:
-    assert first_sentence("J. R. Smith won. He left.") == "J. R. Smith won."
-    assert first_sentence("No end mark") == "No end mark"
-
-
-def test_at_the_limit_the_reader_answers_from_the_passages() -> None:
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([think("Salt Road is a novel."), think("Harwick is a town.")], "max_steps"),
+        ([think("It is unclear.", "Not stated in the passages", done=True)], "answered"),
+        ([think("Salt Road is a novel."), think("Salt Road is a novel!")], "no_progress"),
+        ([think(QUESTION)], "no_progress"),
+        (["Hm."], "parse_fallback"),
+    ],
+)
+def test_a_chain_without_an_answer_is_asked_for_one_of_its_own(
+    steps: list[Any], reason: str
+) -> None:
     prediction, lm, _ = converse(
         IRCoT(shelf(), max_steps=2),
         QUESTION,
-        CoTStep=[think("Salt Road is a novel."), think("Harwick is a town.")],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        CoTStep=steps,
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    assert set(lm.asked[-1].inputs) == {"context", "question"}
-    assert list(lm.asked[-1].fields) == ["reasoning", "answer"]
-    assert len(prediction.searches) == 2
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", reason)
+    chain = [s["thought"] for s in steps if isinstance(s, dict) and s["thought"] != QUESTION]
+    shown = json.loads(lm.asked[-1].inputs["notes"])
+    assert shown == (chain if reason == "max_steps" else chain[:1] if len(chain) > 1 else [])
+    assert "resampled" not in prediction.counts
 
 
-def test_done_without_an_answer_ends_in_a_forced_one() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf(), initial_retrieval=False),
+def test_a_spent_budget_ends_in_an_answer_from_the_chain() -> None:
+    prediction, lm, _ = converse(
+        IRCoT(shelf(), max_calls=2),
         QUESTION,
-        CoTStep=[think("It is clear.", done=True)],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        CoTStep=[think("Salt Road is a novel.")],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert queries_of(prediction) == [QUESTION]  # nothing was searched before
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
+    assert "Salt Road is a novel." in lm.asked[-1].inputs["notes"]
 
 
-def test_the_typed_step_decides_and_the_phrase_counts_without_it() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf()),
-        QUESTION,
-        CoTStep=[
-            think("The answer is not stated in the passages about Salt Road."),
-            think("The answer is the birthplace of Orla Venn."),
-            {"thought": "So the answer is: Harwick.", "answer": ""},
-        ],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert len(prediction.searches) == 3
-    assert prediction.counts["partial_reply"] == 1
+@pytest.mark.parametrize(
+    ("step", "thought", "expected"),
+    [
+        ("search", "The answer is her birthplace.", (False, "")),
+        ("answer", "The answer is her birthplace.", (True, "her birthplace")),
+        ("", "So the answer is: Harwick.", (True, "Harwick")),
+        ("", "The answer is not stated in the passages.", (False, "")),
+    ],
+)
+def test_the_typed_step_decides_and_the_phrase_counts_without_it(
+    step: str, thought: str, expected: tuple[bool, str]
+) -> None:
+    assert ending(dspy.Prediction(next_step=step, answer=""), thought) == expected
 
 
-def test_a_refusal_is_no_answer() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf()),
-        QUESTION,
-        CoTStep=[think("It is unclear.", "Not stated in the passages", done=True)],
-        AnswerFromContext=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-
-
-def test_a_search_step_without_an_answer_goes_on() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf()),
-        QUESTION,
-        CoTStep=[
-            {"thought": "Salt Road is by Orla Venn.", "next_step": "search"},
-            think("Orla Venn was born in Harwick.", "Harwick"),
-        ],
-    )
-    assert (prediction.answer, prediction.counts["partial_reply"]) == ("Harwick", 1)
-
-
-def test_a_repeated_sentence_is_asked_for_again_once_then_no_progress() -> None:
+def test_a_repeated_sentence_may_be_asked_for_again_once() -> None:
     again = think("Salt Road is a novel!")
     prediction, lm, _ = converse(
-        IRCoT(shelf()),
+        IRCoT(shelf(), resample=True),
         QUESTION,
         CoTStep=[think("Salt Road is a novel."), again, again],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert prediction.stop_reason == "no_progress"
     assert prediction.counts["resampled"] == 1
-    assert "1. Salt Road is a novel." in lm.asked[1].inputs["thoughts"]
     assert "write something else: Salt Road is a novel!" in lm.asked[2].inputs["thoughts"]
     assert [asked.request.config.temperature for asked in lm.asked[:3]] == [0.0, 0.0, 0.7]
 
 
 def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
-    """Small models name the step "search" beside an answer; two more calls are saved."""
-    settled = {
-        "thought": "Salt Road is by Orla Venn!",
-        "next_step": "search",
-        "answer": "Orla Venn",
-    }
-    prediction, lm, _ = converse(
+    settled = {"thought": "Salt Road is by Orla Venn!", "next_step": "search", "answer": "Orla"}
+    prediction, _, _ = converse(
         IRCoT(shelf()), QUESTION, CoTStep=[think("Salt Road is by Orla Venn."), settled]
     )
-    assert (prediction.answer, prediction.stop_reason) == ("Orla Venn", "answered")
-    assert len(lm.asked) == 2
-    assert "resampled" not in prediction.counts
+    assert (prediction.answer, prediction.stop_reason) == ("Orla", "answered")
 
 
-def test_the_question_itself_is_no_thought() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf()),
-        QUESTION,
-        CoTStep=[think(QUESTION), think("Salt Road is by Orla Venn.", "Orla Venn")],
-    )
-    assert (prediction.answer, prediction.counts["resampled"]) == ("Orla Venn", 1)
+def test_inferences_begin_with_a_conclusion_or_add_up() -> None:
+    said = ["Therefore it is.", "Then 3 + 4 = 7 of them.", "Thus she was.", "Some say so."]
+    assert [is_inference(sentence) for sentence in said] == [True, True, True, False]
 
 
-def test_an_unreadable_first_sentence_searches_the_question() -> None:
-    prediction, lm, _ = converse(
-        IRCoT(shelf(), initial_retrieval=False),
-        QUESTION,
-        CoTStep=["Hm."],
-        AnswerFromContext=[{"answer": "Harwick"}],
-    )
-    assert prediction.stop_reason == "parse_fallback"
-    assert queries_of(prediction) == [QUESTION]
-    assert "Salt Road" in lm.asked[-1].inputs["context"]
-
-
-def test_paper_skips_inferences_and_question_words_in_queries() -> None:
+def test_paper_searches_with_facts_and_without_question_words() -> None:
     prediction, _, _ = converse(
         IRCoT(shelf(), variant="paper"),
         QUESTION,
@@ -190,56 +143,42 @@ def test_paper_skips_inferences_and_question_words_in_queries() -> None:
             think("Therefore it must be a town."),
             think("Salt Road is by Orla Venn."),
             think("Thus she was born where she grew up."),
-            think("Then 3 + 4 = 7 of them."),
             think("Orla Venn was born in Harwick.", "Harwick"),
         ],
         AnswerFromContext=[{"answer": "Harwick"}],
     )
-    stripped = "was the author of Salt Road born?"
-    assert queries_of(prediction) == [
-        stripped,
-        stripped,  # no sentence but inferences yet: the question again, at no cost
-        "Salt Road by Orla Venn.",
-        "Salt Road by Orla Venn.",
-        "Salt Road by Orla Venn.",
-    ]
-    assert [search.cached for search in prediction.searches] == [False, True, False, True, True]
+    asked, fact = "was the author of Salt Road born?", "Salt Road by Orla Venn."
+    assert queries_of(prediction) == [asked, asked, fact, fact]  # a repeat costs nothing
+    assert [search.cached for search in prediction.searches] == [False, True, False, True]
 
 
-def test_paper_reads_the_passages_without_the_chain() -> None:
+@pytest.mark.parametrize(
+    ("reply", "answer"), [({"answer": "Harwick"}, "Harwick"), ("?", "Eastmere")]
+)
+def test_paper_has_a_reader_that_sees_no_chain(reply: Any, answer: str) -> None:
     prediction, lm, _ = converse(
         IRCoT(shelf(), variant="paper"),
         QUESTION,
         CoTStep=[think("She was born in Harwick.", "Eastmere")],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerFromContext=[reply],
     )
-    assert prediction.answer == "Harwick"
+    assert prediction.answer == answer
     assert set(lm.asked[-1].inputs) == {"context", "question"}
     assert list(lm.asked[-1].fields) == ["reasoning", "answer"]
 
 
-def test_paper_falls_back_to_the_chain_where_the_reader_says_nothing() -> None:
-    prediction, _, _ = converse(
-        IRCoT(shelf(), variant="paper"),
-        QUESTION,
-        CoTStep=[think("She was born in Harwick.", "Harwick")],
-        AnswerFromContext=["?"],
-    )
-    assert prediction.answer == "Harwick"
+TEXTS = {
+    "long": "novel " * 601,
+    "shown in part": "novel " + "word " * 400,
+    "twin one": "novel about a caravan in the north of the land " * 3,
+    "twin two": "novel about a caravan in the north of the land " * 3,
+    "last": "a novel that differs from all of the others here",
+}
 
 
-def test_paper_limits_passages_by_words_number_and_likeness() -> None:
-    texts = {
-        "long": "novel " * 601,
-        "shown in part": "novel " + "word " * 400,
-        "twin one": "novel about a caravan in the north of the land " * 3,
-        "twin two": "novel about a caravan in the north of the land " * 3,
-        "last": "a novel that differs from all of the others here",
-    }
-    titles = {"twin one": "Twin", "twin two": "Twin"}
-    corpus = Corpus([Passage(p, titles.get(p, p), text.strip()) for p, text in texts.items()])
+def test_paper_limits_paragraphs_by_words_number_and_likeness() -> None:
     prediction, lm, _ = converse(
-        IRCoT(make_retriever("bm25", corpus), variant="paper", k=5, max_passages=3),
+        IRCoT(searching(TEXTS), variant="paper", k=5, max_passages=3),
         "novel",
         CoTStep=[think("Done.", "x")],
         AnswerFromContext=[{"answer": "x"}],
@@ -248,7 +187,26 @@ def test_paper_limits_passages_by_words_number_and_likeness() -> None:
     assert "long" not in pids
     assert len({"twin one", "twin two"} & set(pids)) == 1
     assert len(pids) == 3
+    assert prediction.counts["passage_left_out"] == 1
     assert lm.asked[-1].inputs["context"].count("word") == 349
+
+
+def test_paper_leaves_out_no_chunk() -> None:
+    prediction, lm, _ = converse(
+        IRCoT(searching(TEXTS, view="chunk"), variant="paper", k=5),
+        "novel",
+        CoTStep=[think("Done.", "x")],
+        AnswerFromContext=[{"answer": "x"}],
+    )
+    assert "long" in [passage.pid for passage in prediction.passages]
+    assert "passage_left_out" not in prediction.counts
+    assert lm.asked[0].inputs["context"] != "[]"
+
+
+def test_a_question_whose_every_passage_was_left_out_fails() -> None:
+    program = IRCoT(searching({"long": TEXTS["long"]}), variant="paper")
+    with pytest.raises(AllLeftOutError, match="all 1 passages found have more than 600 words"):
+        converse(program, "novel", CoTStep=[think("Done.", "x")])
 
 
 def test_flash_ranks_by_best_score_and_shows_the_best_last() -> None:

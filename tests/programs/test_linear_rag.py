@@ -11,13 +11,12 @@ import pytest
 
 from ragbench.context import current, use
 from ragbench.errors import ConfigError
-from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.linear_rag import LinearRAG
 from ragbench.retrievers import PerQuestion, make_retriever
 from ragbench.retrievers.base import Corpus
-from ragbench.retrievers.graph import by_pattern
+from ragbench.retrievers.lm_index import by_pattern
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import ask, shelf
 
@@ -91,7 +90,7 @@ def test_a_pattern_asks_no_lm_and_renames_the_system() -> None:
     assert program.label == "linear_rag[regex entities]"
     assert LinearRAG(shelf()).label == "linear_rag"
     assert prediction.steps[0].notes["index_calls"] == 0
-    assert program.other_calls() == ()
+    assert program.other_calls() == []
 
 
 def test_entities_of_a_spacy_pipeline(tmp_path: Path) -> None:
@@ -120,17 +119,8 @@ def test_the_lm_of_the_role_makes_the_index() -> None:
     adapter = make_adapter("json", usual)
     with use(replace(current(), role_lms={"extract": own}), lm=usual, adapter=adapter):
         program.prepare()
-        assert program.index_of(program.retriever).settings.lm == own.model
+        assert program.index_of(program.retriever).lm == own.model
     assert (len(own.asked), usual.asked) == (5, [])
-
-
-def test_a_rehearsal_makes_no_index_up(tmp_path: Path) -> None:
-    adapter = make_adapter("json", ScriptedLM())
-    examples = [dspy.Example(question=QUESTION).with_inputs("question")]
-    rehearsed = rehearse(LinearRAG(shelf()), examples, adapter)
-    assert rehearsed is not None
-    assert rehearsed.calls == (2, 2)
-    assert not (tmp_path / "cache").exists()
 
 
 def test_the_passages_of_the_questions_ahead_are_read_before_them() -> None:

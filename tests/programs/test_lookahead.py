@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import replace
 from typing import Any
 
 import dspy
 import pytest
 
-from ragbench.context import current, use
 from ragbench.errors import ConfigError, KnobError
-from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.lookahead.program import LookaheadRAG
-from ragbench.retrievers.base import Corpus, Passage, Retriever
-from ragbench.retrievers.factory import make_retriever
-from tests.fakes import ScriptedLM
-from tests.programs.shelf import Conversation, converse, shelf
+from ragbench.retrievers.base import Passage
+from tests.programs.shelf import converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
 
@@ -37,7 +29,8 @@ def bound(**values: str) -> dict[str, Any]:
 
 
 def cited(answer: str, *citations: int) -> dict[str, Any]:
-    return {"answer": answer, "citations": list(citations)}
+    """An answer that cites the first look-up's passages by their ranks."""
+    return {"answer": answer, "citations": [f"[n1.{rank}]" for rank in citations]}
 
 
 HOPS = plan(
@@ -75,13 +68,10 @@ def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
     assert len(lm.asked) == ledger.path.calls == 2 + 2  # two producers: nobody uses n3
     assert [a.inputs["variables"].split()[0] for a in lm.asked[1:3]] == ['["author"]', '["town"]']
     shown = lm.asked[-1].inputs["plan"]
-    assert "n1: author of the novel Salt Road -> author = Orla Venn [1, 2" in shown
+    assert "n1: author of the novel Salt Road -> author = Orla Venn [n1.1, n1.2" in shown
     assert answer.plan[1]["queries"] == ["birthplace of Orla Venn"]
     assert answer.plan[1]["bindings"] == {"{author}": "n1.author"}
     assert answer.plan[0]["values"] == {"author": ["Orla Venn"]}
-    assert set(answer.stages) == {
-        "plan", "prune", "retrieve", "bind", "fallback", "context", "answer",
-    }  # fmt: skip
     assert answer.counts == {}
 
 
@@ -95,21 +85,6 @@ def test_engine_takes_two_calls_and_sends_the_variable_as_it_stands() -> None:
     assert queries(answer)[1:] == ["birthplace of {author}", "county of the town {town}"]
     assert answer.counts["unresolved_variable"] == 2
     assert len(lm.asked) == ledger.path.calls == 2
-
-
-def test_rewrite_plans_without_variables_and_strips_strays() -> None:
-    nodes = [node("n1", "author of Salt Road"), node("n2", "birthplace of {who}")]
-    for each in nodes:
-        del each["produces"]
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf(), variant="rewrite"),
-        QUESTION,
-        DraftQueryGraph=[plan(*nodes)],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
-    assert queries(answer) == ["author of Salt Road", "birthplace of"]
-    assert answer.counts["unresolved_variable"] == 1
-    assert "produces" not in lm.asked[0].prompt
 
 
 def test_levels_run_at_once_and_one_by_one_if_told_so() -> None:
@@ -152,47 +127,6 @@ def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
     assert "n4: is Orla Venn birthplace bigger than Tam Quill birthplace" in told
     assert "{" not in told
     assert "unresolved_variable" not in answer.counts
-    searched, _, _ = converse(
-        LookaheadRAG(shelf(), search_all=True),
-        QUESTION,
-        DraftPlanGraph=[COMPARISON],
-        BindVariables=[bound(author="Orla Venn"), bound(other="Eastmere"), bound(town="Harwick")],
-        AnswerFromPlan=[cited("no", 1)],
-    )
-    assert queries(searched)[-1] == "is Harwick bigger than Eastmere"
-
-
-def test_what_a_later_look_up_uses_of_a_comparison_is_read_off_what_it_compares() -> None:
-    later = node("n5", "county of {bigger}", "n4")
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(*COMPARISON["nodes"], later)],
-        BindVariables=[
-            bound(author="Orla Venn", other="Eastmere"),
-            bound(author="Orla Venn", other="Eastmere"),
-            bound(town="Harwick"),
-            bound(bigger="Eastmere"),
-        ],
-        AnswerFromPlan=[cited("Tollen", 1)],
-    )
-    assert queries(answer)[-1] == "county of Eastmere"
-    read = [asked for asked in lm.asked if asked.signature == "BindVariables"][-1]
-    assert read.inputs["query"].startswith("is Harwick bigger than Eastmere")
-    assert "Eastmere is a town" in read.inputs["context"] or "Tam Quill" in read.inputs["context"]
-
-
-def test_an_unstated_confidence_is_no_doubt() -> None:
-    nodes = [node("n1", "Salt Road novel", confidence=None), node("n2", "Orla Venn")]
-    answer, _, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(*nodes)],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
-    planned = step(answer, "plan").notes
-    assert (planned["confidence"], planned["entropy"]) == (0.8, 0.7219)
-    assert "fallback" not in answer.counts
 
 
 # -- bad plans
@@ -221,20 +155,6 @@ def test_a_bad_plan_becomes_the_question(bad: Any) -> None:
     assert [n["query"] for n in answer.plan] == [QUESTION]
 
 
-@pytest.mark.parametrize("after", ["n1", "n9"], ids=["on itself", "on an unknown one"])
-@pytest.mark.parametrize("variant", ["bound", "engine"])
-def test_a_dangling_dependency_is_mended_but_in_the_engine(variant: str, after: str) -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), variant=variant),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Salt Road novel", after))],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
-    engine = variant == "engine"
-    assert queries(answer)[0] == (QUESTION if engine else "Salt Road novel")
-    assert answer.counts["bad_plan" if engine else "mended_plan"] == 1
-
-
 def test_samples_agree_on_a_plan_at_another_temperature() -> None:
     common = plan(node("n1", "author of Salt Road", confidence=0.2))
     answer, lm, ledger = converse(
@@ -250,23 +170,12 @@ def test_samples_agree_on_a_plan_at_another_temperature() -> None:
     assert heat == [0.0, 0.7, 0.7]
 
 
-def test_a_bad_sample_is_left_out() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), samples=2),
-        QUESTION,
-        DraftPlanGraph=["?", plan(node("n1", "author of Salt Road"))],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
-    assert queries(answer)[0] == "author of Salt Road"
-    assert (answer.counts["bad_plan"], step(answer, "plan").notes["plans"]) == (1, 1)
-
-
 # -- variables
 
 
 def test_several_values_search_for_each_and_fuse() -> None:
     answer, _, _ = converse(
-        LookaheadRAG(shelf(), max_values=2),
+        LookaheadRAG(shelf()),
         QUESTION,
         DraftPlanGraph=[
             plan(
@@ -275,11 +184,7 @@ def test_several_values_search_for_each_and_fuse() -> None:
             )
         ],
         BindVariables=[
-            {
-                "bindings": [
-                    {"variable": "author", "value": v} for v in ("Orla Venn", "Tam Quill", "Third")
-                ]
-            }
+            {"bindings": [{"variable": "author", "value": v} for v in ("Orla Venn", "Tam Quill")]}
         ],
         AnswerFromPlan=[cited("Dunmoor")],
     )
@@ -307,18 +212,17 @@ def test_an_unbound_variable_never_reaches_the_retriever(reply: Any) -> None:
 
 
 def test_a_tight_budget_prunes_and_says_so() -> None:
-    nodes = [node(f"n{i}", f"town {i} Harwick", confidence=i / 10) for i in range(1, 6)]
+    nodes = [node(f"n{i}", f"town {i} Harwick", confidence=i / 5) for i in range(1, 6)]
     answer, _, _ = converse(
         LookaheadRAG(shelf(), budget=2, fallback=False),
         QUESTION,
         DraftPlanGraph=[plan(*nodes)],
         AnswerFromPlan=[cited("Dunmoor")],
     )
-    assert len(answer.searches) == 2
-    assert answer.counts["pruned_nodes"] == 3
-    assert len(answer.plan) == 2
+    assert len(answer.searches) == len(answer.plan) == 2
+    assert (answer.counts["unsure_nodes"], answer.counts["pruned_nodes"]) == (1, 2)
     whole, _, _ = converse(
-        LookaheadRAG(shelf(), budget=2, fallback=False, prune=False),
+        LookaheadRAG(shelf(), fallback=False, prune=False, confidence_threshold=0),
         QUESTION,
         DraftPlanGraph=[plan(*nodes)],
         AnswerFromPlan=[cited("Dunmoor")],
@@ -326,25 +230,15 @@ def test_a_tight_budget_prunes_and_says_so() -> None:
     assert len(whole.searches) == 5
 
 
-def test_where_all_is_pruned_the_question_is_searched() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), budget=2, fallback=False),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "a", cost=5), node("n2", "b", cost=4))],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
-    assert queries(answer) == [QUESTION]
-    assert answer.counts["all_pruned"] == 1
-
-
 # -- rerank
 
 
 def test_lm_reranks_each_look_up_against_its_query_or_the_question() -> None:
     two = plan(node("n1", "Orla Venn novel"), node("n2", "Harwick county"))
-    for knob, asked in (("node", "Orla Venn novel"), ("question", QUESTION)):
+    for variables, asked in (("bind", "Orla Venn novel"), ("keep", QUESTION)):
+        knobs = {"variables": variables, "rerank_keep": 1, "fallback": False}
         answer, lm, ledger = converse(
-            LookaheadRAG(shelf(), rerank="lm", rerank_query=knob, rerank_keep=1, fallback=False),
+            LookaheadRAG(shelf(), rerank="lm", **knobs),
             QUESTION,
             DraftPlanGraph=[two],
             SelectItems=[{"keep": [2]}, {"keep": [2]}],
@@ -368,7 +262,8 @@ def test_a_scorer_orders_cuts_and_keeps_all_where_none_reaches_the_least(
             return [len(p.text) / 100 for p in passages]
 
     asked: list[str] = []
-    monkeypatch.setattr("ragbench.programs.lookahead.rerank.make_reranker", lambda spec: ByLength())
+    module = "ragbench.programs.lookahead.program"
+    monkeypatch.setattr(f"{module}.make_reranker", lambda spec: ByLength())
     one = plan(node("n1", "town county"))
     for least, kept in ((0.0, 2), (9.0, 2), (0.68, 1)):
         answer, _, _ = converse(
@@ -383,7 +278,6 @@ def test_a_scorer_orders_cuts_and_keeps_all_where_none_reaches_the_least(
         assert len(shown) == kept
         assert shown[0] == "Eastmere"  # the longer of the two towns
     assert set(asked) == {"town county"}
-    assert "rerank" in answer.stages
 
 
 def test_an_unknown_reranker_is_refused_when_the_program_is_made() -> None:
@@ -404,7 +298,7 @@ def test_fallback_searches_further_and_shows_it_as_evidence() -> None:
     assert step(answer, "fallback").notes["triggers"] == ["passages", "coverage"]
     assert queries(answer) == ["zzz", "county author salt road born"]
     assert step(answer, "context").notes["labels"][0] == "f1.1"
-    assert "f1: county author salt road born [1, " in lm.asked[-1].inputs["plan"]
+    assert "f1: county author salt road born [f1.1, " in lm.asked[-1].inputs["plan"]
     assert answer.counts["fallback"] == 1
     off, _, _ = converse(
         LookaheadRAG(shelf(), fallback=False),
@@ -446,29 +340,7 @@ def test_citations_are_checked_and_point_into_the_passages() -> None:
     for number, label in enumerate(labels, start=1):
         title = answer.passages[number - 1].title
         assert label.startswith("n")
-        assert f"[{number}] {title} |" in lm.asked[-1].inputs["context"]
-
-
-def test_a_look_up_names_the_passages_that_an_earlier_one_found_as_well() -> None:
-    _, lm, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Orla Venn novel"), node("n2", "Orla Venn birthplace"))],
-        AnswerFromPlan=[cited("Dunmoor", 1)],
-    )
-    first, second = json.loads(lm.asked[-1].inputs["plan"])
-    assert first.startswith("n1: Orla Venn novel [1, ")
-    assert re.fullmatch(r"n2: Orla Venn birthplace \[(\d+, )*1(, \d+)*\]", second)
-
-
-def test_an_answer_whose_citations_cannot_be_read_is_kept() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Orla Venn"), node("n2", "Harwick Dunmoor"))],
-        AnswerFromPlan=[{"answer": "Dunmoor", "citations": "the second"}],
-    )
-    assert (answer.answer, answer.citations) == ("Dunmoor", [])
+        assert f"[{label}] {title} |" in lm.asked[-1].inputs["context"]
 
 
 def test_without_assembly_the_context_is_packed_as_found() -> None:
@@ -478,20 +350,8 @@ def test_without_assembly_the_context_is_packed_as_found() -> None:
         DraftPlanGraph=[plan(node("n1", "Orla Venn"))],
         AnswerFromPlan=[cited("Dunmoor", 1)],
     )
-    assert f"[1] {answer.passages[0].title} |" in lm.asked[-1].inputs["context"]
+    assert f"[n1.1] {answer.passages[0].title} |" in lm.asked[-1].inputs["context"]
     assert answer.citations == [1]
-
-
-def test_without_citations_the_reader_is_the_plain_one() -> None:
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf(), cite=False),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Orla Venn"))],
-        AnswerFromContext=[{"answer": "Dunmoor"}],
-    )
-    assert answer.answer == "Dunmoor"
-    assert answer.get("citations") is None
-    assert lm.signatures == ["DraftPlanGraph", "AnswerFromContext"]
 
 
 # -- limits
@@ -513,78 +373,7 @@ def test_calls_that_the_budget_does_not_allow_are_left_out() -> None:
     assert queries(only)[0] == QUESTION
 
 
-def test_searches_that_the_budget_does_not_allow_are_left_out() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), max_retrievals=1),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Orla Venn"), node("n2", "Harwick"))],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
-    assert queries(answer) == ["Orla Venn"]
-    assert answer.stop_reason == "budget"
-    assert answer.counts["cut_by_budget"] >= 1
-
-
-def test_a_retriever_that_breaks_is_a_failure_of_the_question() -> None:
-    class Broken(Retriever):
-        name = "broken"
-
-        def search(self, query: str, *, k: int) -> list[Passage]:
-            raise OSError("disk on fire")
-
-    script = Conversation(DraftPlanGraph=[plan(node("n1", "x"))])
-    lm = ScriptedLM(script)
-    program = LookaheadRAG(Broken(Corpus(())))
-    with (
-        dspy.context(lm=lm, adapter=make_adapter("json", lm)),
-        pytest.raises(OSError, match="fire"),
-    ):
-        program(question=QUESTION)
-
-
-def test_an_empty_corpus_still_ends_in_an_answer() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(make_retriever("bm25", Corpus(()))),
-        QUESTION,
-        DraftPlanGraph=[HOPS],
-        AnswerFromPlan=[cited("", 1)],
-    )
-    assert answer.answer == "noanswer"
-    assert answer.counts["unknown_citation"] == 1
-
-
-@pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}, {"max_entropy": 1.5}])
+@pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}, {"coverage_threshold": 1.5}])
 def test_wrong_knobs_are_refused(knob: dict[str, Any]) -> None:
     with pytest.raises(KnobError):
         LookaheadRAG(shelf(), **knob)
-
-
-# -- LMs by role
-
-
-def test_each_role_asks_its_own_lm_recorded_and_priced_by_itself() -> None:
-    planner = ScriptedLM(Conversation(DraftPlanGraph=[HOPS]), name="planner", price="in=10,out=20")
-    reader = ScriptedLM(
-        Conversation(
-            BindVariables=[bound(author="Orla Venn"), bound(town="Harwick")],
-            AnswerFromPlan=[cited("Dunmoor", 1)],
-        ),
-        name="reader",
-    )
-    with (
-        dspy.context(lm=reader, adapter=make_adapter("json", reader)),
-        use(replace(current(), role_lms={"plan": planner})),
-        open_ledger() as ledger,
-    ):
-        answer = LookaheadRAG(shelf())(question=QUESTION)
-    assert answer.answer == "Dunmoor"
-    by = {(c.role, c.signature, c.model.rpartition("/")[2]) for c in ledger.calls}
-    assert by == {
-        ("plan", "DraftPlanGraph", "planner"),
-        ("extract", "BindVariables", "reader"),
-        ("answer", "AnswerFromPlan", "reader"),
-    }
-    for call in ledger.calls:
-        rate = (10, 20) if call.role == "plan" else (1, 2)
-        cost = call.prompt_tokens * rate[0] + call.completion_tokens * rate[1]
-        assert call.cost_usd == pytest.approx(cost / 1e6)

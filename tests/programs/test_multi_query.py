@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.core.fusion import fuse
+from ragbench.programs.core.text import fuse
 from ragbench.programs.multi_query import MultiQueryRAG
 from ragbench.retrievers.base import Passage
 from ragbench.signatures import QUERY_KINDS

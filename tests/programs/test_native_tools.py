@@ -14,8 +14,9 @@ from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.a_rag.program import ARAG
-from ragbench.programs.core import RAGProgram, ToolAsker, Trace
-from ragbench.programs.core.budget import Budget
+from ragbench.programs.core import RAGProgram, Trace
+from ragbench.programs.core.tools import ToolAsker
+from ragbench.programs.core.trace import Budget
 from ragbench.programs.react.program import ReActRAG
 from ragbench.programs.react.tools import CorpusTools
 from ragbench.signatures import ANSWER_STYLES
@@ -150,30 +151,22 @@ def test_answers_are_read_with_or_without_the_marks() -> None:
     assert talk(ARAG(shelf()), [*found, "Harwick"])[0].answer == "Harwick"
 
 
-def test_an_answer_before_any_search_is_asked_for_again_after_one() -> None:
-    prediction, bodies = talk(ARAG(shelf()), ["Oslo", "Harwick"])
-    assert (prediction.answer, prediction.counts["unsearched_answer"]) == ("Harwick", 1)
-    assert "Salt Road" in str(bodies[1]["messages"][-1])
-
-
-def test_react_calls_its_tools_natively_and_hides_lookup_until_something_was_found() -> None:
+def test_react_calls_its_tools_natively() -> None:
     prediction, bodies = talk(
-        ReActRAG(shelf(), initial_retrieval=False),
+        ReActRAG(shelf()),
         [search("Orla Venn"), Calls((("lookup", {"name": "born"}),)), "Harwick"],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert [[t["function"]["name"] for t in body["tools"]] for body in bodies] == [
-        ["search"],
-        ["search", "lookup"],
-        ["search", "lookup"],
-    ]
+    assert [t["function"]["name"] for t in bodies[0]["tools"]] == ["search", "lookup"]
     assert [step.action for step in prediction.steps] == ["search", "lookup", "answer"]
     assert prediction.steps[0].thought == "I look for Orla Venn."
     assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
 
 
 def test_the_search_for_the_question_is_a_turn_of_its_own() -> None:
-    prediction, bodies = talk(ReActRAG(shelf()), [search("Orla Venn"), "Harwick"])
+    prediction, bodies = talk(
+        ReActRAG(shelf(), initial_retrieval=True), [search("Orla Venn"), "Harwick"]
+    )
     assert [search.query for search in prediction.searches] == [QUESTION, "Orla Venn"]
     roles = [message["role"] for message in bodies[1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
@@ -205,11 +198,10 @@ def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations
     name = "arguments" if program is ARAG else "argument"
     nothing: Any = [] if program is ARAG else ""
     typed = json.dumps({"thought": "x", "answer": "Harwick", "tool": "finish", name: nothing})
-    knobs = {"unsearched_answers": True} if program is ARAG else {}
-    prediction, (body,) = talk(program(shelf(), backend="typed", **knobs), [typed])
+    prediction, (body,) = talk(program(shelf(), backend="typed"), [typed])
     assert prediction.answer == "Harwick"
     assert "tools" not in body
-    compiled = program(shelf(), **knobs)
+    compiled = program(shelf())
     compiled.act.demos = [dspy.Example(question="?", tool="finish")]
     _, (body,) = talk(compiled, [typed])
     assert "tools" not in body
@@ -237,7 +229,7 @@ def test_a_server_of_ones_own_is_asked_for_typed_turns_unless_told_otherwise() -
     own = make_lm("hosted_vllm/some-model", api_base="http://127.0.0.1:9/v1", cache=False)
     with dspy.context(lm=own):
         trace = Trace(QUESTION, shelf(), Budget(9, 9))
-        box = CorpusTools(trace, k=3, snippet_words=120)
+        box = CorpusTools(trace, k=3, words=120, lookup=True, guard=False)
         made = {
             backend: ToolAsker(ReActRAG(shelf()).act, box, backend=backend, context_tokens=100)
             for backend in ("auto", "native", "typed")

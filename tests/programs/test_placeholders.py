@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ragbench.programs.core.placeholders import answers_used, with_answers
+from ragbench.programs.core.text import answers_used, with_answers
 
 PARTS = {1: "Who wrote it?", 2: "Where was {1} born?"}
 

@@ -61,10 +61,7 @@ def test_equal_scores_all_pass() -> None:
 
 
 def two_passages() -> dict[str, list[Any]]:
-    return {
-        "AnswerFromContext": [{"answer": "Harwick"}] * 2,
-        "HoldsAnswer": [holds(0.9)] * 2,
-    }
+    return {"AnswerIfStated": [{"answer": "Harwick"}] * 2, "HoldsAnswer": [holds(0.9)] * 2}
 
 
 def test_claims_name_their_passages_and_a_clean_audit_ends_it() -> None:
@@ -72,13 +69,14 @@ def test_claims_name_their_passages_and_a_clean_audit_ends_it() -> None:
         RAGentA(shelf(), k=2),
         QUESTION,
         **two_passages(),
-        CitedAnswer=[cited("Dunmoor", ("She was born in Harwick.", [1, 1, 9]))],
+        CitedAnswer=[cited("Dunmoor", ("She was born in Harwick.", [2, 2, 9]))],
         AuditClaims=[NOTHING],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
     assert "[1] She was born in Harwick. [1]" in lm.asked[-1].inputs["claims"]
-    assert len(ledger.calls) == 2 * 2 + 2
-    assert ledger.path.calls == 4
+    second = prediction.steps[-2].pids[1]
+    assert lm.asked[-1].inputs["context"].startswith(f'["[1] {second}')  # what the claim cites
+    assert (len(ledger.calls), ledger.path.calls) == (2 * 2 + 2, 4)
 
 
 def test_after_dropped_claims_the_answer_is_written_from_those_left() -> None:
@@ -110,28 +108,35 @@ def test_with_no_claim_left_the_draft_stands_unless_it_is_to_refuse(
     assert prediction.counts["all_claims_dropped"] == 1
 
 
-def test_a_gap_is_searched_among_passages_not_kept_and_worked_in() -> None:
+def gap(question: str) -> dict[str, Any]:
+    return {"drop": [], "unanswered": ["something"], "follow_ups": [question]}
+
+
+def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before() -> None:
     prediction, lm, _ = converse(
         RAGentA(shelf(), k=2),
         QUESTION,
         **two_passages(),
-        CitedAnswer=[cited("Harwick"), cited("Dunmoor", ("Harwick is in Dunmoor.", [1]))],
-        AuditClaims=[
-            {
-                "drop": [],
-                "unanswered": ["the county"],
-                "follow_ups": ["Which county is Harwick in?"],
-            }
+        CitedAnswer=[cited("Harwick", ("She was born in Harwick.", [1]))],
+        CitedPart=[
+            cited("Dunmoor", ("Harwick is in Dunmoor.", [1])),
+            cited("900"),
         ],
-        RefineAnswer=[{"answer": "Dunmoor"}],
+        AuditClaims=[gap("Which county is Harwick in?"), gap("How many live there?"), NOTHING],
+        RefineAnswer=[{"answer": "Dunmoor"}, {"answer": "Dunmoor"}],
     )
     assert prediction.answer == "Dunmoor"
     kept = {pid for step in prediction.steps if step.action == "filter" for pid in step.pids}
-    shown = [a for a in lm.asked if a.signature == "CitedAnswer"][1].inputs["context"]
-    assert not any(f"] {pid} |" in shown for pid in kept)
-    assert "Harwick is a town" in shown
-    assert lm.asked[-1].inputs["draft"].startswith("Harwick\n")
-    assert '"Which county is Harwick in: Dunmoor"' in lm.asked[-1].inputs["notes"]
+    parts = [a for a in lm.asked if a.signature == "CitedPart"]
+    assert not any(f"] {pid} |" in parts[0].inputs["context"] for pid in kept)
+    assert "Harwick is a town" in parts[0].inputs["context"]
+    assert f"Which county is Harwick in? (needed for: {QUESTION})" in parts[0].prompt
+    audits = [a for a in lm.asked if a.signature == "AuditClaims"]
+    assert "[2] Harwick is in Dunmoor. [2]" in audits[1].inputs["claims"]
+    assert "[2] Harwick | " in audits[1].inputs["context"]
+    last = [a for a in lm.asked if a.signature == "RefineAnswer"][-1].inputs["notes"]
+    assert '"Which county is Harwick in: Dunmoor", "How many live there: 900"' in last
+    assert "She was born in Harwick." in last
 
 
 def test_a_follow_up_without_an_answer_is_not_worked_in() -> None:
@@ -139,7 +144,8 @@ def test_a_follow_up_without_an_answer_is_not_worked_in() -> None:
         RAGentA(shelf(), k=2),
         QUESTION,
         **two_passages(),
-        CitedAnswer=[cited("Harwick"), cited("cannot be answered")],
+        CitedAnswer=[cited("Harwick")],
+        CitedPart=[cited("")],
         AuditClaims=[{"drop": [], "unanswered": ["the county of Harwick"], "follow_ups": []}],
     )
     assert prediction.answer == "Harwick"
@@ -155,17 +161,3 @@ def test_follow_ups_without_an_unanswered_part_are_left() -> None:
         AuditClaims=[{"drop": [], "unanswered": [], "follow_ups": ["Who is Tam Quill?"]}],
     )
     assert len(prediction.searches) == 1
-
-
-def test_one_call_per_passage_answers_and_judges() -> None:
-    grades = {"relevance": "relevant", "answer": "Harwick", "utility": 3}
-    prediction, _, ledger = converse(
-        RAGentA(shelf(), k=2, joint=True),
-        QUESTION,
-        CritiquedAnswer=[{**grades, "support": "full"}, {**grades, "support": "none"}],
-        CitedAnswer=[cited("Dunmoor")],
-        AuditClaims=[NOTHING],
-    )
-    (kept,) = [step for step in prediction.steps if step.action == "filter"]
-    assert len(kept.pids) == 1
-    assert len(ledger.calls) == 4

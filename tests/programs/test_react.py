@@ -1,112 +1,218 @@
-"""ReAct's loop over the tools of `seed`, by scripted conversations."""
+"""The tool loop and its guards, by scripted conversations of ReAct."""
 
 from __future__ import annotations
 
 import re
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from ragbench.programs.core.budget import Budget
-from ragbench.programs.core.tool_loop import REPEATED, Done, ToolUse, shown_again
-from ragbench.programs.core.tool_turns import rendered
-from ragbench.programs.core.trace import Trace
+from ragbench.errors import KnobError
+from ragbench.programs.core.tools import (
+    DEFAULT_GUARDS,
+    GUARDS,
+    REPEATED,
+    Done,
+    ToolUse,
+    argument_text,
+    rendered,
+    shown_again,
+)
 from ragbench.programs.react.program import ReActRAG
-from ragbench.programs.react.tools import CorpusTools
-from ragbench.retrievers.base import Corpus, Passage
-from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply
-from tests.programs.react_turns import FINISH, QUESTION, act, observations, unstarted
 from tests.programs.shelf import ask, converse, shelf
 
+QUESTION = "Where was the author of Salt Road born?"
 
-def test_the_question_is_searched_before_the_first_turn() -> None:
+
+def act(tool: str, argument: str = "", thought: str = "") -> dict[str, Any]:
+    given, used = (argument, "") if tool == "finish" else ("", argument)
+    return {"thought": thought, "answer": given, "tool": tool, "argument": used}
+
+
+FINISH = act("finish", "Harwick", "Harwick it is.")
+LOOK = act("search", "Orla Venn")
+READ = [{"answer": "Harwick"}]
+
+
+def talk(*steps: Any, read: Any = None, **knobs: Any) -> tuple[Any, Any]:
+    """Prediction and LM of a conversation of exactly these turns, and a forced answer `read`."""
+    forced = {"AnswerWithHints": read} if read else {}
     prediction, lm, _ = converse(
-        ReActRAG(shelf()), QUESTION, ReActStep=[act("search", "Tam Quill", "I need more."), FINISH]
+        ReActRAG(shelf(), **knobs), QUESTION, ReActStep=list(steps), **forced
     )
-    assert [search.query for search in prediction.searches] == [QUESTION, "Tam Quill"]
-    first, second = (asked.inputs["trajectory"] for asked in lm.asked)
-    assert first.startswith(f"Step 1.\nsearch({QUESTION}) showed:\nOrla Venn | ")
-    assert "Step 2. I need more.\nsearch(Tam Quill) showed:" in second
-    assert [asked.inputs["steps_left"][0] for asked in lm.asked] == ["7", "6"]
-    assert "lookup(" in lm.asked[0].inputs["tools"]
+    return prediction, lm
 
 
-def test_seed_searches_looks_up_and_finishes() -> None:
-    prediction, lm, ledger = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn"), act("lookup", "BORN in"), FINISH],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert len(ledger.calls) == 3
+def ended(prediction: Any) -> tuple[str, str]:
+    return prediction.answer, prediction.stop_reason
+
+
+def queries(prediction: Any) -> list[str]:
+    return [search.query for search in prediction.searches]
+
+
+def observations(prediction: Any) -> list[str]:
+    return [step.observation for step in prediction.steps]
+
+
+def test_the_model_searches_looks_up_and_finishes() -> None:
+    prediction, lm = talk(act("search", "Orla Venn", "Who?"), act("lookup", "BORN in"), FINISH)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert queries(prediction) == ["Orla Venn"]  # no search before the first turn
     searched, looked_up, answer = observations(prediction)
     assert searched.startswith("Orla Venn | Orla Venn wrote the novel")
     # All matching sentences of all passages seen, with title and index.
     assert looked_up == "Orla Venn [1] She was born in Harwick."
     assert answer == "Harwick"
-    assert "She was born in Harwick." in lm.asked[2].inputs["trajectory"]
     assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
+    assert lm.asked[1].inputs["trajectory"].startswith("Step 1. Who?\nsearch(Orla Venn) showed:\n")
+    assert [asked.inputs["steps_left"][0] for asked in lm.asked] == ["7", "6", "5"]
+    assert "search(words): Find passages." in lm.asked[0].inputs["tools"]
+
+
+def test_the_question_may_be_searched_before_the_first_turn() -> None:
+    prediction, lm = talk(LOOK, FINISH, initial_retrieval=True)
+    assert queries(prediction) == [QUESTION, "Orla Venn"]
+    assert lm.asked[0].inputs["trajectory"].startswith(f"Step 1.\nsearch({QUESTION}) showed:\n")
+    assert "Step 2." in lm.asked[1].inputs["trajectory"]
 
 
 def test_the_tool_is_narrowed_to_the_programs_own() -> None:
-    program = ReActRAG(shelf())
-    assert get_args(program.act.signature.output_fields["tool"].annotation) == (
-        "search",
-        "lookup",
-        "finish",
-    )
-    bare = ReActRAG(shelf(), lookup=False)
-    assert get_args(bare.act.signature.output_fields["tool"].annotation) == ("search", "finish")
-    _, lm, _ = converse(bare, QUESTION, ReActStep=[FINISH])
+    def tools(**knobs: Any) -> tuple[Any, ...]:
+        program = ReActRAG(shelf(), **knobs)
+        return get_args(program.act.signature.output_fields["tool"].annotation)
+
+    assert tools() == ("search", "lookup", "finish")
+    assert tools(lookup=False) == ("search", "finish")
+    _, lm = talk(FINISH, lookup=False)
     assert "lookup" not in lm.asked[0].prompt
 
 
 def test_act_only_has_no_thoughts() -> None:
-    prediction, lm, _ = converse(
-        ReActRAG(shelf(), act_only=True),
-        QUESTION,
-        ActStep=[
-            {"answer": "", "tool": "search", "argument": "Orla Venn"},
-            {"answer": "Harwick", "tool": "finish", "argument": ""},
-        ],
-    )
+    turns = [
+        {"answer": "", "tool": "search", "argument": "Orla"},
+        {"answer": "x", "tool": "finish"},
+    ]
+    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), QUESTION, ActStep=turns)
     assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
     assert prediction.steps[0].thought == ""
 
 
-def test_at_the_limit_the_answer_is_forced_from_all_passages_seen() -> None:
-    prediction, lm, ledger = converse(
-        ReActRAG(shelf(), max_steps=2),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn", "I need more."), act("search", "Tam Quill")],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    assert len(ledger.calls) == 3
+def test_at_the_limit_the_answer_is_forced_from_passages_and_thoughts() -> None:
+    steps = [act("search", "Orla Venn", "I need more."), act("search", "Tam Quill")]
+    prediction, lm = talk(*steps, read=READ, max_steps=2)
+    assert ended(prediction) == ("Harwick", "max_steps")
     assert "Tam Quill is a writer" in lm.asked[-1].inputs["context"]
     assert "I need more." in lm.asked[-1].inputs["notes"]
+    assert ended(talk(LOOK, max_steps=1, force_answer=False)[0]) == ("noanswer", "max_steps")
+    assert ended(talk(LOOK, read=READ, max_calls=2)[0]) == ("Harwick", "budget")
 
 
-def test_without_force_answer_the_limit_gives_none() -> None:
-    prediction, _, _ = converse(
-        ReActRAG(shelf(), max_steps=1, force_answer=False),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn")],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("noanswer", "max_steps")
+def test_an_answer_beside_a_tool_is_kept_as_a_part_of_the_thought() -> None:
+    guess = {**act("search", "Orla Venn", "Who?"), "answer": "Eastmere"}
+    prediction, lm = talk(guess, FINISH)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert prediction.steps[0].thought == "Who? Answer so far: Eastmere"
+    assert "Answer so far: Eastmere" in lm.asked[1].inputs["trajectory"]
 
 
-def test_an_unreadable_reply_searches_the_question_once_then_forces_an_answer() -> None:
-    prediction, _, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=["Harwick, of course.", "I said Harwick."],
-        AnswerWithHints=[{"answer": "Eastmere"}],
-    )
-    assert [search.query for search in prediction.searches] == [QUESTION]
-    assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "parse_fallback")
+@pytest.mark.parametrize("finish", [act("finish"), act("finish", "unknown")])
+def test_a_finish_without_an_answer_is_left_to_the_reader(finish: Any) -> None:
+    prediction, _ = talk(LOOK, finish, read=READ)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert prediction.counts["finish_without_answer"] == 1
+
+
+def test_an_answer_given_to_finish_as_its_argument_counts() -> None:
+    finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
+    assert ended(talk(LOOK, finish)[0]) == ("Harwick", "answered")
+
+
+def test_advice_where_there_is_no_such_tool_or_no_argument() -> None:
+    prediction, _ = talk(act("search"), act("lookup", "born"), FINISH)
+    assert observations(prediction)[:2] == [
+        "search needs the argument words.",
+        "No sentence has this text.",
+    ]
+
+
+def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
+    def script(asked: Asked) -> Reply:
+        if asked.signature == "ReActStep":
+            thought = f"Thought {asked.number}. {'so ' * 60}"
+            return act("search", f"Salt Road {asked.number}", thought)
+        return {"answer": "x"}
+
+    _, lm, _ = ask(ReActRAG(shelf(), context_tokens=150, max_steps=3), script)
+    assert "Thought 2." in lm.asked[2].inputs["trajectory"]
+    assert "Thought 1." not in lm.asked[2].inputs["trajectory"]
+
+
+def test_guards_are_listed_and_none_is_the_bare_loop() -> None:
+    def guards(given: Any) -> tuple[str, ...]:
+        return ReActRAG(shelf(), guards=given).knobs.guards
+
+    assert ReActRAG(shelf()).knobs.guards == DEFAULT_GUARDS
+    assert guards("false") == guards(False) == guards("none") == ()
+    assert guards("true") == GUARDS
+    assert guards("withdraw,reader") == ("withdraw", "reader")
+    with pytest.raises(KnobError, match="give any of unreadable, copied, repeated, "):
+        guards("withdrawal")
+
+
+def test_without_guards_the_loop_only_counts_its_steps() -> None:
+    prediction, lm = talk(*[LOOK] * 3, act("finish", QUESTION), guards="false")
+    assert ended(prediction) == (QUESTION, "answered")
+    assert REPEATED not in lm.asked[3].inputs["trajectory"]
+    assert lm.asked[3].inputs["trajectory"].count("She was born in Harwick") == 3
+    assert ended(talk("?", read=READ, guards="false")[0]) == ("Harwick", "parse_fallback")
+
+
+def test_unreadable_searches_the_question_once() -> None:
+    prediction, _ = talk("Harwick, of course.", "I said Harwick.", read=[{"answer": "Eastmere"}])
+    assert queries(prediction) == [QUESTION]
+    assert ended(prediction) == ("Eastmere", "parse_fallback")
     assert prediction.counts["parse_fallback"] == 2
+
+
+_LONG = "The steps compare neither of the two towns, so the next step would be to compare them."
+
+
+@pytest.mark.parametrize(
+    ("answer", "thought", "event"),
+    [
+        (QUESTION.lower(), "", "echoed_question"),
+        ("No sentence has this text.", "", "copied_observation"),
+        ("search(Orla Venn)", "", "copied_step"),
+        (_LONG, _LONG, "echoed_thought"),
+    ],
+)
+def test_copied_is_no_answer(answer: str, thought: str, event: str) -> None:
+    steps = [LOOK, act("lookup", "no such words"), act("finish", answer, thought)]
+    prediction, _ = talk(*steps, read=READ)
+    assert ended(prediction) == ("Harwick", "no_progress")
+    assert prediction.counts[event] == 1
+
+
+def test_repeated_steps_are_told_and_a_second_one_ends_the_loop() -> None:
+    prediction, lm = talk(LOOK, LOOK, act("lookup", "nothing"), LOOK, read=READ)
+    assert ended(prediction) == ("Harwick", "no_progress")
+    told = [REPEATED in asked.inputs.get("trajectory", "") for asked in lm.asked]
+    assert told == [False, False, True, True, False]
+    assert ended(talk(LOOK, LOOK, FINISH)[0]) == ("Harwick", "answered")
+
+
+def test_a_repeated_step_has_no_thought_and_a_passage_shown_before_is_named() -> None:
+    use, other = ToolUse("search", {"words": "Orla"}), ToolUse("search", {"words": "Venn"})
+    steps = [
+        Done(0, "Look.", use, "Orla Venn | a novelist"),
+        Done(1, "Once more.", use, "Orla Venn | a novelist"),
+        Done(2, "Other.", other, "Orla Venn | a novelist"),
+    ]
+    text = rendered(shown_again(steps, 1000))
+    assert f"Step 2.\nsearch(Orla) showed:\n{REPEATED}" in text
+    assert text.endswith("Step 3. Other.\nsearch(Venn) showed:\nOrla Venn (shown above)")
 
 
 def tools_of(asked: Asked) -> list[str]:
@@ -114,19 +220,9 @@ def tools_of(asked: Asked) -> list[str]:
     return re.findall(r"(\w+)\(\w+\):", asked.inputs["tools"])
 
 
-def test_a_tool_that_shows_nothing_new_is_withdrawn_until_something_new_is_seen() -> None:
-    again = act("search", "Orla Venn")
-    prediction, lm, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[again, again, act("lookup", "no such words"), act("lookup", "Orla"), FINISH],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert [search.cached for search in prediction.searches] == [False, True]
-    assert [REPEATED in asked.inputs["trajectory"] for asked in lm.asked] == [
-        *(False, False),  # the second time it is told so
-        *(True, True, True),
-    ]
+def test_withdraw_takes_a_tool_away_until_something_new_is_seen() -> None:
+    steps = [LOOK, LOOK, act("lookup", "no such words"), act("lookup", "Orla"), FINISH]
+    prediction, lm = talk(*steps, guards="withdraw,repeated,lookup")
     both = ["search", "lookup"]
     assert [tools_of(asked) for asked in lm.asked] == [
         ["search"],
@@ -136,288 +232,56 @@ def test_a_tool_that_shows_nothing_new_is_withdrawn_until_something_new_is_seen(
         both,
     ]
     assert prediction.counts["withdrawn_tool"] == 2
-    assert lm.asked[2].inputs["trajectory"].count("(Orla Venn) showed") == 2
-
-
-def test_a_repeated_step_is_shown_without_its_thought() -> None:
-    use = ToolUse("search", {"words": "Orla Venn"})
-    steps = [
-        Done(0, "Look.", use, "Orla Venn | a novelist"),
-        Done(1, "Once more.", use, "Orla Venn | a novelist"),
-    ]
-    text = rendered(shown_again(steps, 1000))
-    assert text.endswith(f"Step 2.\nsearch(Orla Venn) showed:\n{REPEATED}")
-
-
-def test_the_only_tool_is_not_withdrawn() -> None:
-    again = act("search", "Orla Venn")
-    _, lm, _ = converse(
-        unstarted(lookup=False),
-        QUESTION,
-        ReActStep=[again, again, act("search", "Tam Quill"), FINISH],
-    )
-    assert {tuple(tools_of(asked)) for asked in lm.asked} == {("search",)}
-
-
-def test_two_steps_that_show_nothing_new_end_the_loop() -> None:
-    search, look = act("search", "Orla Venn"), act("lookup", "Orla Venn")
-    prediction, lm, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[search, look, search, look],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert tools_of(lm.asked[3]) == ["lookup"]
-
-
-def test_a_withdrawn_tool_used_all_the_same_is_no_progress() -> None:
-    prediction, _, _ = converse(
-        ReActRAG(shelf()),
-        QUESTION,
-        ReActStep=[act("search", QUESTION)] * 2,
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-
-
-def test_an_answer_after_a_repeated_step_stands() -> None:
-    prediction, _, _ = converse(
-        ReActRAG(shelf()),
-        QUESTION,
-        ReActStep=[act("search", QUESTION), act("finish", "Eastmere")],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Eastmere", "answered")
-
-
-def test_the_question_is_no_answer() -> None:
-    prediction, _, _ = converse(
-        ReActRAG(shelf()),
-        QUESTION,
-        ReActStep=[act("finish", QUESTION.lower())],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert prediction.counts["echoed_question"] == 1
-
-
-def test_a_message_of_a_tool_is_no_answer() -> None:
-    prediction, _, _ = converse(
-        ReActRAG(shelf()),
-        QUESTION,
-        ReActStep=[
-            act("search", "Orla Venn"),
-            act("lookup", "no such words"),
-            act("finish", "No sentence has this text."),
-        ],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert prediction.counts["copied_observation"] == 1
-
-
-def test_a_name_in_a_title_is_found_by_lookup() -> None:
-    _, lm, _ = converse(
-        ReActRAG(shelf()),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn"), act("lookup", "orla venn"), FINISH],
-    )
-    shown = lm.asked[2].inputs["trajectory"]
-    assert "Orla Venn [0]" in shown.split("lookup(orla venn) showed:")[1]
+    alone = talk(LOOK, LOOK, FINISH, lookup=False, guards="withdraw")[1]
+    assert {tuple(tools_of(asked)) for asked in alone.asked} == {("search",)}
 
 
 def test_lookup_is_offered_once_there_is_something_to_look_in() -> None:
-    _, lm, _ = converse(unstarted(), QUESTION, ReActStep=[act("search", "Orla Venn"), FINISH])
+    prediction, lm = talk(LOOK, FINISH, guards="lookup")
     assert ["lookup(" in asked.inputs["tools"] for asked in lm.asked] == [False, True]
+    assert prediction.counts["hidden_tool"] == 1
 
 
-def test_a_search_for_the_tools_own_description_is_one_for_the_question() -> None:
-    prediction, _, _ = converse(
-        unstarted(), QUESTION, ReActStep=[act("search", "find passages"), FINISH]
-    )
-    assert [search.query for search in prediction.searches] == [QUESTION]
-    assert prediction.counts["copied_tool"] == 1
+def test_unsearched_answers_are_checked_by_a_search() -> None:
+    prediction, _ = talk(act("finish", "Oslo"), FINISH, guards="unsearched")
+    assert ended(prediction) == ("Harwick", "answered")
+    assert (queries(prediction), prediction.counts["unsearched_answer"]) == ([QUESTION], 1)
 
 
-def test_where_nothing_was_found_the_question_is_searched_before_the_forced_answer() -> None:
-    prediction, lm, _ = converse(
-        unstarted(max_steps=1),
-        QUESTION,
-        ReActStep=[act("search", "zzyzx")],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert [search.query for search in prediction.searches] == ["zzyzx", QUESTION]
-    assert "Salt Road" in lm.asked[-1].inputs["context"]
-
-
-def test_a_blank_finish_is_answered_from_the_passages() -> None:
-    prediction, _, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[act("finish")],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert prediction.answer == "Harwick"
-    assert [search.query for search in prediction.searches] == [QUESTION]
-
-
-def test_advice_where_the_argument_is_missing() -> None:
-    prediction, _, _ = converse(
-        unstarted(), QUESTION, ReActStep=[act("search"), act("lookup", ""), FINISH]
-    )
-    assert observations(prediction)[:2] == [
-        "search needs the argument words.",
-        "lookup needs the argument name.",
-    ]
-
-
-def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
-    def script(asked: Asked) -> Reply:
-        if asked.signature == "ReActStep":
-            return act(
-                "search", f"Salt Road {asked.number}", f"Thought {asked.number}. {'so ' * 60}"
-            )
-        return {"answer": "x"}
-
-    _, lm, _ = ask(ReActRAG(shelf(), context_tokens=150, max_steps=3), script)
-    shown = lm.asked[2].inputs["trajectory"]
-    assert "Thought 2." in shown
-    assert "Thought 1." not in shown
-
-
-def test_a_passage_shown_before_is_named_and_steps_left_are_told() -> None:
-    _, lm, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn"), act("search", "Orla Venn novel"), FINISH],
-    )
-    assert "Orla Venn (shown above)" in lm.asked[2].inputs["trajectory"]
-    assert lm.asked[2].inputs["trajectory"].count("She was born in Harwick") == 1
-    assert [asked.inputs["steps_left"][0] for asked in lm.asked] == ["7", "6", "5"]
-
-
-def test_short_passages_are_shown_whole_and_long_ones_cut() -> None:
-    texts = {"Short": "word " * 100, "Longer": "word " * 145, "Long": "word " * 300}
-    corpus = Corpus([Passage(t, t, text) for t, text in texts.items()])
-    trace = Trace("?", make_retriever("bm25", corpus), Budget(9, 9))
-    tools = CorpusTools(trace, k=3, snippet_words=120)
-    shown = {line.split(" | ")[0]: line for line in tools.search("word").split("\n")}
-    assert {title: line.endswith(" ...") for title, line in shown.items()} == {
-        "Short": False,
-        "Longer": False,
-        "Long": True,
-    }
-
-
-def test_after_the_cut_stand_the_sentences_with_what_was_asked_for() -> None:
-    long = "He went on and on. " * 40
-    text = (
-        f"Milo Ferrant was a painter. {long} His wife Ada died in Ostrow. {long} He died in Lome."
-    )
-    passage = Passage("Milo", "Milo Ferrant", text)
-    trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
-    tools = CorpusTools(trace, k=1, snippet_words=40)
-
-    def ending(query: str) -> list[str]:
-        return tools.search(query).split(" ... ")[1:]
-
-    assert ending("Milo Ferrant wife") == ["His wife Ada died in Ostrow. ..."]
-    assert ending("Milo Ferrant Lome died") == ["He died in Lome. ..."]
-    assert ending("Milo Ferrant wife Lome") == [
-        "His wife Ada died in Ostrow.",
-        "He died in Lome. ...",
-    ]
-    assert tools.search("Milo Ferrant painter").endswith("He went ...")
-
-
-@pytest.mark.parametrize(
-    ("read", "answer"), [("Eastmere", "Eastmere"), ("unknown", "Harwick"), ("", "Harwick")]
-)
-def test_an_answer_beside_a_tool_is_a_guess_that_the_reader_settles(read: str, answer: str) -> None:
-    guess = {**act("search", "Orla Venn"), "answer": "Harwick"}
-    prediction, lm, _ = converse(
-        unstarted(), QUESTION, ReActStep=[guess, guess], AnswerWithHints=[{"answer": read}]
-    )
-    assert (prediction.answer, prediction.stop_reason) == (answer, "answered")
-    assert [search.query for search in prediction.searches] == ["Orla Venn"]  # a guess before it
-    assert prediction.counts["guess_beside_tool"] == 1
-    assert len(lm.asked) == 3
-
-
-def test_a_guess_stands_where_no_answer_is_forced() -> None:
-    guess = {**act("search", "Orla Venn"), "answer": "Harwick"}
-    prediction, _, _ = converse(unstarted(force_answer=False), QUESTION, ReActStep=[guess, guess])
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-
-
-def test_a_step_copied_from_the_prompt_is_no_answer() -> None:
-    finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "search(Orla Venn)"}
-    prediction, _, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn"), finish],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert prediction.counts["copied_step"] == 1
-
-
-@pytest.mark.parametrize("refusal", ["The passages do not say.", "unknown", ""])
-def test_a_finish_without_an_answer_is_left_to_the_reader(refusal: str) -> None:
-    prediction, _, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn"), act("finish", refusal)],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert prediction.counts["finish_without_answer"] == 1
-
-
-def test_an_answer_given_to_finish_as_its_argument_counts() -> None:
-    finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
-    prediction, _, _ = converse(
-        unstarted(), QUESTION, ReActStep=[act("search", "Orla Venn"), finish]
-    )
-    assert prediction.answer == "Harwick"
-
-
-def test_a_repeated_thought_is_asked_for_once_more_and_not_shown_then() -> None:
+def test_resample_asks_once_more_without_the_thought_that_was_repeated() -> None:
     first = act("search", "Orla Venn", "The author is missing.")
     copy = act("lookup", "Salt", "the author is missing")
-    prediction, lm, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[first, copy, act("lookup", "born", "She is found."), FINISH],
-    )
+    again = act("lookup", "born", "She is found.")
+    prediction, lm = talk(first, copy, again, FINISH, guards="resample")
     assert prediction.counts["resampled"] == 1
     assert [step.thought for step in prediction.steps][:2] == [first["thought"], "She is found."]
     shown = [asked.inputs["trajectory"] for asked in lm.asked]
     assert [text.count("The author is missing.") for text in shown] == [0, 1, 0, 1]
-    assert ["Say what the last step shows." in text for text in shown] == [
-        False,
-        False,
-        True,
-        False,
-    ]
-    assert [asked.request.config.temperature for asked in lm.asked][2] == 0.7
+    assert "Say what the last step shows." in shown[2]
+    assert lm.asked[2].request.config.temperature == 0.7
 
 
-def test_a_repeated_thought_beside_an_answer_ends_the_loop() -> None:
-    turns = [act("search", "Orla Venn", "Found."), act("finish", "Harwick", "Found.")]
-    prediction, lm, _ = converse(unstarted(), QUESTION, ReActStep=turns)
-    assert (prediction.answer, len(lm.asked)) == ("Harwick", 2)
+@pytest.mark.parametrize(("read", "answer"), [("Eastmere", "Eastmere"), ("unknown", "Harwick")])
+def test_reader_settles_an_answer_beside_a_tool(read: str, answer: str) -> None:
+    guess = {**LOOK, "answer": "Harwick"}
+    prediction, _ = talk(guess, guess, read=[{"answer": read}], guards="reader")
+    assert ended(prediction) == (answer, "answered")
+    assert queries(prediction) == ["Orla Venn"]  # a guess before it
+    assert prediction.counts["guess_beside_tool"] == 1
+    alone, _ = talk(guess, guess, guards="reader", force_answer=False)
+    assert ended(alone) == ("Harwick", "answered")
 
 
-def test_a_thought_given_as_the_answer_is_left_to_the_reader() -> None:
-    thought = (
-        "The steps compare neither of the two towns, so the next step would be to compare them."
-    )
-    prediction, _, _ = converse(
-        unstarted(),
-        QUESTION,
-        ReActStep=[act("search", "Orla Venn"), act("finish", thought, thought)],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert prediction.counts["echoed_thought"] == 1
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"query": "Orla", "k": 3}, "Orla"),
+        ({"k": 3, "words": ["Orla", "Venn"]}, "3"),
+        (["Orla", 3], "Orla 3"),
+        ({"a": {"b": "x"}}, "x"),
+        (None, ""),
+        (True, ""),
+    ],
+)
+def test_the_one_text_among_a_models_arguments(given: Any, text: str) -> None:
+    assert argument_text(given) == text

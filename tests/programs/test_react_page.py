@@ -1,15 +1,15 @@
-"""The tools of ReAct's variant `page`."""
+"""The tools of ReAct."""
 
 from __future__ import annotations
 
-from ragbench.programs.core.budget import Budget
-from ragbench.programs.core.trace import Trace
+from ragbench.programs.core.tools import ToolUse
+from ragbench.programs.core.trace import Budget, Trace
 from ragbench.programs.react.program import ReActRAG
-from ragbench.programs.react.tools import CorpusTools, PageTools
+from ragbench.programs.react.tools import CorpusTools, PageTools, ReActTools
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
-from tests.programs.react_turns import act
 from tests.programs.shelf import converse
+from tests.programs.test_react import act
 
 
 def library() -> Retriever:
@@ -22,9 +22,13 @@ def library() -> Retriever:
     return make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()]))
 
 
+def look(tools: ReActTools, text: str) -> str:
+    return tools.use(ToolUse("lookup", {"text": text})).observation
+
+
 def page_tools() -> PageTools:
     trace = Trace("Who?", library(), Budget(9, 9))
-    return PageTools(trace, k=5, snippet_words=60)
+    return PageTools(trace, k=5, words=60, lookup=True, guard=False)
 
 
 def test_page_search_shows_the_first_five_sentences_of_the_page_of_that_title() -> None:
@@ -51,7 +55,7 @@ def test_page_search_opens_the_page_of_the_exact_title_wherever_it_ranks() -> No
         make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()])),
         Budget(9, 9),
     )
-    tools = PageTools(trace, k=1, snippet_words=60)
+    tools = PageTools(trace, k=1, words=60, lookup=True, guard=False)
     assert tools.search("it") == "A novel by King."
     assert tools.search("The") == "A word."
     assert [(search.query, search.hits[0][0]) for search in trace.searches] == [
@@ -62,25 +66,25 @@ def test_page_search_opens_the_page_of_the_exact_title_wherever_it_ranks() -> No
 
 def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
     tools = page_tools()
-    assert tools.lookup("Ostrow") == "No page is open. Use search first."
+    assert look(tools, "Ostrow") == "No page is open. Use search first."
     tools.search("Milo Ferrant")
-    assert [tools.lookup("ostrow") for _ in range(4)] == [
+    assert [look(tools, "ostrow") for _ in range(4)] == [
         "(Result 1 / 3) He lived in Ostrow.",
         "(Result 2 / 3) In Ostrow he met Ada.",
         "(Result 3 / 3) He died in Ostrow.",
         "No more results.",
     ]
-    assert tools.lookup("sea") == "(Result 1 / 1) He painted the sea."
-    assert tools.lookup("Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
+    assert look(tools, "sea") == "(Result 1 / 1) He painted the sea."
+    assert look(tools, "Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
     tools.search("Ostrow")
-    assert tools.lookup("sea") == "(Result 1 / 1) Ostrow is a town by the sea."
+    assert look(tools, "sea") == "(Result 1 / 1) Ostrow is a town by the sea."
 
 
 def test_a_failed_page_search_leaves_the_open_page_open() -> None:
     tools = page_tools()
     tools.search("Milo Ferrant")
     tools.search("zebra")
-    assert tools.lookup("Ada") == "(Result 1 / 1) In Ostrow he met Ada."
+    assert look(tools, "Ada") == "(Result 1 / 1) In Ostrow he met Ada."
 
 
 def test_repeated_lookups_are_progress_while_the_cursor_moves() -> None:
@@ -99,11 +103,12 @@ def test_repeated_lookups_are_progress_while_the_cursor_moves() -> None:
     assert prediction.stop_reason == "answered"
 
 
-def test_corpus_lookup_uses_the_corpus_own_sentences() -> None:
-    passage = Passage("1", "A", "One two. three", sentences=("One two.", "three"))
+def test_corpus_tools_show_first_words_and_the_corpus_own_sentences() -> None:
+    passage = Passage("1", "A", "One two. three four", sentences=("One two.", "three four"))
     trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
-    tools = CorpusTools(trace, k=1, snippet_words=5)
-    assert tools.lookup("two") == "A | One two. three"  # nothing is found yet: this searches
-    assert trace.counts["lookup_as_search"] == 1
-    assert tools.lookup("four") == "No sentence has this text."
-    assert tools.lookup("three") == "A [1] three"
+    tools = CorpusTools(trace, k=1, words=5, lookup=True, guard=False)
+    assert look(tools, "two") == "No sentence has this text."  # nothing is found yet
+    assert tools.search("three") == "A | One two. three ..."
+    assert look(tools, "five") == "No sentence has this text."
+    assert look(tools, "three") == "A [1] three four"
+    assert look(tools, "a") == "A [0] One two."  # a name in the title

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.core.budget import Budget
-from ragbench.programs.core.trace import Trace
+from ragbench.programs.core.trace import Budget, Trace
 from ragbench.programs.react.program import ReActRAG
 from ragbench.programs.react.tools import CorpusTools
 from ragbench.programs.react.tree import Selection, StepTree
 from tests.fakes import Asked, Reply, ScriptedLM
-from tests.programs.react_turns import QUESTION, act
 from tests.programs.shelf import ask, shelf
+from tests.programs.test_react import QUESTION, act
 
 
 def grown(steps: dict[str, list[dict[str, Any]]], **knobs: Any) -> tuple[Any, ScriptedLM]:
@@ -96,16 +95,15 @@ def test_tree_holds_its_width() -> None:
     ("select", "answer"), [("vote", "Harwick"), ("first", "Eastmere"), ("read", "")]
 )
 def test_tree_selects_as_told_and_never_a_refusal(select: Selection, answer: str) -> None:
-    box = CorpusTools(Trace("?", shelf(), Budget(9, 9)), k=5, snippet_words=9)
+    box = CorpusTools(Trace("?", shelf(), Budget(9, 9)), k=5, words=9, lookup=False, guard=False)
     tree = StepTree(box, [], max_steps=1, width=9, similarity=1.0)
     tree.answers = ["unknown", "Eastmere", "Harwick", "Unknown", "the Harwick", "unknown"]
     assert tree.selected(select) == answer
 
 
-def test_a_tree_that_cannot_be_read_searches_the_question() -> None:
+def test_a_tree_that_cannot_be_read_is_answered_by_the_reader() -> None:
     def script(asked: Asked) -> Reply:
         return "Hm." if asked.signature == "ReActStep" else {"answer": "Harwick"}
 
     prediction, _, _ = ask(ReActRAG(shelf(), variant="tree"), script, QUESTION)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
-    assert [search.query for search in prediction.searches] == [QUESTION]

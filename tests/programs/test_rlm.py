@@ -1,22 +1,14 @@
-"""RLM: recursion by scripted conversations, and the REPL with real code in the real sandbox."""
+"""RLM by decomposition, by scripted conversations."""
 
 from __future__ import annotations
 
-import ast
-from dataclasses import replace
 from typing import Any
 
-import dspy
 import pytest
 
-from ragbench.context import current, use
-from ragbench.errors import UnknownNameError
-from ragbench.experiments.runs.context import check_roles
-from ragbench.programs.rlm.program import RLM
-from ragbench.programs.rlm.tree import full_tree
-from ragbench.signatures import ANSWER_STYLES, AnswerStyle
-from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible, rate_limited
-from tests.programs.shelf import TEXTS, ask, converse, shelf
+from ragbench.programs.rlm import RLM, full_tree
+from tests.fakes import Asked, Reply, blank, never_parses, plausible
+from tests.programs.shelf import ask, converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
 
@@ -36,9 +28,6 @@ def always_splits(asked: Asked) -> Reply:
     if asked.signature == "RecursiveDecompose":
         return split(f"left of {asked.number}?", f"right of {asked.number}?", "more?", "yet more?")
     return {"answer": f"answer {asked.number}"}
-
-
-# -- decompose
 
 
 def test_direct_answer_is_one_call() -> None:
@@ -130,20 +119,6 @@ def test_two_hops_take_three_calls_where_the_last_answer_is_the_answer() -> None
     assert (answer.answer, len(lm.asked)) == ("Dunmoor", 3)
 
 
-def test_a_comparison_takes_four_calls() -> None:
-    answer, lm, _ = converse(
-        RLM(shelf()),
-        "Is Harwick bigger than Eastmere?",
-        RecursiveDecompose=[
-            split("How many live in Harwick?", "How many live in Eastmere?"),
-            direct("900"),
-            direct("4,000"),
-        ],
-        SynthesizeAnswer=[{"answer": "no"}],
-    )
-    assert (answer.answer, len(lm.asked)) == ("no", 4)
-
-
 def test_the_passages_are_read_where_no_child_answered() -> None:
     answer, lm, _ = converse(
         RLM(shelf()),
@@ -166,16 +141,6 @@ def test_where_no_child_answered_the_passages_that_they_found_are_read_too() -> 
     assert [title in read for title in ("Orla Venn |", "Harwick |", "Eastmere |")] == [True] * 3
 
 
-def test_a_question_that_cannot_be_split_is_read_at_the_root() -> None:
-    answer, lm, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[UNKNOWN],
-        AnswerFromContext=[{"answer": "Dunmoor"}],
-    )
-    assert (answer.answer, len(lm.asked)) == ("Dunmoor", 2)
-
-
 def test_a_refusal_beside_sub_questions_is_no_answer() -> None:
     first = {**split("Who wrote Salt Road?", "Where was {1} born?", combine="last")}
     answer, _, _ = converse(
@@ -196,23 +161,6 @@ def test_a_split_without_a_combination_is_kept() -> None:
         SynthesizeAnswer=[{"answer": "no"}],
     )
     assert (answer.answer, answer.counts["partial_reply"]) == ("no", 1)
-
-
-def test_without_memo_a_question_is_asked_each_time() -> None:
-    answer, _, _ = converse(
-        RLM(shelf(), memo=False),
-        QUESTION,
-        RecursiveDecompose=[
-            split("Who wrote Salt Road?", "After {1}: where?"),
-            direct("Orla Venn"),
-            split("who wrote SALT ROAD", "Where is Harwick?"),
-            direct("Venn"),
-            direct("Venn"),  # the two are asked at once
-        ],
-        SynthesizeAnswer=[{"answer": "Harwick"}, {"answer": "Dunmoor"}],
-    )
-    assert answer.counts["memo_hit"] == 0
-    assert [n["answer"] for n in answer.tree if "SALT" in n["question"]] == ["Venn"]
 
 
 def test_memo_answers_a_question_asked_before() -> None:
@@ -270,12 +218,7 @@ def test_depth_limit_forces_leaves(depth: int, calls: int) -> None:
     assert ledger.path.calls == 2 * depth + 1
 
 
-def test_default_worst_case_is_22_calls() -> None:
-    answer, lm, _ = ask(RLM(shelf()), always_splits, QUESTION)
-    assert (len(lm.asked), answer.stop_reason) == (22, "answered")
-
-
-@pytest.mark.parametrize("max_calls", range(2, 24))
+@pytest.mark.parametrize("max_calls", [2, 3, 4, 7, 12, 23])
 @pytest.mark.parametrize("strategy", ["binary", "multi", "adaptive"])
 def test_never_more_calls_than_allowed_and_the_same_each_time(
     max_calls: int, strategy: str
@@ -325,193 +268,3 @@ def test_no_search_allowed() -> None:
     assert (answer.stop_reason, lm.signatures) == ("budget", ["AnswerFromContext"])
     answer, lm, _ = ask(RLM(shelf(), max_retrievals=5), always_splits)
     assert len(answer.searches) <= 5
-
-
-# -- repl
-
-
-def code(text: str) -> dict[str, str]:
-    return {"reasoning": "look", "code": f"```python\n{text}\n```"}
-
-
-def explore(
-    *turns: Any, variant: str = "repl_corpus", padding: int = 0, **knobs: Any
-) -> tuple[dspy.Prediction, ScriptedLM, Any]:
-    """The REPL over blocks of code; once they are used up, the last comes again."""
-    left = list(turns)
-
-    def script(asked: Asked) -> Reply:
-        if asked.signature == "llm_query":
-            return "Dunmoor"
-        if asked.signature == "RLMExtract":
-            return {"answer": "forced"}
-        turn = left.pop(0) if len(left) > 1 else left[0]
-        return code(turn) if isinstance(turn, str) else turn
-
-    return ask(RLM(shelf(padding=padding), variant=variant, **knobs), script, QUESTION)
-
-
-def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
-    answer, lm, _ = explore(
-        "print(len(context), [p for p in context if 'county of Dunmoor' in p][0][:7])",
-        "SUBMIT('Dunmoor')",
-        padding=60,
-    )
-    assert (answer.answer, answer.stop_reason, len(lm.asked)) == ("Dunmoor", "answered", 2)
-    assert f"{len(TEXTS) + 60} Harwick" in lm.asked[1].prompt
-    assert "Stone 30" not in lm.asked[0].prompt  # only the ends of the variable are shown
-    assert (answer.searches, answer.passages) == ([], [])
-    assert "You have not interacted" not in lm.asked[0].prompt
-    assert f"{len(TEXTS) + 60} passages, all that there are" in lm.asked[0].prompt
-    assert "10,000 characters are shown" in lm.asked[0].prompt
-    assert "dspy.Predict" not in lm.asked[0].prompt  # no sub-agents are offered
-
-
-def test_llm_query_is_in_the_ledger_and_in_the_budget() -> None:
-    answer, _lm, ledger = explore(
-        "a = llm_query('Which county is Harwick in?')\nb = llm_query_batched(['x', 'y'])\n"
-        "SUBMIT(a + str(len(b)))"
-    )
-    assert answer.answer == "Dunmoor2"
-    assert [(c.signature, c.role) for c in ledger.calls] == [
-        ("RLMAction", "reason"),
-        *[("llm_query", "sub")] * 3,
-    ]
-    assert ledger.path.calls == 3  # the two of a batch run at once
-    assert [s.observation for s in answer.steps if s.action == "sub"] == ["Dunmoor"] * 3
-
-
-def test_the_models_code_can_have_an_lm_of_its_own() -> None:
-    program = RLM(shelf(), variant="repl_corpus")
-    check_roles(program, ["reason", "answer", "sub"])
-    with pytest.raises(UnknownNameError, match="sub"):
-        check_roles(RLM(shelf()), ["sub"])
-    own = ScriptedLM(lambda asked: "Dunmoor", name="own")
-    with use(replace(current(), role_lms={"sub": own})):
-        turn = code("SUBMIT(llm_query('Which county?'))")
-        answer, usual, _ = ask(program, lambda asked: turn, QUESTION)
-    assert answer.answer == "Dunmoor"
-    assert (usual.signatures, own.signatures) == (["RLMAction"], ["llm_query"])
-
-
-def test_budget_holds_inside_the_sandbox() -> None:
-    answer, lm, _ = explore(
-        "n = 0\nwhile n < 99:\n  try:\n    llm_query('x')\n  except Exception: pass\n  n = n + 1",
-        max_calls=7,
-    )
-    assert (len(lm.asked), answer.answer, answer.stop_reason) == (7, "forced", "budget")
-    answer, lm, _ = explore("print(llm_query_batched(['x'] * 9))", "SUBMIT('a')", max_calls=7)
-    assert lm.signatures.count("llm_query") == 5  # 7 less this turn's and the one kept back
-    answer, lm, _ = explore("for i in range(9): llm_query('x')", "SUBMIT('a')", max_sub_calls=3)
-    assert (lm.signatures.count("llm_query"), answer.answer) == (3, "a")
-
-
-@pytest.mark.parametrize("style", ["brief", "free"])
-def test_a_turn_is_told_what_form_of_answer_to_submit(style: AnswerStyle) -> None:
-    _, lm, _ = explore("SUBMIT('a')", answer_style=style)
-    assert f"- {{answer}}: {ANSWER_STYLES[style]}" in lm.asked[0].prompt
-
-
-def test_long_prompt_is_refused() -> None:
-    answer, lm, _ = explore("llm_query('x' * 50_000)", "SUBMIT('a')", context_tokens=100)
-    assert lm.signatures == ["RLMAction", "RLMAction"]
-    assert "at most 400 characters" in lm.asked[0].prompt
-    assert "400 characters" in lm.asked[1].prompt
-    assert answer.answer == "a"
-
-
-def test_tools_search_and_read() -> None:
-    answer, lm, _ = explore(
-        "hits = search('Harwick county', 2)\nprint(read(hits[0]['pid']))",
-        "print(read('no such'))",
-        "SUBMIT(answer='Dunmoor')",
-        variant="repl_tools",
-        k=2,
-    )
-    assert answer.answer == "Dunmoor"
-    assert [s.query for s in answer.searches] == [QUESTION, "Harwick county"]
-    assert "It has 900 inhabitants" in lm.asked[1].prompt
-    assert "no passage 'no such' was found yet" in lm.asked[2].prompt
-    assert {"search", "read"} <= {s.action for s in answer.steps}
-
-
-def test_search_limit_reaches_the_code() -> None:
-    answer, lm, _ = explore(
-        "search('a')\nsearch('b')", "SUBMIT('x')", variant="repl_tools", max_retrievals=2
-    )
-    assert "no search is left" in lm.asked[1].prompt
-    assert (answer.answer, len(answer.searches)) == ("x", 2)
-
-
-def test_turn_limit_ends_in_a_forced_answer() -> None:
-    answer, lm, _ = explore(*[f"print({n})" for n in range(9)], max_turns=4)
-    assert (answer.answer, answer.stop_reason) == ("forced", "max_steps")
-    assert lm.signatures == ["RLMAction"] * 4 + ["RLMExtract"]
-    assert "print(3)" in lm.asked[-1].prompt
-
-
-@pytest.mark.parametrize(
-    ("turn", "reason"), [("print(1)", "no_progress"), ("?", "parse_fallback")], ids=["same", "no"]
-)
-def test_loop_without_new_code_is_given_up(turn: str, reason: str) -> None:
-    script: Any = turn if turn != "?" else "I would rather not."
-    if turn == "?":
-        answer, lm, _ = ask(RLM(shelf(), variant="repl_corpus"), never_parses)
-        assert answer.answer == "noanswer"
-    else:
-        answer, lm, _ = explore(script)
-        assert answer.answer == "forced"
-    assert answer.stop_reason == reason
-    assert len(lm.asked) <= 5
-
-
-def test_failing_code_goes_on() -> None:
-    answer, lm, _ = explore(
-        "1 / 0",
-        "def f(:",
-        "open('/etc/passwd')",
-        "x = []\nwhile True: x.append('a' * 1_000_000)",
-        "SUBMIT(len(context))",
-    )
-    assert answer.answer == str(len(TEXTS))
-    for number, said in enumerate(
-        ["ZeroDivisionError", "Expected a parameter", "Permission", "were lost"]
-    ):
-        assert said in lm.asked[number + 1].prompt
-
-
-def test_blank_submission_is_forced() -> None:
-    answer, _, _ = explore("SUBMIT('  ')")
-    assert (answer.answer, answer.stop_reason) == ("forced", "no_progress")
-
-
-def test_provider_error_in_the_sandbox_leaves_the_program() -> None:
-    def script(asked: Asked) -> Reply:
-        if asked.signature == "llm_query":
-            return rate_limited()
-        return code("try:\n  llm_query('x')\nexcept Exception: pass\nSUBMIT('hidden')")
-
-    with pytest.raises(dspy.LMError):
-        ask(RLM(shelf(), variant="repl_corpus"), script)
-
-
-def test_large_corpus_is_cut_to_what_a_search_finds_and_filled_up() -> None:
-    answer, lm, _ = explore(
-        "SUBMIT(str([p.split(' |')[0] for p in context]))", max_variable=8, padding=60
-    )
-    shown = ast.literal_eval(answer.answer)
-    found = [pid for pid, _ in answer.searches[0].hits]
-    assert shown[: len(found)] == found
-    assert len(set(shown)) == 8 > len(found)
-    assert f"8 of {len(TEXTS) + 60} passages, those nearest" in lm.asked[0].prompt
-    assert answer.counts["corpus_cut"] == 1
-    assert len(answer.searches) == 1
-
-
-@pytest.mark.parametrize("variant", ["repl_corpus", "repl_tools"])
-def test_predictors_are_found_and_saved(variant: str, tmp_path: Any) -> None:
-    program = RLM(shelf(), variant=variant)
-    assert set(dict(program.named_predictors())) == {"repl.generate_action", "repl.extract"}
-    program.save(tmp_path / "p.json")
-    RLM(shelf(), variant=variant).load(tmp_path / "p.json")
-    assert program.deepcopy().retriever is program.retriever

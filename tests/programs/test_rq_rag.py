@@ -43,23 +43,23 @@ def test_each_action_grows_a_node_and_the_surest_answer_is_kept() -> None:
     program = RQRAG(shelf(), k=1, actions=("rewrite", "decompose"))
     prediction, lm, ledger = ask(program, script, QUESTION)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert sorted(s.query for s in prediction.searches) == [
-        "Harwick inhabitants",
-        "Tam Quill writer",
-    ]
-    assert len(ledger.calls) == 1 + 2 * 2
-    assert ledger.path.calls == 3
-    assert lm.asked[0].inputs["context"].startswith("[]")
-    assert prediction.passages[0].pid == "Harwick"
+    queries = [s.query for s in prediction.searches]
+    assert queries[0] == QUESTION
+    assert sorted(queries[1:]) == ["Harwick inhabitants", "Tam Quill writer"]
+    assert (len(ledger.calls), ledger.path.calls) == (1 + 2 * 2, 3)
+    root = prediction.searches[0].hits[0][0]
+    answering = [a for a in lm.asked if a.signature == "AnswerWithConfidence"]
+    assert all(f"[1] {root} |" in a.inputs["context"] for a in answering)
+    assert prediction.passages[1].pid == "Harwick"
 
 
 def test_a_vote_sums_the_confidence_of_equal_answers() -> None:
     script = by_kind(
         {**KINDS, QUERY_ACTIONS["disambiguate"]: "Orla Venn"},
         {
+            "Orla Venn": answer("Eastmere", 0.4),
             "Harwick": answer("Harwick", 0.6),
             "Tam Quill": answer("the Eastmere", 0.4),
-            "Orla Venn": answer("Eastmere", 0.4),
         },
     )
     for select, wanted in (("confidence", "Harwick"), ("vote", "Eastmere")):
@@ -85,7 +85,7 @@ def test_passages_add_up_along_a_path() -> None:
     assert prediction.answer == "c"  # of equals the one that read more
     assert prediction.searches[-1].query == QUESTION  # a blank query
     context = lm.asked[-1].inputs["context"]
-    assert context.index("[1] Harwick") < context.index("[2] ")
+    assert context.index("[1] ") < context.index("[2] Harwick")
 
 
 def test_refusals_are_no_answers() -> None:
@@ -96,6 +96,16 @@ def test_refusals_are_no_answers() -> None:
         AnswerWithConfidence=[answer("unknown", 1), answer("not stated", 1), answer("Harwick", 0)],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "no_progress")
+
+
+def test_a_spent_budget_keeps_the_best_answer_so_far() -> None:
+    prediction, _, _ = converse(
+        RQRAG(shelf(), k=1, max_retrievals=1, actions=("rewrite",)),
+        QUESTION,
+        RefineQuery=[{"query": "Harwick inhabitants"}],
+        AnswerWithConfidence=[answer("Harwick", 0.5)],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
 
 
 def test_a_stated_confidence_has_two_digits_and_repeated_queries_are_counted() -> None:

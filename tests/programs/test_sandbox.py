@@ -14,7 +14,7 @@ from dspy.primitives.code_interpreter import CodeExecutionError, FinalOutput
 
 from ragbench.errors import KnobError
 from ragbench.knobs import resolve
-from ragbench.programs.rlm.sandbox import Limits, Sandbox, SandboxFactory
+from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox
 
 SECRET = "canary-7c1f"
 #: One second of running time per block; all the rest is slack for a busy machine.
@@ -245,8 +245,8 @@ def test_killed_worker_is_replaced(sandbox: Sandbox, gone: bool) -> None:
 
 
 def test_sandboxes_do_not_share_variables() -> None:
-    factory = SandboxFactory()
-    one, two = factory(), factory()
+    limits = Limits()
+    one, two = Sandbox(limits), Sandbox(limits)
     try:
         one.execute("x = 1")
         with pytest.raises(CodeExecutionError, match="x"):

@@ -13,11 +13,16 @@ from dspy import lm15
 from ragbench.context import current, use
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.programs.core.budget import Budget, BudgetSpentError
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.prompts import render
-from ragbench.programs.core.question_log import MAX_STEP_CHARS, MAX_STEPS
-from ragbench.programs.core.trace import MAX_QUERY_CHARS, Trace
+from ragbench.programs.core.trace import (
+    MAX_QUERY_CHARS,
+    MAX_STEP_CHARS,
+    MAX_STEPS,
+    Budget,
+    BudgetSpentError,
+    Trace,
+)
 from ragbench.retrievers.base import Passage
 from ragbench.signatures.answering import AnswerFromContext, DirectAnswer
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses

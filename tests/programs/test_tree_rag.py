@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
 
 from ragbench.context import current, use
-from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.experiments.runs.context import check_roles
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
@@ -34,34 +32,6 @@ def script(asked: Asked) -> Reply:
     if asked.signature == "Summarize":
         return {"summary": " ".join(json.loads(asked.inputs["texts"]))[:200]}
     return {"answer": "Harwick"}
-
-
-def test_a_tree_made_with_the_first_question_is_no_part_of_its_cost() -> None:
-    prediction, lm, ledger = ask(TreeRAG(shelf(padding=41)), script, QUESTION)
-    assert lm.signatures.count("Summarize") == prediction.steps[0].notes["index_calls"] > 0
-    assert ledger.as_if.calls == ledger.path.calls == 1
-
-
-def test_a_rehearsal_makes_no_summaries_up(cache: Path) -> None:
-    adapter = make_adapter("json", ScriptedLM())
-    examples = [dspy.Example(question=QUESTION).with_inputs("question")]
-    one, ten = (
-        rehearse(TreeRAG(shelf(padding=42), k=k, embedder="openai/none"), examples, adapter)
-        for k in (1, 10)
-    )  # an embedder that is asked nothing
-    assert one is not None
-    assert ten is not None
-    assert one.calls == ten.calls == (1, 1)
-    assert ten.prompt_tokens[0] > one.prompt_tokens[0]
-    assert not (cache / "indexes").exists()
-
-
-def test_the_summaries_ahead_are_counted() -> None:
-    few, pooled = shelf(), shelf(padding=42)
-    assert TreeRAG(few, top_size=len(few.corpus)).index_ahead() == ()
-    (ahead,) = TreeRAG(pooled, cluster_tokens=100).index_ahead()
-    assert ahead.calls == -(-ahead.prompt_tokens // 100)
-    assert 100 < ahead.prompt_tokens < 100 * len(pooled.corpus)
 
 
 def test_raptor_is_tree_rag_under_its_own_name() -> None:
@@ -111,10 +81,10 @@ def test_summaries_are_written_by_the_lm_of_their_role() -> None:
     adapter = make_adapter("json", usual)
     with use(replace(current(), role_lms={"extract": own}), lm=usual, adapter=adapter):
         program.prepare()
-        tree = program.tree_of(program.retriever)
+        tree = program.index_of(program.retriever)
     assert set(own.signatures) == {"Summarize"}
     assert usual.asked == []
-    assert tree.settings.lm == own.model  # a tree by another LM is another tree
+    assert tree.lm == own.model  # a tree by another LM is another tree
 
 
 def test_nodes_are_shown_whole_within_the_limit() -> None:
@@ -127,14 +97,6 @@ def test_no_root_above_the_threshold_is_counted() -> None:
     prediction, _, _ = ask(TreeRAG(shelf(), variant="hiro", selection=0.99), script, QUESTION)
     assert prediction.counts["hiro_empty"] == 1
     assert [p.pid for p in prediction.passages] == ["Orla Venn"]
-
-
-def test_the_references_bug_loses_the_leaves() -> None:
-    knobs: dict[str, Any] = {"variant": "hiro", "mimic_reference_bug": True}
-    prediction, lm, _ = ask(TreeRAG(shelf(), **knobs), script, QUESTION)
-    assert prediction.passages == []
-    assert lm.asked[0].inputs["context"] == "[]"
-    assert prediction.counts["hiro_empty"] == 1
 
 
 def test_a_question_of_its_own_passages_has_a_tree_of_its_own() -> None:

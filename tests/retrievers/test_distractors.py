@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ragbench.retrievers import Corpus, Passage, make_retriever
-from ragbench.retrievers.distractors import KINDS
-from ragbench.retrievers.distractors.texts import (
+from ragbench.retrievers.distractors import (
+    KINDS,
     false_shortcut,
     look_alike,
     names_in,

@@ -82,7 +82,6 @@ def test_a_stored_table_is_opened_again_and_made_again_where_damaged(
         assert stored.search_many(QUERIES, k=7) == expected
     assert sum(text.startswith("T") for text in embedder.embedded) == 300
     entry = store.entries()[0]
-    assert entry.engine.startswith("lancedb ")
     folder = store.root / entry.key
     held = {p for p in folder.rglob("*") if p.is_file() and p.parent != folder}
     assert {folder / name for name in entry.files} == held
@@ -90,7 +89,7 @@ def test_a_stored_table_is_opened_again_and_made_again_where_damaged(
     words.write_bytes(words.read_bytes()[:-1] + b"?")
     with caplog.at_level(logging.WARNING):
         again = make_retriever("lancedb", CORPUS).build(store)
-    assert "is damaged" in caplog.text
+    assert "is made again" in caplog.text
     assert again.search_many(QUERIES, k=7) == expected
 
 

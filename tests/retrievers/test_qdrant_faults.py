@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -22,12 +20,15 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.context import current, use
 from ragbench.errors import DataError, LMSetupError, LMUnavailableError
-from ragbench.experiments.records.stored import read_records
-from ragbench.lms.calls import embedding_client as services
-from ragbench.lms.calls.refusal import QuestionTimeoutError
-from ragbench.lms.calls.retry import Retries
-from ragbench.lms.calls.scope import question_time
-from ragbench.lms.calls.spend_limits import Limits, spending
+from ragbench.experiments.store import read_records
+from ragbench.lms.calls import (
+    Limits,
+    QuestionTimeoutError,
+    Retries,
+    question_time,
+    services,
+    spending,
+)
 from ragbench.lms.specs import load_dotenv
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
@@ -100,19 +101,6 @@ def test_a_server_that_is_down_is_told_in_one_line(store: IndexStore) -> None:
     with pytest.raises(LMUnavailableError, match=r"failed 5 times: .*is it running\?"):
         made(url).build(store)
     assert store.entries() == []
-
-
-def test_a_server_that_hangs_is_asked_twice(
-    wire: QdrantWire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(services, "TIMEOUT_S", 0.1)
-
-    def hang(method: str, path: str) -> None:
-        time.sleep(0.3)
-
-    wire.fault = hang
-    with pytest.raises(LMUnavailableError, match="failed 2 times: the request timed out"):
-        made(wire.url).build()
 
 
 def test_what_fails_for_a_moment_is_asked_again(wire: QdrantWire) -> None:
@@ -307,7 +295,7 @@ def test_a_run_ends_when_the_key_is_refused_and_goes_on_afterwards(
         assert code == 2, said
         assert "refuses the key: HTTP 401" in said
         stored = read_records(tmp_path / "run")
-        assert 1 <= len(stored.records) == len(stored.finished) <= 4, "none failed"
+        assert 1 <= len(stored) == len(stored.finished) <= 4, "none failed"
         uploaded = len(wire.uploaded)
         wire.fault = lambda method, path: None
         code, said = evaluate(tmp_path, wire, server)
@@ -324,25 +312,3 @@ def test_dropping_says_that_the_server_keeps_its_collection(
     result = CliRunner().invoke(cli, ["index", "drop", "--all"])
     assert f"stays; DELETE {wire.url}/collections/{name} deletes that too" in result.output
     assert wire.engine.collection_exists(name)
-
-
-def test_another_process_opens_the_collection_with_its_own_key(
-    wire: QdrantWire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cloudpickle = pytest.importorskip("ray.cloudpickle")
-    from ragbench.experiments.runs.spread.cluster import _LOCKS
-
-    class Pickler(cloudpickle.CloudPickler):
-        def reducer_override(self, value: Any) -> Any:
-            made = _LOCKS.get(type(value))
-            return (made, ()) if made else super().reducer_override(value)
-
-    monkeypatch.setenv("QDRANT_API_KEY", KEY)
-    for retriever in (made(wire.url).build(), made("").build()):
-        expected = retriever.search("w1 w4", k=5)
-        file = io.BytesIO()
-        Pickler(file).dump(retriever)
-        assert KEY.encode() not in file.getvalue()
-        monkeypatch.setenv("QDRANT_API_KEY", "another key")
-        assert pickle.loads(file.getvalue()).search("w1 w4", k=5) == expected
-    assert wire.keys[-1] == "another key"

@@ -11,8 +11,8 @@ from ragbench.errors import ConfigError, LMSetupError, MissingExtraError, ModelE
 from ragbench.ledger import open_ledger
 from ragbench.lms.local.store import is_installed
 from ragbench.retrievers import make_retriever
-from ragbench.retrievers.rerankers import make_reranker, maxsim as maxsim_module
-from ragbench.retrievers.rerankers.http import HTTPReranker
+from ragbench.retrievers.rerankers import MaxSim, make_reranker
+from ragbench.retrievers.rerankers.calls import HTTPReranker
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import serving
@@ -143,8 +143,8 @@ def test_maxsim_prefers_the_passage_that_says_it() -> None:
 
 @needs_model
 def test_maxsim_keeps_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maxsim_module.MaxSim, "_KEPT", 2)
-    reranker = maxsim_module.MaxSim()
+    monkeypatch.setattr(MaxSim, "_KEPT", 2)
+    reranker = MaxSim()
     first = reranker.score("cat", list(CORPUS))
     assert len(reranker._kept) == 2
     assert reranker.score("cat", list(CORPUS)) == pytest.approx(first, abs=1e-3)

@@ -16,17 +16,22 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError
-from ragbench.experiments.records.stored import read_records
+from ragbench.experiments.store import read_records
 from ragbench.ledger import OpenLedger, open_ledger
-from ragbench.lms.calls import circuit_breaker as breakers, embedding_client as services
-from ragbench.lms.calls.refusal import LimitReachedError, QuestionTimeoutError
-from ragbench.lms.calls.scope import question_time
-from ragbench.lms.calls.spend_limits import Limits, spending
+from ragbench.lms.calls import (
+    LimitReachedError,
+    Limits,
+    QuestionTimeoutError,
+    breaker as breakers,
+    question_time,
+    services,
+    spending,
+)
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.cache import VectorCache
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
-from ragbench.retrievers.rerankers.http import HTTPReranker
+from ragbench.retrievers.rerankers.calls import HTTPReranker
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 from tests.retrievers.conftest import make_corpus
@@ -218,7 +223,7 @@ def test_a_server_that_refuses_all_ends_the_run_and_fails_no_question(
         assert 1 <= answered <= 5
         assert f"{answered} of {N} answered" in table
         assert cause in error
-        assert len(read_records(fresh / "run").records) == answered, "none failed"
+        assert len(read_records(fresh / "run")) == answered, "none failed"
         assert len(server.hits) <= 5, "the LM was paid for questions without passages"
     again = FakeServer(port=port(server.url))
     with again as server, serving(good, port=port(wire.address)) as wire:

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import read_chunks
+from ragbench.data.load import need_corpus, rows_of
 from ragbench.data.passages import from_text
 from ragbench.data.readers import (
     Answer,
@@ -23,13 +24,14 @@ from ragbench.data.readers import (
     read_rows,
     validate,
 )
-from ragbench.data.sources import need_corpus, rows_of
 from ragbench.errors import ConfigError
 from ragbench.retrievers import Corpus
 
 
 class QuestionRecord(Record):
     """A question without passages of its own."""
+
+    renamed = True
 
     id: Id = Field(validation_alias=AliasChoices("id", "qid", "_id"))
     question: NonBlank

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import CorpusRecord, read_corpus
+from ragbench.data.load import rows_of
 from ragbench.data.loaders.gold import index_titles
 from ragbench.data.passages import Pool
 from ragbench.data.readers import (
@@ -23,7 +24,6 @@ from ragbench.data.readers import (
     fail,
     validate,
 )
-from ragbench.data.sources import rows_of
 from ragbench.retrievers import Corpus, Passage
 
 Answers = Annotated[tuple[Answer, ...], BeforeValidator(as_answers)]
@@ -34,6 +34,8 @@ class CustomRecord(Record):
 
     `golden_answers` and `metadata` are FlashRAG's.
     """
+
+    renamed = True
 
     id: Id | None = None
     question: NonBlank

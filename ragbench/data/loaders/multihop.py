@@ -1,13 +1,15 @@
 """HotpotQA (Yang et al. 2018, arXiv:1809.09600) and 2WikiMultiHopQA (Ho et al. 2020, 2011.01060).
 
 Both share one JSON layout: questions with their own paragraphs as lists of sentences and supporting
-facts. HippoRAG's layout keeps the passages in a corpus file instead.
+facts. HippoRAG's layout keeps the passages in a corpus file instead. 2WikiMultiHopQA's alias file
+(`id_aliases.json`: one object a line, `Q_id, aliases, demonyms`) has other names of the entities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
@@ -15,11 +17,20 @@ from pydantic import AliasChoices, BeforeValidator, Field, StrictInt
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import read_corpus
-from ragbench.data.loaders.aliases import Aliases
+from ragbench.data.load import rows_of
 from ragbench.data.loaders.gold import StoredTitles, Titles, index_titles
 from ragbench.data.passages import from_sentences
-from ragbench.data.readers import Id, NonBlank, Record, Row, Text, fail, same_length, validate
-from ragbench.data.sources import rows_of
+from ragbench.data.readers import (
+    Id,
+    NonBlank,
+    Record,
+    Row,
+    Text,
+    fail,
+    read_rows,
+    same_length,
+    validate,
+)
 from ragbench.errors import ConfigError, DataError
 from ragbench.retrievers import Passage
 
@@ -48,6 +59,8 @@ Ids = tuple[tuple[Text | None, Text | None, Text | None], ...]
 
 class MultiHopRecord(Record):
     """One question of HotpotQA or 2WikiMultiHopQA."""
+
+    renamed = True
 
     id: Id = Field(validation_alias=AliasChoices("_id", "id"))
     question: NonBlank
@@ -184,3 +197,45 @@ def _by_evidence(
 
 def _context(record: MultiHopRecord) -> tuple[Passage, ...]:
     return tuple(from_sentences(title, sentences) for title, sentences in record.context)
+
+
+class AliasRecord(Record):
+    """The other names of one entity."""
+
+    Q_id: Id
+    aliases: tuple[NonBlank, ...] = ()
+    demonyms: tuple[NonBlank, ...] = ()
+
+
+class Aliases:
+    """Other names by the id of an entity."""
+
+    def __init__(self, names: dict[str, tuple[str, ...]]) -> None:
+        self._names = names
+
+    @classmethod
+    def read(cls, path: Path) -> Aliases:
+        """The aliases in a file.
+
+        Raises:
+            DataError: the file cannot be read, or a line is not of the format.
+        """
+        records = (validate(AliasRecord, row) for row in read_rows(path))
+        return cls({record.Q_id: (*record.aliases, *record.demonyms) for record in records})
+
+    def forms(self, name: str, entity: str | None) -> list[str]:
+        """`name`, then the other names of the entity with this id, each once."""
+        return list(dict.fromkeys([name, *self._names.get(entity or "", ())]))
+
+    def triple_forms(
+        self, triples: Sequence[tuple[str, str, str]], ids: Sequence[Sequence[str | None]]
+    ) -> list[list[list[str]]]:
+        """For each triple the forms of its subject, its relation alone, and those of its object.
+
+        `ids` has the ids of each triple's parts; where it is empty, there are no other forms.
+        """
+        known = ids or [(None, None, None)] * len(triples)
+        return [
+            [self.forms(subject, entities[0]), [relation], self.forms(obj, entities[2])]
+            for (subject, relation, obj), entities in zip(triples, known, strict=True)
+        ]

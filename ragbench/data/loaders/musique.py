@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, StrictBool, StrictInt
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import read_corpus
+from ragbench.data.load import rows_of
 from ragbench.data.passages import from_text
 from ragbench.data.readers import Id, NonBlank, Record, Text, same_length, validate
-from ragbench.data.sources import rows_of
 from ragbench.retrievers import Corpus
 
 
@@ -44,6 +44,8 @@ class Part(Record):
 
 class MusiqueRecord(Record):
     """One line of the official file."""
+
+    renamed = True
 
     id: Id
     question: NonBlank
@@ -85,5 +87,6 @@ def _items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[Item]:
                 for part in record.question_decomposition
             ],
             answerable=record.answerable,
+            f1="musique",  # whose F1 scores it; see `metrics.answer.F1_OF`
         )
         yield Item(row, example, passages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -85,6 +85,8 @@ class Record(BaseModel):
     """What one record of a file must have; fields that are not named are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+    #: Whether the user can name another field to read one from (`--field`).
+    renamed: ClassVar[bool] = False
 
 
 class Row(NamedTuple):
@@ -119,6 +121,9 @@ def validate(model: type[Model], row: Row) -> Model:
         )
         if first["type"] == "missing":
             message = "is missing"
+            if model.renamed and "." not in field:
+                known = ", ".join(map(str, row.data))[:200]
+                message += f"; there are {known}: give --field {field}=NAME to read one of these"
         elif first["type"].endswith("_type"):
             message = f"{message}, not {kind_of(first['input'])}"
         fail(row, field, message)

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +156,18 @@ def _csv_rows(path: Path, separator: str) -> Iterator[Row]:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
-    if twice:
-        raise DataError(f"{path}: has two columns named {twice[0][:80]!r}; rename or remove one")
+    if twice := _doubled(filter(None, names)):
+        raise DataError(f"{path}: has two columns named {twice[:80]!r}; rename or remove one")
+
+
+def _doubled(names: Iterable[str]) -> str:
+    """The first name that comes a second time; empty where none does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
 
 
 def _next_part(table: Any) -> Any:
@@ -216,7 +225,7 @@ def _parse(text: str, where: str) -> Any:
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        twice = _doubled(name for name, _ in pairs)
         raise ValueError(f"the field {twice[:80]!r} stands twice in an object")
     return fields
 

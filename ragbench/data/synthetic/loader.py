@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain
 
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example, question_key
+from ragbench.data.load import question_files
 from ragbench.data.readers import Row
-from ragbench.data.sources import question_files
 from ragbench.data.synthetic.names import Dice, Namer
 from ragbench.data.synthetic.questions import DECK, Asked, ask
 from ragbench.data.synthetic.relations import Graph
@@ -26,16 +27,22 @@ MAX_QUESTIONS = 4_000
 _TRIES = 20
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True)
+class Page:
     """A cell of the world with its passages, in the order of its entities."""
 
     cell: Cell
     rendered: tuple[Rendered, ...]
 
-    @property
+    @cached_property
     def passages(self) -> list[Passage]:
         """The fifty passages."""
         return [one.passage for one in self.rendered]
+
+    @cached_property
+    def words(self) -> list[set[str]]:
+        """The words of each passage."""
+        return [_words(f"{passage.title} {passage.text}") for passage in self.passages]
 
     def of(self, entity: Entity) -> Rendered:
         """The passage of one entity."""
@@ -138,21 +145,18 @@ def _item(qid: str, asked: Asked, own: Page, beside: Page) -> Item:
         decomposition=[{"question": hop.question, "answer": hop.answer} for hop in asked.hops],
         logic=asked.logic,
     )
-    others = [*own.passages, *beside.passages]
-    near = _near(asked.question, gold, others, CONTEXT_SIZE - len(gold))
+    near = _near(asked.question, gold, (own, beside), CONTEXT_SIZE - len(gold))
     context = Dice(f"{qid}:context").shuffled([*gold, *near])
     return Item(Row(qid, {"id": qid}), example, tuple(context))
 
 
 def _near(
-    question: str, gold: Sequence[Passage], others: Sequence[Passage], count: int
+    question: str, gold: Sequence[Passage], pages: Sequence[Page], count: int
 ) -> list[Passage]:
     """The passages that share the most, and the rarest, words with the question and its gold."""
-    words = [_words(f"{p.title} {p.text}") for p in others]
-    spread: dict[str, int] = defaultdict(int)
-    for bag in words:
-        for word in bag:
-            spread[word] += 1
+    others = [passage for page in pages for passage in page.passages]
+    words = [bag for page in pages for bag in page.words]
+    spread = Counter(chain.from_iterable(words))
     wanted = _words(" ".join([question, *(p.title for p in gold)]))
     taken = {p.pid for p in gold}
     ranked = sorted(

@@ -1,5 +1,27 @@
 """Compiled programs on disk."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.artifacts.artifact import (
+    FORMAT as FORMAT,
+    PROGRAM as PROGRAM,
+    SIDECAR as SIDECAR,
+    Sidecar as Sidecar,
+    cards_of as cards_of,
+    load_artefact as load_artefact,
+    read_sidecar as read_sidecar,
+    save_program as save_program,
+    versions as versions,
+    write_sidecar as write_sidecar,
+)
+from ragbench.experiments.artifacts.held_out import (
+    DataCard as DataCard,
+    Questions as Questions,
+    assert_held_out as assert_held_out,
+    data_card as data_card,
+    question_hash as question_hash,
+    warn_of_shared_passages as warn_of_shared_passages,
+)
+from ragbench.experiments.artifacts.policy_file import (
+    assert_not_learned_from as assert_not_learned_from,
+    read_policy as read_policy,
+    write_policy as write_policy,
+)

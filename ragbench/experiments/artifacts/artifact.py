@@ -27,7 +27,8 @@ from pydantic import Field
 import ragbench
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts.held_out import DataCard, Part
-from ragbench.experiments.records import read_json, read_object, write_json
+from ragbench.experiments.config import compiled_digest
+from ragbench.experiments.store import read_json, read_object, write_json
 from ragbench.paths import make_folder, sync
 from ragbench.programs.core import RAGProgram
 from ragbench.tokens import estimate_tokens
@@ -61,10 +62,15 @@ class Sidecar(Part):
     variant: str
     knobs: dict[str, Any]
     predictors: list[PredictorCard]
+    #: Digest of all that runs: `program.json` and `files`.
     program_sha256: str
+    #: What the optimizer keeps beside the state, such as a bank of examples.
+    files: list[str] = Field(default_factory=list)
     data: DataCard
     optimizer: dict[str, Any]
     config: dict[str, Any]
+    #: Data, LM and retriever as they were given, by flat name; what evaluates it starts from them.
+    given: dict[str, Any] = Field(default_factory=dict)
     lms: dict[str, Any]
     versions: dict[str, str]
     scores: dict[str, Any]
@@ -221,8 +227,14 @@ def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
     path = folder / PROGRAM
     if not path.is_file():
         raise RunError(f"{folder} has a {SIDECAR} but no {PROGRAM}; copy the whole folder")
-    if _sha256(path) != sidecar.program_sha256:
-        raise RunError(f"{path} was changed after it was compiled; restore it, or compile again")
+    for name in sidecar.files:
+        if not (folder / name).is_file():
+            raise RunError(f"{folder} has a {SIDECAR} but no {name}; copy the whole folder")
+    if compiled_digest(folder, sidecar.files) != sidecar.program_sha256:
+        changed = " or ".join([PROGRAM, *sidecar.files])
+        raise RunError(
+            f"{folder}: {changed} was changed after it was compiled; restore it, or compile again"
+        )
     state = read_object(path)
     state.pop("metadata", None)
     return state

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from ragbench.data import question_key
 from ragbench.errors import DataError
+from ragbench.logs import get
+
+_log = get(__name__)
 
 
 class Part(BaseModel):
@@ -20,10 +23,11 @@ class Part(BaseModel):
 
 
 class Questions(Part):
-    """The questions of one split: their ids, and hashes of their normalised texts."""
+    """The questions of one split: their ids, and hashes of their texts and of gold passages."""
 
     ids: list[str]
     hashes: list[str]
+    passages: list[str] = []
 
     @classmethod
     def of(cls, examples: Sequence[dspy.Example]) -> Questions:
@@ -31,6 +35,7 @@ class Questions(Part):
         return cls(
             ids=[str(example.qid) for example in examples],
             hashes=[question_hash(example.question) for example in examples],
+            passages=sorted({h for example in examples for h in _passages_of(example)}),
         )
 
 
@@ -54,6 +59,12 @@ class HeldOutBreach:
 def question_hash(question: str) -> str:
     """A short SHA-256 of the normalised question."""
     return hashlib.sha256(question_key(question).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _passages_of(example: dspy.Example) -> set[str]:
+    """Hashes of the ids of an example's gold passages, which are the same in every file."""
+    pids = map(str, example.get("gold_pids") or ())
+    return {hashlib.sha256(pid.encode("utf-8", "surrogatepass")).hexdigest()[:16] for pid in pids}
 
 
 def data_card(
@@ -91,6 +102,21 @@ def assert_held_out(
             f"{len(breach.shared)} of {breach.total} questions were used to compile this program "
             f"(first: {breach.shared[0]}); evaluate on the test split, or compile on others"
         )
+
+
+def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) -> None:
+    """Warn where questions need a gold passage that one of those compiled with needed.
+
+    Such a question may be another's in other words, also in another file.
+    """
+    known = {*data.train.passages, *data.validation.passages}
+    shared = [str(example.qid) for example in examples if known & _passages_of(example)]
+    if shared:
+        _log.warning(
+            "%d of %d questions share gold passages with those that the program was compiled with "
+            "(first: %s); they may be the same questions in other words",
+            len(shared), len(examples), shared[0],
+        )  # fmt: skip
 
 
 def shared_questions(

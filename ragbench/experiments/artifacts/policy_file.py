@@ -9,28 +9,28 @@ import dspy
 
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.artifacts.held_out import DataCard, Questions, shared_questions
-from ragbench.experiments.records import check_output, read_json, write_json
+from ragbench.experiments.store import check_output, read_json, write_json
 from ragbench.programs.routing import Policy
 
 
 def write_policy(policy: Policy, path: Path) -> None:
-    """Write `policy` to `path`, sealed by a checksum.
+    """Write `policy` to `path`.
 
     Raises:
         RunError: it cannot be written.
     """
     check_output(path)
-    write_json(path, policy.model_dump(mode="json"), sealed=True)
+    write_json(path, policy.model_dump(mode="json"))
 
 
 def read_policy(path: Path) -> Policy:
     """The policy in `path`.
 
     Raises:
-        RunError: it is missing, was changed after it was written, or is no policy.
+        RunError: it is missing, or is no policy.
     """
     if not path.is_file():
-        raise RunError(f"no policy {path}; `ragbench recommend RUN... -o {path}` writes one")
+        raise RunError(f"no policy {path}; `ragbench recommend RUN... --router -o FILE` writes one")
     return read_json(path, Policy)
 
 

@@ -1,5 +1,1 @@
-"""Comparisons between runs: paired, verdicts and transfer."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""Comparisons between runs: paired, and verdicts."""

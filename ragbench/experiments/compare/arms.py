@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ragbench.data import find_clusters
 from ragbench.errors import CompareError
-from ragbench.experiments.records import StoredRecords
 from ragbench.experiments.runs import Evaluation, failed, members
-from ragbench.experiments.score import judge_of
+from ragbench.experiments.score.stored import judge_of
+from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import Comparison, Grouping, Interval, Method, compare_scores, get_metric
 from ragbench.record import Record
 
@@ -137,16 +137,17 @@ def gold_pids(record: Record) -> list[str]:
 
 
 def clusters_of(records: StoredRecords) -> dict[str, str]:
-    """The cluster of each question; empty where there is one for each, or one for all.
+    """The cluster of each question; empty where there is one for each.
 
-    As the data set names them; where its records do not say, by shared gold passages.
+    As the data set names them; where its records do not say, by shared gold passages. Where all
+    share one, no interval can be given.
     """
     named = records.column(cluster_of)
     if any(name is None for name in named.values()):
         qids = list(records)
         roots = find_clusters(list(records.column(gold_pids).values()))
         named = {qid: qids[at] for qid, at in zip(qids, roots, strict=True)}
-    if len(set(named.values())) in (1, len(named)):
+    if len(set(named.values())) == len(named):
         return {}
     return {qid: str(name) for qid, name in named.items()}
 

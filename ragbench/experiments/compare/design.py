@@ -104,10 +104,13 @@ def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
     return config.out or Path("verdicts") / folder_name(config, settings)
 
 
-def subject(design: Design, distinct_programs: int) -> str:
-    """The subject of the verdict's sentences; plural if there are several programs."""
+def subject(design: Design, distinct_programs: int, trained: int) -> str:
+    """The subject of the verdict's sentences; plural if there are several programs.
+
+    All seeds have one training set, of `trained` questions: another would give other programs.
+    """
     if design.of_optimizer(distinct_programs):
-        return "compiling"
+        return f"compiling on these {trained} questions"
     n = len(design.seeds)
     return "this compiled program" if n == 1 else f"these {n} compiled programs"
 

@@ -1,10 +1,12 @@
-"""Compares two runs question by question: scores with a verdict, cost and latency beside them."""
+"""Compares runs question by question: scores with a verdict, cost and latency beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import (
     GroupDifference,
     cluster_of,
@@ -15,10 +17,14 @@ from ragbench.experiments.compare.arms import (
     mostly_right,
     shared_questions,
 )
+from ragbench.experiments.compare.spending import COLUMN_OF, MEASURES, cost_difference
 from ragbench.experiments.runs import HEADLINE, Evaluation, failed
-from ragbench.experiments.score import scored_records
-from ragbench.metrics import Comparison, Grouping, Method, compare_scores, correct, get_metric
-from ragbench.record import Record
+from ragbench.metrics import Comparison, Grouping, Method, correct, get_metric
+
+#: What a gate refuses: a new run that is worse, or one that is not better.
+Gate = Literal["worse", "not-better"]
+#: The share of questions whose gold passages were all found; it stands beside the scores.
+EVIDENCE = "all_recall"
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,9 @@ class RunComparison:
 
     `scores` has one comparison per metric, over the questions that have it in both runs, p-values
     corrected over the family (Holm); `costs` has one per measure of cost, with an interval and no
-    verdict; `groups` are the breakdowns, where they were asked for. `fixed` and `broken` are the
-    questions that B alone, or A alone, got exactly right.
+    verdict; `evidence` is that of gold passages found, None where none are known; `groups` are the
+    breakdowns, where they were asked for. `fixed` and `broken` are the questions that B alone, or A
+    alone, got exactly right.
     """
 
     a: Evaluation
@@ -38,6 +45,22 @@ class RunComparison:
     fixed: tuple[str, ...]
     broken: tuple[str, ...]
     groups: Sequence[GroupDifference] = ()
+    evidence: Comparison | None = None
+
+    def refused(self, gate: Gate) -> str:
+        """Why `gate` refuses run B, in one line; empty where it passes.
+
+        A difference that is shown to be within the margin counts as none.
+        """
+        for name, c in self.scores.items():
+            shown = c.verdict.partition(",")[0] if "by less than" not in c.verdict else "no more"
+            if (shown == "worse") if gate == "worse" else (shown != "better"):
+                ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]" if c.interval else ""
+                return (
+                    f"gate {gate}: {name} of {self.b.folder} against {self.a.folder}, "
+                    f"{c.difference:+.3f}{ends}: {c.verdict}"
+                )
+        return ""
 
 
 def compare(
@@ -49,68 +72,62 @@ def compare(
     by: Mapping[str, Grouping] | None = None,
     method: Method | None = None,
 ) -> RunComparison:
-    """Compare run `b` with run `a`; `common` leaves out questions that only one of them has.
+    """Compare run `b` with run `a`; see `compare_all`."""
+    return compare_all([a, b], metrics=metrics, common=common, by=by, method=method)[0]
 
-    `by` are the breakdowns wanted. Questions count by their clusters.
+
+def compare_all(
+    runs: Sequence[Evaluation],
+    *,
+    metrics: Sequence[str] = HEADLINE,
+    common: bool = False,
+    by: Mapping[str, Grouping] | None = None,
+    method: Method | None = None,
+) -> list[RunComparison]:
+    """Compare each further run with the first, all p-values corrected as one family.
+
+    `common` leaves out questions that only one of two runs has; `by` are the breakdowns wanted.
+    Questions count by their clusters.
 
     Raises:
-        CompareError: the runs are over other data or, without `common`, other questions; or they
-            were judged by different models, or share no question with a metric.
+        CompareError: there are fewer than two runs; they are over other data or, without `common`,
+            other questions; they were judged by different models, or share no question with a
+            metric.
     """
+    if len(runs) < 2:
+        raise CompareError("give two runs or more; the first is the baseline")
+    pairs = [_compared(runs[0], run, metrics, common, by or {}, method or Method())
+             for run in runs[1:]]  # fmt: skip
+    family = iter(correct([c for pair in pairs for c in pair.scores.values()]))
+    return [replace(pair, scores={name: next(family) for name in pair.scores}) for pair in pairs]
+
+
+def _compared(
+    a: Evaluation, b: Evaluation, metrics: Sequence[str], common: bool,
+    by: Mapping[str, Grouping], method: Method,
+) -> RunComparison:  # fmt: skip
+    """The comparison of two runs, p-values not yet corrected."""
     qids = shared_questions(a, b, common=common)
-    wanted = [get_metric(name).score for name in ("em", *metrics)]
+    wanted = [get_metric(name).score for name in ("em", EVIDENCE, *metrics)]
     for run in (a, b):
-        run.records.only(qids).learn([*wanted, failed, cluster_of, gold_pids, *MEASURES.values()])
-    method = replace(method or Method(), clusters=clusters_of(a.records.only(qids)))
-    scores = [compare_arms([a], [b], name, qids, method) for name in metrics]
+        run.records.only(qids).compute([*wanted, failed, cluster_of, gold_pids, *MEASURES.values()])
+    method = replace(method, clusters=clusters_of(a.records.only(qids)))
+    found = a.records.only(qids).column(get_metric(EVIDENCE).score).values()
+    known = EVIDENCE not in metrics and any(share is not None for share in found)
     right_a, right_b = mostly_right([a], qids), mostly_right([b], qids)
     return RunComparison(
         a,
         b,
-        scores=dict(zip(metrics, correct(scores), strict=True)),
-        costs={name: _cost(a, b, qids, measure) for name, measure in MEASURES.items()},
+        scores={name: compare_arms([a], [b], name, qids, method) for name in metrics},
+        costs={
+            name: cost_difference([a], [b], qids, measure, method.clusters)
+            for name, measure in MEASURES.items()
+            if COLUMN_OF[name] not in (*a.card.unknown, *b.card.unknown)
+        },
         fixed=tuple(q for q in qids if q in right_b - right_a),
         broken=tuple(q for q in qids if q in right_a - right_b),
-        groups=group_differences([a], [b], by or {}, metrics, qids, method),
+        groups=group_differences([a], [b], by, metrics, qids, method),
+        evidence=compare_arms([a], [b], EVIDENCE, qids, method) if known else None,
     )
 
 
-def with_scores(run: Evaluation) -> Evaluation:
-    """`run` with what it was scored by merged into its records: verdicts and attributions.
-
-    Raises:
-        RunError: its records cannot be read.
-    """
-    return replace(run, records=scored_records(run.folder))
-
-
-def _calls(record: Record) -> float:
-    return float(record.ledger.as_if.calls)
-
-
-def _tokens(record: Record) -> float:
-    return float(record.ledger.as_if.tokens)
-
-
-def _usd(record: Record) -> float | None:
-    return record.ledger.as_if.cost_usd
-
-
-#: What a question costs, as if nothing had been cached.
-MEASURES: Mapping[str, Callable[[Record], float | None]] = {
-    "calls": _calls,
-    "tokens": _tokens,
-    "cost $": _usd,
-    "latency s": lambda record: float(record.latency_s),
-}
-
-
-def _cost(
-    a: Evaluation, b: Evaluation, qids: Sequence[str], measure: Callable[[Record], float | None]
-) -> Comparison | None:
-    """The comparison of one measure; None where it is unknown for a question."""
-    sides = [run.records.only(qids).column(measure) for run in (a, b)]
-    known = [{q: value for q, value in side.items() if value is not None} for side in sides]
-    if any(len(side) < len(qids) for side in known):
-        return None
-    return compare_scores(*known, higher_is_better=False, score_range=None)

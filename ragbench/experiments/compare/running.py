@@ -1,17 +1,20 @@
 """Runs the arms of a verdict, or continues them: each an ordinary run, over held-out questions.
 
-Data and retriever are built once. What was cut off is continued by the same command.
+Data and retriever are built once. What was cut off is continued by the same command. With
+`max_questions` the verdict looks at growing numbers of questions, by tests (betting) that may be
+looked at as often as one likes: looking again and again at a test made for one look claims
+differences that are none. Every look is kept in `verdict.json`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.errors import ConfigError, DataError, StoppedError
-from ragbench.experiments.compare.break_even import per_question, tokens_per_question
+from ragbench.errors import ConfigError, DataError, RagbenchError, StoppedError
 from ragbench.experiments.compare.design import (
     COMPILED,
     COMPILED_FORM,
@@ -23,16 +26,23 @@ from ragbench.experiments.compare.design import (
     VerdictRequest,
     verdict_folder,
 )
-from ragbench.experiments.compare.estimate import more_seeds
-from ragbench.experiments.compare.looks import Look, keep_look, read_looks, schedule, seen
-from ragbench.experiments.compare.verdicts import Verdict, assemble, keep
+from ragbench.experiments.compare.spending import per_question, tokens_per_question
+from ragbench.experiments.compare.verdicts import (
+    VERDICT,
+    Look,
+    Verdict,
+    assemble,
+    keep,
+    looks_of,
+)
 from ragbench.experiments.compile import (
     OnMessage,
     compile_program,
+    estimate_compile,
     make_plan,
 )
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.records import locked
+from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.runs import (
     Evaluation,
     OnPrepare,
@@ -40,11 +50,15 @@ from ragbench.experiments.runs import (
     OnStart,
     RunContext,
     evaluate,
+    ready,
 )
-from ragbench.metrics import get_metric
+from ragbench.experiments.store import locked, read_object
+from ragbench.metrics import LEAST_SEEDS, get_metric
 
 #: Arms whose costs differ by less than this share count as equal.
 _EQUAL = 0.1
+#: Each look has this many times the questions of the one before.
+_GROWTH = 1.5
 
 
 def run_verdict(
@@ -75,7 +89,8 @@ def run_verdict(
     with locked(folder):
         if request.max_questions is None:
             return arms.verdict(config.data.limit)
-        return _until_decided(arms, config.data.limit or 20, request.max_questions)
+        most = min(request.max_questions, len(run_context.dataset.splits["test"]))
+        return _until_decided(arms, config.data.limit or 20, most)
 
 
 def _check(config: RunConfig, request: VerdictRequest) -> None:
@@ -96,18 +111,31 @@ def _check(config: RunConfig, request: VerdictRequest) -> None:
         raise ConfigError("--until decided has an exact test of its own; leave --exact out")
 
 
+def schedule(first: int, most: int) -> list[int]:
+    """The number of questions at each look: `first`, then half as many more each time."""
+    looks = [min(first, most)]
+    while looks[-1] < most:
+        looks.append(min(most, math.ceil(looks[-1] * _GROWTH)))
+    return looks
+
+
 def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
-    for look in read_looks(arms.folder)[:1]:
+    path = arms.folder / VERDICT
+    arms.looks = looks_of(read_object(path)) if path.is_file() else []
+    for look in arms.looks[:1]:
         arms.votes = look.votes
     for limit in schedule(first, most):
         verdict = arms.verdict(limit)
+        metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
         votes = (verdict.design.votes, verdict.design.votes_usd)
-        rows = seen(verdict.contrasts)
-        keep_look(arms.folder, Look(verdict.questions, most, verdict.decided(), votes, rows))
+        p = c.p if c.p_adjusted is None else c.p_adjusted
+        look = Look(verdict.questions, most, verdict.decided(), votes, metric, c.difference, p)
+        if look not in arms.looks:
+            arms.looks.append(look)
+        verdict = replace(verdict, looks=tuple(arms.looks))
+        keep(verdict)
         if verdict.decided() or verdict.questions < limit:
             break
-    verdict = replace(verdict, looks=read_looks(arms.folder))
-    keep(verdict)
     return verdict
 
 
@@ -123,6 +151,7 @@ class _Arms:
     on_message: OnMessage
     watch: Mapping[str, Any]
     runs: list[Evaluation] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     #: Votes at equal tokens and at equal dollars; None until both arms were run once.
     votes: tuple[float, float] | None = None
 
@@ -147,6 +176,7 @@ class _Arms:
                 votes_usd=votes.get(VOTES_USD, 0), form_too=request.form_too,
                 exact=request.exact, anytime=request.max_questions is not None,
             ),
+            tuple(self.looks),
         )  # fmt: skip
         keep(verdict)
         return verdict
@@ -206,3 +236,69 @@ def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> tuple[fl
 
 def _votes_of(ratio: float) -> float:
     return 0.0 if ratio <= 1 + _EQUAL else min(99.0, round(ratio, 2))
+
+
+def estimate_verdict(
+    config: RunConfig, settings: CompileConfig, request: VerdictRequest
+) -> list[str]:
+    """What the arms of a verdict take and what its compiles take, in lines for people.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    arms, compiling, seed = _parts(config, settings, request)
+    lines = [line for name, arm in arms.items() for line in (f"arm {name}", *arm.lines())]
+    lines += [f"compile, {request.seeds} times", *compiling.lines()]
+    lines += [f"arm compiled, {request.seeds} times: as zero-shot"]
+    if request.form_too:
+        lines += [f"arm compiled-form, {request.seeds} times: as form"]
+    notes = ["without the demonstrations that compiling may add to the prompts of its arms"]
+    if request.equal_cost:
+        notes += ["without the votes at equal cost, which take as much as one compiled arm"]
+    whole = in_all("in all", [*arms.values(), *([seed] * request.seeds)], notes)
+    return [*lines, *whole.lines(), *more_seeds(config, settings, request, seed=seed)]
+
+
+def more_seeds(
+    config: RunConfig, settings: CompileConfig, request: VerdictRequest,
+    *, seed: Estimate | None = None, like: RunContext | None = None,
+) -> list[str]:  # fmt: skip
+    """What a verdict on the optimizer would take beside one on the programs at hand.
+
+    Empty where it has the seeds for one. `seed` is what one seed takes, where that is known;
+    data and retriever are shared with `like`.
+    """
+    missing = LEAST_SEEDS - request.seeds
+    if missing <= 0:
+        return []
+    on = "this compiled program" if request.seeds == 1 else f"these {request.seeds} programs"
+    title = (
+        f"the verdict will be on {on} alone; for one on the optimizer give --seeds {LEAST_SEEDS}, "
+        f"which takes {missing} times more:"
+    )
+    try:
+        estimate = seed or _parts(config, settings, request, like=like)[2]
+    except RagbenchError as error:
+        return [title, f"  no estimate: {error}"]
+    return [title, *estimate.lines()[1:]]
+
+
+def _parts(
+    config: RunConfig,
+    settings: CompileConfig,
+    request: VerdictRequest,
+    *,
+    like: RunContext | None = None,
+) -> tuple[dict[str, Estimate], Estimate, Estimate]:
+    """The arms that are not compiled, one compile, and all that one seed takes."""
+    folder = verdict_folder(config, settings)
+    zero_shot = config.but(out=folder / "zero-shot")
+    form = config.but(out=folder / "form", form=True)
+    run_context = ready(zero_shot, like=like)
+    arms = {
+        "zero-shot": estimate_run(run_context),
+        "form": estimate_run(ready(form, like=run_context)),
+    }
+    compiling = estimate_compile(make_plan(config, settings, like=run_context))
+    each = [compiling, arms["zero-shot"], *([arms["form"]] if request.form_too else [])]
+    return arms, compiling, in_all("one seed", each)

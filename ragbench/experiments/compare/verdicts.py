@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 
 from ragbench.errors import RunError
-from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
+from ragbench.experiments.artifacts import PROGRAM, Sidecar, assert_held_out, read_sidecar
 from ragbench.experiments.compare.arms import (
     GroupDifference,
     clusters_of,
@@ -22,7 +22,6 @@ from ragbench.experiments.compare.arms import (
     mostly_right,
     shared_questions,
 )
-from ragbench.experiments.compare.break_even import Spending, per_question, spending_of
 from ragbench.experiments.compare.design import (
     COMPILED,
     COMPILED_FORM,
@@ -34,14 +33,49 @@ from ragbench.experiments.compare.design import (
     conclusion,
     subject,
 )
-from ragbench.experiments.compare.looks import Look, read_looks
-from ragbench.experiments.compare.prompt_diff import PromptChange, prompt_changes
-from ragbench.experiments.records import read_object, write_json
+from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.runs import Evaluation, reopen
+from ragbench.experiments.store import read_object, write_json
 from ragbench.metrics import GROUPINGS, Comparison, Grouping, Method, correct
+from ragbench.programs import PROGRAMS
 from ragbench.programs.wrappers import FORM_INSTRUCTION
+from ragbench.retrievers import Corpus, make_retriever
 
 VERDICT = "verdict.json"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen after `questions` of at most `most` that there are.
+
+    `difference` and `p` (corrected; it holds whenever one stops) are of compiled against zero-shot
+    on the first metric; `votes` are those of the votes arms.
+    """
+
+    questions: int
+    most: int
+    decided: bool
+    votes: tuple[float, float]
+    metric: str
+    difference: float
+    p: float
+
+
+@dataclass(frozen=True)
+class PromptChange:
+    """One predictor: its instructions before and after, and the demonstrations added."""
+
+    predictor: str
+    signature: str
+    before: str
+    after: str
+    demos: tuple[Mapping[str, Any], ...]
+    demo_tokens: int
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is different."""
+        return bool(self.demos) or self.before != self.after
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,12 @@ class Verdict:
         return len({sidecar.program_sha256 for sidecar in self.sidecars})
 
     @property
+    def subject(self) -> str:
+        """What the verdict's sentences are on."""
+        trained = len(self.sidecars[0].data.train.ids)
+        return subject(self.design, self.distinct_programs, trained)
+
+    @property
     def questions(self) -> int:
         """How many questions each arm was asked."""
         return len(self.arms[ZERO_SHOT][0].records)
@@ -78,7 +118,7 @@ class Verdict:
     def conclusion(self, metric: str) -> str:
         """A sentence on compiling from all contrasts of `metric` together."""
         words = {pair: by_metric[metric].verdict for pair, by_metric in self.contrasts.items()}
-        return conclusion(subject(self.design, self.distinct_programs), words)
+        return conclusion(self.subject, words)
 
     def decided(self) -> bool:
         """Whether compiled against zero-shot shows something on every metric."""
@@ -113,7 +153,7 @@ class Verdict:
                 for (a, b), by_metric in self.contrasts.items()
                 for metric, comparison in by_metric.items()
             ],
-            "subject": subject(self.design, self.distinct_programs),
+            "subject": self.subject,
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
             "groups": [asdict(group) for group in self.groups],
             "matched": self.matched(),
@@ -135,15 +175,22 @@ def reread(folder: Path) -> Verdict:
     path = folder / VERDICT
     if not path.is_file():
         raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")
+    stored = read_object(path)
     try:
-        design = Design.from_dict(read_object(path)["design"])
+        design = Design.from_dict(stored["design"])
+        looks = looks_of(stored)
     except (TypeError, KeyError):
         raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
-    return assemble(folder, design)
+    return assemble(folder, design, looks)
 
 
-def assemble(folder: Path, design: Design) -> Verdict:
-    """The verdict on the finished runs in `folder`, by `design`.
+def looks_of(stored: Mapping[str, Any]) -> list[Look]:
+    """The looks in what `verdict.json` holds."""
+    return [Look(**{**look, "votes": tuple(look["votes"])}) for look in stored.get("looks", ())]
+
+
+def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdict:
+    """The verdict on the finished runs in `folder`, by `design`, after `looks`.
 
     Raises:
         CompareError: the arms are over different questions.
@@ -179,7 +226,7 @@ def assemble(folder: Path, design: Design) -> Verdict:
             for seed, sidecar in zip(design.seeds, sidecars, strict=True)
         ],
         spending=spending_of(zero_shot[0], compiled, sidecars),
-        looks=read_looks(folder) if design.anytime else (),
+        looks=looks,
     )
 
 
@@ -222,3 +269,28 @@ def _groupings(run: Evaluation, qids: Sequence[str]) -> dict[str, Grouping]:
         for name in ("qtype", "hops")
         if len(set(run.records.only(qids).column(GROUPINGS[name]).values())) > 1
     }
+
+
+def prompt_changes(folder: Path, sidecar: Sidecar) -> list[PromptChange]:
+    """One row per predictor of the compiled program in `folder`, in DSPy's order.
+
+    Demos that are chosen anew for each question, as by knn, are not among them.
+
+    Raises:
+        RunError: the program cannot be read.
+    """
+    state = read_object(folder / PROGRAM)
+    nothing = make_retriever("bm25", Corpus(()), setting="pooled")
+    bare = PROGRAMS.get(sidecar.program)(nothing, **sidecar.knobs)  # as before it was compiled
+    before = dict(bare.named_predictors())
+    return [
+        PromptChange(
+            predictor=card.name,
+            signature=card.signature,
+            before=before[card.name].signature.instructions,
+            after=state[card.name]["signature"]["instructions"],
+            demos=tuple(dict(demo) for demo in state[card.name]["demos"]),
+            demo_tokens=card.demo_tokens,
+        )
+        for card in sidecar.predictors
+    ]

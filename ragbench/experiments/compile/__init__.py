@@ -1,5 +1,16 @@
 """Compiling a program with an optimizer."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.compile.budget import (
+    estimate_compile as estimate_compile,
+)
+from ragbench.experiments.compile.compiler import (
+    OnMessage as OnMessage,
+    compile_program as compile_program,
+)
+from ragbench.experiments.compile.planning import (
+    ASKED as ASKED,
+    Plan as Plan,
+    compile_folder as compile_folder,
+    folder_name as folder_name,
+    make_plan as make_plan,
+)

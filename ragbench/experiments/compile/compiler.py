@@ -31,9 +31,9 @@ from ragbench.experiments.artifacts import (
 from ragbench.experiments.compile.budget import estimate_compile, rest_of_budget
 from ragbench.experiments.compile.planning import Plan, claim, make_plan
 from ragbench.experiments.compile.progress import SearchProgress
-from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.records import CALLS, PREPARATION, CallJournal, locked, write_json
+from ragbench.experiments.config import CompileConfig, RunConfig, compiled_digest
 from ragbench.experiments.runs import OnPrepare, RunContext, asks_servers, stop_if_refused
+from ragbench.experiments.store import CALLS, PREPARATION_SIDE, CallJournal, locked, write_json
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
 from ragbench.optimizers import Candidate, Scores, SearchResult, StandIn, Task, make_scorer, measure
@@ -79,7 +79,7 @@ def compile_program(
         ledger = None
         try:
             with journal.open() as ledger, plan.run_context.active():
-                with use(replace(current(), side=PREPARATION)):
+                with use(replace(current(), side=PREPARATION_SIDE)):
                     plan.run_context.retriever.build(IndexStore(), on_prepare)
                     questions = (*plan.train, *plan.val)
                     ahead = tuple(example.question for example in questions)
@@ -169,7 +169,7 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
         rows.append({"file": name, "score": candidate.score, "note": candidate.note})
     for name, content in outcome.result.files.items():
         write_json(folder / name, content)
-    digest = save_program(outcome.result.program, folder / PROGRAM)
+    save_program(outcome.result.program, folder / PROGRAM)
     asked = plan.asked()
     write_sidecar(
         folder,
@@ -179,10 +179,12 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
             variant=run_context.program.knobs.variant,
             knobs=run_context.program.knobs.model_dump(mode="json"),
             predictors=cards_of(outcome.result.program),
-            program_sha256=digest,
+            program_sha256=compiled_digest(folder, outcome.result.files),
+            files=sorted(outcome.result.files),
             data=plan.data,
             optimizer=asked["optimizer"],
             config=asked["config"],
+            given=run_context.config.sources(),
             lms=asked["lms"],
             versions=versions(),
             scores=_scores(plan, outcome),
@@ -261,9 +263,9 @@ def _task(plan: Plan) -> Task:
 
 def _check_lms(plan: Plan) -> None:
     plan.run_context.check_lms()
-    for lm in (plan.prompt_lm, plan.teacher):
+    for what, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
         if lm is not None:
-            lm.check()
+            lm.check(what)
 
 
 def _n(scores: Scores) -> str:

@@ -13,8 +13,8 @@ from ragbench.data import Dataset, for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.records import is_claimed, write_json
 from ragbench.experiments.runs import RunContext, build, lm_of
+from ragbench.experiments.store import is_claimed, write_json
 from ragbench.optimizers import OPTIMIZERS, Optimizer, OwnMetric, Size, make_scorer
 
 #: What a compile was asked for; its presence without a sidecar marks an unfinished compile.

@@ -9,7 +9,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.dspy_internals import BaseCallback
+from ragbench.dspy_private import private
 from ragbench.experiments.estimates import duration
 from ragbench.ranges import Range
 
@@ -17,7 +17,10 @@ from ragbench.ranges import Range
 _PARTS = 10
 
 
-class SearchProgress(BaseCallback):
+_Callback: Any = private("dspy.utils.callback.BaseCallback", "compile")
+
+
+class SearchProgress(_Callback):
     """Tells of each candidate that DSPy evaluates, and of optimizers that evaluate by themselves.
 
     `runs` is what the optimizer is expected to take; `scorer` must stand in the place of its own.

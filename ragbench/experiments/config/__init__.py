@@ -1,5 +1,12 @@
 """The config of a run: its model, the files it is read from, and the identity it resolves to."""
 
+from ragbench.experiments.config.compiled import (
+    SHIPPED as SHIPPED,
+    SHIPPED_FOLDER as SHIPPED_FOLDER,
+    compiled_digest as compiled_digest,
+    compiled_folder as compiled_folder,
+    shipped_programs as shipped_programs,
+)
 from ragbench.experiments.config.fields import (
     DataConfig as DataConfig,
     LMConfig as LMConfig,
@@ -8,8 +15,10 @@ from ragbench.experiments.config.fields import (
     option_of as option_of,
 )
 from ragbench.experiments.config.files import (
+    config_text as config_text,
     load_config as load_config,
     shipped_configs as shipped_configs,
+    shipped_sweeps as shipped_sweeps,
 )
 from ragbench.experiments.config.methods import (
     CompileConfig as CompileConfig,
@@ -23,11 +32,6 @@ from ragbench.experiments.config.model import (
     differing as differing,
     flatten as flatten,
     make_config as make_config,
-    refreshed as refreshed,
-)
-from ragbench.experiments.config.shipped_programs import (
-    SHIPPED as SHIPPED,
-    SHIPPED_FOLDER as SHIPPED_FOLDER,
-    compiled_folder as compiled_folder,
-    shipped_programs as shipped_programs,
+    merge as merge,
+    nest as nest,
 )

@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.config.merging import merge
-from ragbench.experiments.config.model import nest
+from ragbench.experiments.config.model import merge, nest
 
 #: Bounds of a config file: far above any real one, far below what would exhaust memory or stack.
 MAX_BYTES, MAX_DEPTH = 1_000_000, 20
@@ -34,6 +33,20 @@ def shipped_configs() -> list[str]:
     return sorted(Path(f.name).stem for f in _shipped().iterdir() if f.name.endswith(".yaml"))
 
 
+def config_text(name: str) -> str:
+    """The text of a config file, by path or by the name of a shipped one.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return _read(name, Path.cwd())[1]
+
+
+def shipped_sweeps() -> list[str]:
+    """Names of the sweeps that come with the package, sorted."""
+    return sorted(Path(f.name).stem for f in (_shipped() / "sweeps").iterdir())
+
+
 def _shipped() -> Any:
     return resources.files("ragbench.experiments.config") / "shipped"
 
@@ -53,7 +66,8 @@ def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
 
 def _read(name: str, folder: Path) -> tuple[Path, str]:
     path = Path(name) if Path(name).is_absolute() else folder / name
-    shipped = _shipped() / f"{name}.yaml"
+    places = (_shipped() / f"{name}.yaml", _shipped() / "sweeps" / f"{name}.yaml")
+    shipped = next((place for place in places if place.is_file()), places[0])
     try:
         if path.is_file():
             with path.open("rb") as file:
@@ -65,7 +79,7 @@ def _read(name: str, folder: Path) -> tuple[Path, str]:
             return Path(str(shipped)), shipped.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config {name!r} cannot be read: {error}") from None
-    choices = ", ".join(shipped_configs())
+    choices = ", ".join([*shipped_configs(), *shipped_sweeps()])
     raise ConfigError(f"no config {name!r}: give a path to a YAML file or one of {choices}")
 
 
@@ -92,11 +106,12 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """A mapping, unless a key comes twice."""
-        keys = [key for key, _ in node.value if isinstance(key.value, str)]
-        for number, key in enumerate(keys):
-            if any(key.value == earlier.value for earlier in keys[:number]):
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key.value, str) and key.value in seen:
                 problem = f"key {key.value[:40]!r} comes twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.update([key.value] if isinstance(key.value, str) else ())
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> int:

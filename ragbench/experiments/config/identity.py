@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, LMSetupError, RagbenchError
+from ragbench.experiments.config.compiled import compiled_digest
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
@@ -30,7 +31,7 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The flat `fields` of a run with every name, knob, setting and file resolved.
 
     Files stand by a hash of their bytes, a compiled program by the hash of its state. Defaults that
-    depend on the data set are left out. What is resolved already resolves to itself.
+    depend on the data set are left out.
 
     Raises:
         RagbenchError: an unknown program, retriever, knob or setting.
@@ -70,34 +71,6 @@ def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
     return "-".join(map(_slug, filter(None, parts)))
 
 
-def find_folder(
-    parent: Path, identity: Mapping[str, Any], settle: Callable[[Mapping[str, Any]], Any]
-) -> Path:
-    """The folder of the run under `parent`: the one that holds it already, or a new one.
-
-    A folder that an earlier version named otherwise is found by its card: by what `settle` makes
-    of the identity in it. Of several, it is the one with the most records.
-    """
-    folder = parent / run_name(identity)
-    if folder.exists() or not parent.is_dir():
-        return folder
-    cards = sorted(parent.glob(f"{_slug(identity['program'])}-*/config.json"))
-    same = [path.parent for path in cards if _settled(path, settle) == identity]
-    return max(same, key=_size, default=folder)
-
-
-def _settled(card: Path, settle: Callable[[Mapping[str, Any]], Any]) -> Any:
-    try:
-        return settle(json.loads(card.read_text("utf-8"))["identity"])
-    except (RagbenchError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # no run of this version's, so not the one that is looked for
-
-
-def _size(folder: Path) -> int:
-    records = folder / "records.jsonl"
-    return records.stat().st_size if records.is_file() else 0
-
-
 def _slug(text: str) -> str:
     return re.sub(r"[^\w.]+", "_", text).strip("_")
 
@@ -119,17 +92,22 @@ def _data(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source(spec: str) -> str:
-    from ragbench.programs.external import source_digest
+    from ragbench.programs.external import program_digest
 
-    return source_digest(spec)
+    return program_digest(spec)
 
 
 def _retriever(spec: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     from ragbench.retrievers import RETRIEVERS, parse_spec
+    from ragbench.retrievers.external import retriever_digest
 
     name, given = parse_spec(spec)
     settled = resolve(RETRIEVERS.get(name).Settings, name, {**given, **settings})
-    return {"retriever": name, "retriever_set": settled.model_dump(mode="json")}
+    return {
+        "retriever": name,
+        "retriever_set": settled.model_dump(mode="json"),
+        "retriever_source": retriever_digest(name),
+    }
 
 
 def _lm(spec: str) -> str:
@@ -159,19 +137,16 @@ def _adapter(name: str, lm: str, api_base: str) -> str:
 
 
 def _compiled(folder: str | None) -> str | None:
-    if folder is None or folder.startswith(_HASHED):
-        return folder
+    if folder is None:
+        return None
     try:
         with _readable(folder):
-            card = json.loads((Path(folder) / "sidecar.json").read_text("utf-8"))
-            return _HASHED + str(card["program_sha256"])
-    except (*_NO_FILE, ValueError, KeyError, TypeError):  # which loading it says
+            return _HASHED + compiled_digest(Path(folder))
+    except (*_NO_FILE, ValueError, AttributeError):  # which loading it says
         return folder
 
 
 def _file(path: str) -> str:
-    if path.startswith(_HASHED):
-        return path
     try:
         with _readable(path):
             stat = Path(path).stat()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ragbench.experiments.config.fields import Option
 from ragbench.knobs import Knobs
+from ragbench.user_code import allow
 
 
 class CompileConfig(Knobs):
@@ -40,6 +41,12 @@ class CompileConfig(Knobs):
     )
     optimizer_seed: int = Field(0, ge=0, description="seed of the optimizer")
     out: Path | None = Field(None, description="folder of the compiled program")
+
+    @field_validator("metric")
+    @classmethod
+    def _named_by_the_user(cls, metric: str) -> str:
+        allow(metric)
+        return metric
 
 
 class TuneConfig(Knobs):

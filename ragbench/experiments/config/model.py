@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from ragbench.errors import ConfigError, KnobError, RagbenchError
+from ragbench.errors import ConfigError, KnobError
+from ragbench.experiments.config.compiled import compiled_folder
 from ragbench.experiments.config.fields import (
     DataConfig,
     LMConfig,
@@ -22,10 +23,9 @@ from ragbench.experiments.config.fields import (
     RetrieverConfig,
     option_of,
 )
-from ragbench.experiments.config.identity import find_folder, resolved, run_name
-from ragbench.experiments.config.merging import OWN_QUESTIONS, detected, merge
-from ragbench.experiments.config.shipped_programs import compiled_folder
+from ragbench.experiments.config.identity import resolved, run_name
 from ragbench.knobs import Knobs, resolve
+from ragbench.user_code import allow
 
 if TYPE_CHECKING:
     from ragbench.data import DataSpec
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: The program that runs a policy.
 ROUTER = "router"
+#: What names questions, in the order in which they are looked at.
+OWN_QUESTIONS = ("data_file", "test_file", "train_file", "val_file", "hub_repo")
 
 
 class RunConfig(Knobs):
@@ -79,7 +81,7 @@ class RunConfig(Knobs):
     shard: Annotated[str | None, Option(group="shard", metavar="I/N", incidental=True)] = Field(
         None,
         pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$",
-        description="ask only every Nth question, beginning with the Ith; see `ragbench merge`",
+        description="ask every Nth question, from the Ith; without it, shards become the run",
     )
     prompts: Annotated[bool, Option(group="run", incidental=True)] = Field(
         True, description="save the prompts and replies of all calls beside the records, compressed"
@@ -104,7 +106,7 @@ class RunConfig(Knobs):
         if (self.program == ROUTER) != (self.policy is not None):
             raise ValueError(
                 "the program router and a policy go together: give --program router and --policy "
-                "FILE, as `ragbench recommend -o FILE` writes it"
+                "FILE, as `ragbench recommend --router -o FILE` writes it"
             )
         return self
 
@@ -139,6 +141,18 @@ class RunConfig(Knobs):
             for name, (group, field) in FLAT.items()
         }
 
+    def sources(self) -> dict[str, Any]:
+        """Flat name -> value of the data, the LM, the retriever and the seed, where given.
+
+        Which questions of the data are asked is not among them.
+        """
+        chosen = {"split", "limit", "fractions"} | _INCIDENTAL
+        return {
+            name: value
+            for name, value in self.flat().items()
+            if (FLAT[name][0] or name == "seed") and name not in chosen and value not in (None, {})
+        }
+
     def data_spec(self) -> DataSpec:
         """The part of the config that decides the data set.
 
@@ -169,14 +183,10 @@ class RunConfig(Knobs):
         return run_name(self.identity(), *also)
 
     def folder(self) -> Path:
-        """The run folder: `out`, or one of the run's name; see `find_folder`.
-
-        Shards have folders of their own, which none is found in the place of the whole run.
-        """
-        if self.out is None and self.shard is not None:
-            number, of = self.shard_of
-            return Path("runs") / "shards" / self.name() / f"{number}-of-{of}"
-        return self.out or find_folder(Path("runs"), self.identity(), settled)
+        """The run folder: `out`, or one of the run's name; that of a shard is in it."""
+        whole = self.out or Path("runs") / self.name()
+        number, of = self.shard_of
+        return whole / "shards" / f"{number}-of-{of}" if self.shard else whole
 
 
 def _groups() -> Iterator[tuple[str, type[Knobs]]]:
@@ -222,8 +232,7 @@ def nest(fields: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _SHORT:
             _put(nested, (name, _SHORT[name]), value)
         elif name == "k":
-            if value is not None:  # which an old run folder has for "not given"
-                _put(nested, ("set", "k"), value)
+            _put(nested, ("set", "k"), value)
         elif name == "set" and isinstance(value, Mapping):
             for knob, each in value.items():
                 _put(nested, ("set", knob), each)
@@ -257,12 +266,17 @@ def _put(nested: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     at[last] = value
 
 
-def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = None) -> RunConfig:
+def make_config(
+    given: Mapping[str, Any], *, base: Mapping[str, Any] | None = None, by_user: bool = True
+) -> RunConfig:
     """The config of `given` over `base`; mappings such as `set` are merged key by key.
 
     Data given by file or name take the place of the hub's, and another retriever comes without
     the settings of the one it replaces. Where questions are given and no data set is named, their
     layout says which it is.
+
+    External code that they name may be imported if they are what the user gave on this command;
+    what was read from a run folder is not `by_user`.
 
     Raises:
         KnobError: an unknown field (with the near name), a wrong type or a value out of bounds.
@@ -270,6 +284,10 @@ def make_config(given: Mapping[str, Any], *, base: Mapping[str, Any] | None = No
     """
     fields = merge(nest(base or {}), nest(given))
     _check_names(fields)
+    if by_user:
+        allow(str(fields.get("program") or ""))
+        specs = str(fields.get("retriever", {}).get("name") or "").split(",")
+        allow(*(spec.partition("(")[0].strip() for spec in specs))
     if fields.get("compiled"):
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
@@ -310,31 +328,10 @@ def _unknown(name: str, known: Any) -> str:
     return f"config has no field {name!r}; {hint}its fields: {', '.join(sorted(known))}"
 
 
-def settled(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored identity, of this or an earlier version, as this version resolves it.
-
-    Raises:
-        RagbenchError: it names what this version has not.
-    """
-    known = {name: value for name, value in identity.items() if name in FLAT or name == "k"}
-    return make_config(known).identity()
-
-
 def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Name, stored value and own value of all in which a stored identity differs from `mine`."""
-    try:
-        old = _leaves(settled(theirs))
-    except RagbenchError:
-        old = _leaves(theirs)
-    new = _leaves(mine)
+    """Name, value of `theirs` and of `mine` of all in which two identities differ."""
+    old, new = _leaves(theirs), _leaves(mine)
     return [(k, old.get(k), new.get(k)) for k in sorted({*old, *new}) if old.get(k) != new.get(k)]
-
-
-def refreshed(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
-    """`theirs` with the identity of `mine` under `config`, if the two come to the same."""
-    stored = theirs.get("config")
-    same = isinstance(stored, Mapping) and not differing(stored, mine["config"])
-    return {**theirs, **({"config": mine["config"]} if same else {})}
 
 
 def _leaves(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -345,3 +342,37 @@ def _leaves(identity: Mapping[str, Any]) -> dict[str, Any]:
         else:
             leaves[name] = value
     return leaves
+
+
+def detected(data: Mapping[str, Any]) -> str:
+    """The data set in whose layout the questions are; `jsonl` is that of one's own."""
+    from ragbench.data import detect_layout
+
+    paths = (Path(data[name]) for name in OWN_QUESTIONS[:-1] if data.get(name))
+    layouts = (detect_layout(path) for path in paths)
+    return next((layout.dataset for layout in layouts if layout), "jsonl")
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` over `base`, both nested, without what it replaces; mappings are merged key by key."""
+    merged = _merged(base, over)
+    before, given = base.get("data") or {}, over.get("data") or {}
+    if isinstance(given, Mapping) and "hub" not in given:
+        other = given.get("dataset", before.get("dataset")) != before.get("dataset")
+        if given.get("data_file") or other:
+            merged.get("data", {}).pop("hub", None)
+    old, new = base.get("retriever") or {}, over.get("retriever") or {}
+    if new.get("name", old.get("name")) != old.get("name") and "settings" not in new:
+        merged["retriever"].pop("settings", None)
+    elif new.get("name", old.get("name")) != old.get("name"):
+        merged["retriever"]["settings"] = new["settings"]
+    return merged
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return merged

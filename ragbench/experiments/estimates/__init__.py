@@ -1,5 +1,16 @@
 """What a run or a compile is expected to spend, before it starts."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.estimates.estimate import (
+    Estimate as Estimate,
+    duration as duration,
+    in_all as in_all,
+    usd as usd,
+)
+from ragbench.experiments.estimates.rehearsal import Rehearsed as Rehearsed
+from ragbench.experiments.estimates.run_estimate import (
+    ASKED_TWICE as ASKED_TWICE,
+    MARGIN as MARGIN,
+    estimate_run as estimate_run,
+    most_tries as most_tries,
+    rehearse_questions as rehearse_questions,
+)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from ragbench.ranges import Range
-
-#: File of a run folder that keeps what the run was expected to spend.
-ESTIMATE = "estimate.json"
 
 
 class Estimate(BaseModel):
@@ -17,25 +14,35 @@ class Estimate(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    title: str = Field(validation_alias=AliasChoices("title", "what"))  # older files have "what"
+    title: str
     calls: Range = Range()
     tokens: Range = Range()
     cost: tuple[float, float] | None = (0.0, 0.0)
     notes: tuple[str, ...] = ()
     questions: int = 0
+    #: Of the program's own index, which comes in addition and is no question's.
+    index: Estimate | None = None
 
     def lines(self) -> list[str]:
         """The estimate for people."""
-        cost = "unknown: no price is known for an LM; give --price"
-        if self.cost is not None:
-            cost = f"{usd(self.cost[0])} to {usd(self.cost[1])}" if self.cost[1] else "$0"
-        return [
+        lines = [
             self.title,
             f"  calls   {self.calls}",
             f"  tokens  {self.tokens}",
-            f"  cost    {cost}",
+            f"  cost    {self._cost}",
             *(f"  {note}" for note in self.notes),
         ]
+        if self.index is not None:
+            index = self.index
+            parts = (f"{index.calls} calls", f"{index.tokens} tokens", index._cost, *index.notes)
+            lines.append(f"  {index.title}: {', '.join(parts)}")
+        return lines
+
+    @property
+    def _cost(self) -> str:
+        if self.cost is None:
+            return "unknown: no price is known for an LM; give --price"
+        return f"{usd(self.cost[0])} to {usd(self.cost[1])}" if self.cost[1] else "$0"
 
     def holds(self, *, calls: int, tokens: int, cost: float | None) -> bool:
         """Whether what was spent lies within the range."""
@@ -44,16 +51,6 @@ class Estimate(BaseModel):
         if self.cost is None or cost is None:
             return inside
         return inside and self.cost[0] <= cost <= self.cost[1]
-
-    def against(self, *, calls: int, tokens: int, cost: float | None) -> str:
-        """What was spent beside what was expected, in words."""
-        shown = "" if cost is None or self.cost is None else f", {usd(cost)}"
-        inside = self.holds(calls=calls, tokens=tokens, cost=cost)
-        return (
-            f"spent {calls:,} calls, {tokens:,} tokens{shown}: "
-            + ("within" if inside else "outside of")
-            + f" the estimate of {self.calls} calls, {self.tokens} tokens"
-        )
 
 
 def in_all(title: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:

@@ -14,13 +14,12 @@ from typing import Any
 
 from ragbench.context import current, use
 from ragbench.errors import RunError
-from ragbench.experiments.estimates.estimate import ESTIMATE, Estimate, usd
+from ragbench.experiments.estimates.estimate import Estimate, in_all
 from ragbench.experiments.estimates.rehearsal import Rehearsed, rehearse
-from ragbench.experiments.records import CONFIG, locked, read_records, write_json
 from ragbench.experiments.runs import RunContext, asks_servers, takes_tokens
+from ragbench.experiments.store import read_records
 from ragbench.lms import priced
 from ragbench.lms.adapters import LenientJSON
-from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.wrappers import Around
 from ragbench.ranges import Range
@@ -48,6 +47,7 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
         title += f" ({len(run_context.examples) - len(todo)} finished before)"
     if not todo:
         return Estimate(title=title)
+    index = estimate_index(run_context, todo)  # first: questions are rehearsed over what it makes
     each = rehearse_questions(run_context, todo)
     n, retry = len(todo), most_tries(run_context)
     cost = each.cost and (MARGIN[0] * n * each.cost[0], MARGIN[1] * retry * n * each.cost[1])
@@ -58,8 +58,9 @@ def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
             int(MARGIN[0] * n * each.tokens[0]), int(MARGIN[1] * retry * n * each.tokens[1])
         ),
         cost=cost,
-        notes=(*_notes(run_context, retry), *_index_notes(run_context, todo)),
+        notes=tuple(_notes(run_context, retry)),
         questions=n,
+        index=index,
     )
 
 
@@ -117,33 +118,25 @@ def _notes(run_context: RunContext, retry: int) -> list[str]:
     return lines
 
 
-def _index_notes(run_context: RunContext, todo: Sequence[Any]) -> list[str]:
-    """What the program's own index would still take, which is no question's."""
-    lines = []
+def estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | None:
+    """What the program's own index would still take, which is no question's; None without one."""
     with run_context.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
         ahead = run_context.program.index_ahead()
+    parts = []
     for part in ahead:
         lm = run_context.role_lms.get(part.role, run_context.lm)
-        longest = part.calls * int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
-        tokens = Range(
-            int(MARGIN[0] * part.prompt_tokens), int(MARGIN[1] * part.prompt_tokens) + longest
+        prompt, reply = part.prompt_tokens, part.reply_tokens
+        prompt = Range(int(MARGIN[0] * prompt.low), int(MARGIN[1] * prompt.high))
+        low = priced(lm.pricing, None, prompt.low, reply.low)
+        high = priced(lm.pricing, None, prompt.high, reply.high)
+        kept = f"{part.kept:,} replies are kept from before" if part.kept else ""
+        parts.append(
+            Estimate(
+                title="the index, in addition",
+                calls=part.calls,
+                tokens=prompt + reply,
+                cost=None if low is None or high is None else (low, high),
+                notes=(kept,) if kept else (),
+            )
         )
-        low = priced(lm.pricing, None, int(MARGIN[0] * part.prompt_tokens), 0)
-        high = priced(lm.pricing, None, int(MARGIN[1] * part.prompt_tokens), longest)
-        cost = "" if low is None or high is None else f", {usd(low)} to {usd(high)}"
-        line = f"the index, in addition: {part.calls:,} calls, {tokens} tokens{cost}"
-        line += f"; {part.kept:,} replies are kept from before" if part.kept else ""
-        lines.append(f"{line}; {part.more}" if part.more else line)
-    return lines
-
-
-def keep_estimate(run_context: RunContext, estimate: Estimate) -> None:
-    """Keep the estimate in the run's folder, whose table compares; only of a run not begun.
-
-    Raises:
-        RunError: the folder is in use or cannot be written.
-    """
-    folder = run_context.config.folder()
-    if not (folder / CONFIG).exists():
-        with locked(folder):
-            write_json(folder / ESTIMATE, estimate.model_dump(mode="json"), sealed=True)
+    return in_all(parts[0].title, parts, [n for p in parts for n in p.notes]) if parts else None

@@ -1,5 +1,8 @@
-"""Finished runs in the formats of other tools: Parquet, CSV, inspect_ai, MLflow."""
+"""Finished runs in the formats of other tools: Parquet, CSV, JSON lines, inspect_ai, MLflow."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.export.formats import TARGETS as TARGETS, export_runs as export_runs
+from ragbench.experiments.export.rows import (
+    COLUMNS as COLUMNS,
+    open_runs as open_runs,
+    rows_of as rows_of,
+)

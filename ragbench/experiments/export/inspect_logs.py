@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import ConfigError, needs_extra
-from ragbench.experiments.export.source import ExportedRun
-from ragbench.experiments.records import CONFIG, read_prompts
+from ragbench.experiments.export.rows import ExportedRun
+from ragbench.experiments.store import CARD, read_texts
 from ragbench.record import Call, Record, Step, total
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def log_of(run: ExportedRun) -> EvalLog:
     )
 
     evaluation, card = run.evaluation, run.evaluation.card
-    texts = _texts(run)
+    texts = read_texts(evaluation.folder, run.records)
     samples = [_sample(run, place, texts) for place in range(len(run.records))]
     questions = card.questions or len(samples)
     spec = EvalSpec(
-        created=_written(evaluation.folder / CONFIG),
+        created=_written(evaluation.folder / CARD),
         task=f"{card.data.name}_{card.program}",
         task_id=_id(str(card.identity)),
         run_id=_id(run.name),
@@ -181,12 +181,6 @@ def _call(call: Call, texts: Mapping[str, str]) -> Event:
         working_time=call.latency_s,
         metadata={"signature": call.signature, "kind": call.kind},
     )
-
-
-def _texts(run: ExportedRun) -> dict[str, str]:
-    calls = [call for record in run.records for call in record.ledger.calls]
-    wanted = {name for call in calls for name in (*call.prompt, call.reply)} - {""}
-    return read_prompts(run.evaluation.folder, wanted) if wanted else {}
 
 
 def _usage(calls: Sequence[Call]) -> dict[str, ModelUsage]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import ConfigError, needs_extra
-from ragbench.experiments.export.source import ExportedRun
-from ragbench.experiments.export.tables import to_csv
-from ragbench.experiments.records import CONFIG, RECORDS
+from ragbench.experiments.export.rows import ExportedRun
 from ragbench.experiments.runs import SUMMARY
+from ragbench.experiments.store import CARD, DATABASE
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -64,12 +62,9 @@ def _log(client: MlflowClient, run: ExportedRun, experiment: str) -> None:
     metrics = [Metric(name, value, now, 0) for name, value in _metrics(run).items()]
     tags = [RunTag(name, str(value)) for name, value in _tags(run).items()]
     client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
-    for name in (CONFIG, SUMMARY, RECORDS):
+    for name in (CARD, SUMMARY, DATABASE):
         if (evaluation.folder / name).is_file():
             client.log_artifact(run_id, str(evaluation.folder / name))
-    with tempfile.TemporaryDirectory() as folder:
-        to_csv([run], Path(folder) / "questions.csv")
-        client.log_artifact(run_id, str(Path(folder) / "questions.csv"))
     client.set_terminated(run_id, "FINISHED" if evaluation.progress.complete else "KILLED")
 
 

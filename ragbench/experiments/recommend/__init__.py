@@ -1,5 +1,14 @@
-"""Which architecture for which questions: learned from runs, tested on held-out questions."""
+"""Which program to use: the cheapest not shown worse than the best mean, or a router."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.recommend.advice import (
+    Advice as Advice,
+    Limits as Limits,
+    advise as advise,
+)
+from ragbench.experiments.recommend.learning import (
+    RouterAdvice as RouterAdvice,
+    held_out as held_out,
+    learn_router as learn_router,
+    make_policy as make_policy,
+    shows_gain as shows_gain,
+)

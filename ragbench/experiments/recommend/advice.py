@@ -1,200 +1,257 @@
-"""Which program for which questions: the rule, what it is worth held out, and its regret."""
+"""Which of several programs to use: the cheapest that is not shown worse than the best mean.
+
+The best mean is tested against every cheaper program over the same questions, by the paired test of
+`ragbench compare`, with Holm's correction over these tests. Nothing depends on the order of the
+runs or of their records.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragbench.experiments.recommend.answers import Asked
-from ragbench.experiments.recommend.rules import (
-    HeldOut,
-    Table,
-    best_single,
-    hold_out,
-    learn,
-    learn_depth,
-    oracle,
+from ragbench.errors import CompareError, ConfigError
+from ragbench.experiments.compare.arms import clusters_of, columns, shared_questions
+from ragbench.experiments.runs import Evaluation
+from ragbench.metrics import (
+    Comparison,
+    Interval,
+    Method,
+    compare_scores,
+    correct,
+    get_metric,
+    mean_interval,
 )
-from ragbench.experiments.recommend.trees import Branch, Floats, Splits, Tree
-from ragbench.metrics import get_metric
-from ragbench.metrics.stats import Interval, MeanEstimate, estimate_mean, questions_needed
-from ragbench.programs.routing import Leaf, Node, Split
+from ragbench.record import Record
 
-#: Clusters of questions below which no rule is learned: training folds fill no two leaves.
-LEAST = 50
+Floats = NDArray[np.float64]
+#: What a question takes, by the metric that measures it; the first that says something is the cost.
+SPENDING = ("cost_usd", "tokens", "calls")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a question may take on average; None for no limit. Cost is in US dollars."""
+
+    cost_usd: float | None = None
+    calls: float | None = None
+    tokens: float | None = None
+
+    def given(self) -> dict[str, float]:
+        """The limits that are set, by the metric that measures them."""
+        return {name: float(limit) for name, limit in asdict(self).items() if limit is not None}
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A way to answer all questions: its mean score, its interval and its mean spending.
+    """A program over all questions, in the order of `Advice.questions`.
 
-    Spending is by measure, None where it is not known.
+    `spending` is the mean per question by each of `SPENDING`, None where it is not known.
     """
 
-    name: str
+    label: str
+    run: Evaluation
+    scores: Floats
     mean: float
     interval: Interval | None
     spending: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A mean difference over questions with its 95 % interval; None where there is none."""
-
-    mean: float
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
 class Advice:
-    """The recommendation that follows from several runs.
+    """The program to use, and the best mean.
 
-    `programs` are of all questions; `single`, `rule` and `oracle` of held-out ones (the oracle
-    needs no holding out: it knows the scores). They, `gain` (rule minus best single program),
-    `headroom` (oracle minus best single program) and `regret` (oracle minus rule) are None where
-    there are fewer than `LEAST` clusters. `rule_learned` is the rule learned from all questions,
-    `rule_used` what is recommended: that rule where its gain is shown, else the best program.
-    `chosen` is how often each program was the best single one in the training folds. `needed` is
-    how many questions would show the gain seen; `detectable` is the gain that the questions at hand
-    show with 80 % power, of a rule that gives half of them to the second best program.
+    `arms` are sorted by mean, the best first, and of equal means by cost. `difference` is `best`
+    minus `use`, question by question; None where both are one program. `cost` is the measure by
+    which programs are cheap or dear. `over_limit` are the programs that pass a limit; they are not
+    among `arms`.
     """
 
-    asked: Asked
-    clusters: int
-    programs: Sequence[Arm]
-    best: int
-    rule_learned: Node
-    rule_used: Node
-    seed: int
-    single: Arm | None = None
-    rule: Arm | None = None
-    oracle: Arm | None = None
-    gain: Difference | None = None
-    headroom: Difference | None = None
-    regret: Difference | None = None
-    chosen: Sequence[int] = ()
-    needed: int | None = None
-    detectable: float | None = None
+    metric: str
+    cost: str
+    #: The text of each question by its id, sorted by id.
+    questions: Mapping[str, str]
+    #: The cluster of each question; empty where questions stand alone.
+    clusters: Mapping[str, str]
+    arms: Sequence[Arm]
+    use: Arm
+    best: Arm
+    difference: Comparison | None
+    over_limit: Sequence[str] = ()
 
     @property
-    def shown(self) -> bool:
-        """Whether the rule's gain over the best single program is shown."""
-        gain = self.gain
-        return bool(gain and gain.interval and gain.interval.low > 0)
+    def needed(self) -> int | None:
+        """How many questions would tell the two apart; None where that cannot be said."""
+        return self.difference.n_needed if self.difference else None
+
+    def sentences(self) -> list[str]:
+        """The advice in words, the program to use first."""
+        use, best = self.use.label, self.best.label
+        cheaper = any(_cost(arm, self.cost) < _cost(self.best, self.cost) for arm in self.arms)
+        if self.difference is None:
+            why = "shown better than every cheaper program" if cheaper else "none is cheaper"
+            lines = [f"use {use}: the best mean, and {why}"]
+        else:
+            lines = [
+                f"use {use}: the cheapest not shown worse than the best mean "
+                f"({best} {_signed(self.difference)})"
+            ]
+            if self.needed is not None:
+                lines.append(f"to tell {best} from {use}: about {self.needed:,} questions")
+        if self.over_limit:
+            lines.append(f"over the limits: {', '.join(self.over_limit)}")
+        return lines
 
 
-def recommend(asked: Asked, *, seed: int = 0) -> Advice:
-    """Learn a rule from all questions of `asked`, and test what it is worth on held-out ones."""
-    table = asked.table
-    clusters = len(set(table.clusters))
-    best = best_single(table)
-    programs = [
-        _arm(asked, label, _use(table, np.full(len(table.scores), number)))
-        for number, label in enumerate(asked.labels)
-    ]
-    alone = _leaf(table, best, np.arange(len(table.scores)))
-    if clusters < LEAST:
-        return Advice(asked, clusters, programs, best, alone, alone, seed)
-    held = hold_out(table, seed)
-    depth = learn_depth(table, np.random.default_rng(seed + 1))
-    learned = _node(learn(table)[depth], table, asked.splits, np.arange(len(table.scores)))
-    best_of_each = _use(table, oracle(table))
-    gain, needed = _gain(asked, held)
-    shown = bool(gain.interval and gain.interval.low > 0)
-    return Advice(
-        asked=asked,
-        clusters=clusters,
-        programs=programs,
-        best=best,
-        rule_learned=learned,
-        rule_used=learned if shown else alone,
-        seed=seed,
-        single=_arm(asked, "best single program", held.single),
-        rule=_arm(asked, "router", held.rule),
-        oracle=_arm(asked, "oracle", best_of_each),
-        gain=gain,
-        headroom=_difference(asked, best_of_each, held.single)[0],
-        regret=_difference(asked, best_of_each, held.rule)[0],
-        chosen=held.chosen.tolist(),
-        needed=needed,
-        detectable=_detectable(table, best),
-    )
+def advise(
+    runs: Sequence[Evaluation],
+    metric: str = "f1",
+    *,
+    labels: Sequence[str] = (),
+    limits: Limits | None = None,
+    common: bool = False,
+) -> Advice:
+    """What `runs` say of which program to use; `labels` are their names, by default the folders'.
 
+    With `common` the questions that all runs have are enough.
 
-def _use(table: Table, programs: NDArray[np.int64]) -> Floats:
-    """Each question given to its program of `programs`, `(questions, programs)`."""
-    use: Floats = np.eye(table.scores.shape[1])[programs]
-    return use
-
-
-def _arm(asked: Asked, name: str, use: Floats) -> Arm:
-    """The scores and spending where questions go to programs by `use` `(questions, programs)`."""
-    scores = (use * asked.table.scores).sum(axis=1)
-    spending = {
-        measure: None if spent is None else float((use * spent).sum(axis=1).mean())
-        for measure, spent in asked.spending.items()
-    }
-    estimate = estimate_mean(scores, _range(asked), asked.table.clusters)
-    return Arm(name, float(scores.mean()), estimate.interval() if estimate else None, spending)
-
-
-def _gain(asked: Asked, held: HeldOut) -> tuple[Difference, int | None]:
-    """The rule against the best single program, and the questions that would show it."""
-    gain, estimate = _difference(asked, held.rule, held.single)
-    each = ((held.rule - held.single) * asked.table.scores).sum(axis=1)
-    spread = float(each.std(ddof=1)) * math.sqrt(estimate.design_effect) if estimate else 0.0
-    if gain.mean <= 0 or not spread:
-        return gain, None
-    return gain, questions_needed(gain.mean, spread)
-
-
-def _difference(asked: Asked, use: Floats, than: Floats) -> tuple[Difference, MeanEstimate | None]:
-    each = ((use - than) * asked.table.scores).sum(axis=1)
-    low, high = _range(asked)
-    estimate = estimate_mean(each, (low - high, high - low), asked.table.clusters)
-    if estimate is None:
-        return Difference(float(each.mean()), None), None
-    return Difference(float(each.mean()), estimate.interval()), estimate
-
-
-def _detectable(table: Table, best: int) -> float | None:
-    """The gain that is shown with 80 % power, of a rule that moves half of the questions.
-
-    The spread of a rule that hardly ever moves one says nothing of the power to show another.
+    Raises:
+        UnknownNameError: there is no such metric.
+        ConfigError: fewer than two runs, a metric that is not of accuracy, a limit on what is not
+            known of a question, or limits that no program keeps.
+        CompareError: the runs are over other data or, without `common`, other questions.
     """
-    means = table.scores.mean(axis=0)
-    others = [number for number in range(len(means)) if number != best]
-    second = max(others, key=lambda number: float(means[number]))
-    moved = table.scores[:, second] - table.scores[:, best]
-    half = np.where(np.arange(len(moved)) % 2 == 0, moved - moved.mean(), 0.0)
-    estimate = estimate_mean(half, None, table.clusters)
-    return None if estimate is None else estimate.detectable()
-
-
-def _range(asked: Asked) -> tuple[float, float]:
-    score_range = get_metric(asked.objective).score_range
-    assert score_range is not None  # `gather` takes no other metric
-    return score_range
-
-
-def _node(tree: Tree, table: Table, splits: Splits, at: NDArray[np.int64]) -> Node:
-    """`tree` as a policy has it, with what it was learned from; `at` are its questions."""
-    if not isinstance(tree, Branch):
-        return _leaf(table, tree.program, at)
-    holds = splits.holds[at, tree.split]
-    yes = _node(tree.yes, table, splits, at[holds])
-    no = _node(tree.no, table, splits, at[~holds])
-    if isinstance(yes, Leaf) and isinstance(no, Leaf) and yes.program == no.program:
-        return _leaf(table, yes.program, at)
-    return Split(
-        feature=splits.features[tree.split], at_least=splits.bounds[tree.split], yes=yes, no=no
+    kind = get_metric(metric)
+    if not kind.higher_is_better or kind.score_range is None:
+        raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
+    if len(runs) < 2:
+        raise ConfigError("advice chooses between programs: give two runs or more")
+    scored = _scores(runs, metric, common=common)
+    shared = runs[0].records.only(scored)
+    clusters = clusters_of(shared)
+    names = [clusters[qid] for qid in scored] if clusters else None
+    arms = []
+    for number, run in enumerate(runs):
+        scores = np.array([scored[qid][number] for qid in scored], dtype=np.float64)
+        arms.append(
+            Arm(
+                label=labels[number] if labels else run.folder.name,
+                run=run,
+                scores=scores,
+                mean=float(scores.mean()),
+                interval=mean_interval(scores, kind.score_range, names),
+                spending={name: _spent(run, list(scored), name) for name in SPENDING},
+            )
+        )
+    arms, over = _within(arms, limits or Limits())
+    cost = next(name for name in SPENDING if name == SPENDING[-1] or _tells(arms, name))
+    arms.sort(
+        key=lambda arm: (-round(arm.mean, 9), _cost(arm, cost), arm.label, str(arm.run.folder))
+    )
+    use, difference = _cheapest(arms, list(scored), cost, kind.score_range, clusters)
+    questions = shared.column(_question)
+    return Advice(
+        metric=metric,
+        cost=cost,
+        questions={qid: questions[qid] for qid in scored},
+        clusters=clusters,
+        arms=arms,
+        use=use,
+        best=arms[0],
+        difference=difference,
+        over_limit=over,
     )
 
 
-def _leaf(table: Table, program: int, at: NDArray[np.int64]) -> Leaf:
-    means = table.scores[at].mean(axis=0)
-    return Leaf(program=program, n=len(at), means=[round(float(mean), 6) for mean in means])
+def _scores(runs: Sequence[Evaluation], metric: str, *, common: bool) -> dict[str, list[float]]:
+    """The score of each run by question id, sorted, for the questions that all have one of."""
+    qids = set(shared_questions(runs[0], runs[1], common=common))
+    for run in runs[2:]:
+        qids &= set(shared_questions(runs[0], run, common=common))
+    first, rest = columns(runs[:1], runs[1:], metric, sorted(qids))
+    if not first:
+        raise CompareError("the runs share no question that all of them have a score for")
+    return {qid: first[qid] + rest[qid] for qid in sorted(first)}
+
+
+def _cheapest(
+    arms: Sequence[Arm],
+    qids: Sequence[str],
+    cost: str,
+    score_range: tuple[float, float],
+    clusters: Mapping[str, str],
+) -> tuple[Arm, Comparison | None]:
+    """The cheapest arm that the first is not shown better than, and the first minus that one."""
+    best = arms[0]
+    cheaper = [arm for arm in arms if _cost(arm, cost) < _cost(best, cost)]
+    theirs = dict(zip(qids, best.scores.tolist(), strict=True))
+    compared = correct(
+        [
+            compare_scores(
+                dict(zip(qids, arm.scores.tolist(), strict=True)),
+                theirs,
+                score_range=score_range,
+                method=Method(clusters=clusters),
+            )
+            for arm in cheaper
+        ]
+    )
+    open_ones = [
+        (arm, difference)
+        for arm, difference in zip(cheaper, compared, strict=True)
+        if not difference.verdict.startswith("better")
+    ]
+    if not open_ones:
+        return best, None
+    return min(open_ones, key=lambda one: (_cost(one[0], cost), -one[0].mean, one[0].label))
+
+
+def _within(arms: Sequence[Arm], limits: Limits) -> tuple[list[Arm], list[str]]:
+    """The arms that keep `limits` on average, and the names of the others."""
+    kept = list(arms)
+    for name, limit in limits.given().items():
+        spent = [arm.spending[name] for arm in arms]
+        known = [value for value in spent if value is not None]
+        if len(known) < len(arms):
+            raise ConfigError(
+                f"{name} is not known of every question; leave that limit out, or give a price"
+            )
+        if min(known) > limit:
+            raise ConfigError(
+                f"no program keeps within {name} {limit:g} per question; the cheapest takes "
+                f"{min(known):.4g}"
+            )
+        kept = [arm for arm in kept if (arm.spending[name] or 0.0) <= limit]
+    if not kept:
+        raise ConfigError("no program keeps within all the limits; raise one")
+    return kept, sorted(arm.label for arm in arms if arm not in kept)
+
+
+def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:
+    each = run.records.only(qids).column(get_metric(name).score)
+    values = [value for qid in qids if (value := each[qid]) is not None]
+    return float(np.mean(values)) if len(values) == len(qids) else None
+
+
+def _tells(arms: Sequence[Arm], name: str) -> bool:
+    """Whether the measure is known of every arm, and not 0 for all, as of local models."""
+    return all(arm.spending[name] is not None for arm in arms) and any(
+        arm.spending[name] for arm in arms
+    )
+
+
+def _cost(arm: Arm, name: str) -> float:
+    return arm.spending[name] or 0.0
+
+
+def _signed(difference: Comparison) -> str:
+    ends = difference.interval
+    shown = f"{difference.difference:+.3f}"
+    return shown if ends is None else f"{shown} [{ends.low:+.3f}, {ends.high:+.3f}]"
+
+
+def _question(record: Record) -> str:
+    return record.question

@@ -1,5 +1,1 @@
-"""Tables for people, computed from records."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""What people read, computed from records: tables in every format, and the page."""

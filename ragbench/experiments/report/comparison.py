@@ -1,118 +1,92 @@
-"""The comparison of two runs as people read it."""
+"""The comparison of runs as people read it: what is shown in a sentence, then the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from ragbench.experiments.compare import GroupDifference, RunComparison
-from ragbench.experiments.records import StoredRecords
-from ragbench.experiments.report.means import mean_with_half
-from ragbench.experiments.report.tables import console, plain, print_table
+from ragbench.experiments.compare.arms import GroupDifference
+from ragbench.experiments.compare.paired import EVIDENCE, RunComparison
+from ragbench.experiments.report.table import (
+    Column,
+    Table,
+    for_machines,
+    print_table,
+    say,
+    with_interval,
+)
+from ragbench.experiments.report.tables import evidence_lines, label_runs
 from ragbench.experiments.runs import HEADLINE, paired_treatments
-from ragbench.metrics import Comparison, Interval, Metric, get_metric
-
-
-def print_comparison(result: RunComparison) -> None:
-    """Print which runs, the scores with verdicts, the costs, and what was fixed and broken."""
-    out = console()
-    out.print(plain(f"A: {result.a.folder}"))
-    out.print(plain(f"B: {result.b.folder}"))
-    print_table(_scores(result), "scores")
-    for line in (*_partly_scored(result), *cluster_line(result.scores.values())):
-        out.print(plain(line))
-    print_table(_costs(result), "costs")
-    for name, comparison in result.scores.items():
-        out.print(plain(f"{name}: {_sentence(comparison)}"))
-    if result.groups:
-        out.print(plain("results by group of questions; intervals are not corrected"))
-        print_table(group_table(result.groups), "groups")
-    _print_treatments(out, result)
-    em = result.scores.get("em")
-    if em and em.mcnemar:
-        test = em.mcnemar
-        out.print(
-            plain(
-                f"right only in A: {test.only_a}, only in B: {test.only_b}; McNemar p={test.p:.3f}"
-            )
-        )
-
-
-def _partly_scored(result: RunComparison) -> list[str]:
-    """Which metrics are not of all questions that both runs have."""
-    shared = sum(qid in result.b.records for qid in result.a.records)
-    few = [f"{name} {c.n}" for name, c in result.scores.items() if c.n < shared]
-    if not few:
-        return []
-    return [f"of {shared} questions, both runs have a score of: {', '.join(few)}"]
-
-
-def _print_treatments(out: Console, result: RunComparison) -> None:
-    """Print the differences under each treatment of failed questions; nothing if none failed."""
-    shared = [qid for qid in result.a.records if qid in result.b.records]
-    scores = paired_treatments(result.a, result.b, shared)
-    if not scores:
-        return
-    out.print(plain("policies for failed questions (scored 0, left out: by the first record)"))
-    table = Table(box=box.MARKDOWN)
-    for name in ("metric", "questions that failed", "n", "A", "B", "B - A"):
-        table.add_column(name, justify="left" if name[0] in "mq" else "right")
-    for name in HEADLINE:
-        if name in result.scores:
-            for treatment, sides in scores.items():
-                table.add_row(name, treatment, *_means(get_metric(name), sides))
-    print_table(table, "failure policies")
-
-
-def _means(metric: Metric, sides: tuple[StoredRecords, StoredRecords]) -> list[str]:
-    n = len(sides[0])
-    if not n:
-        return ["0", "-", "-", "-"]
-    a, b = (sum(score or 0.0 for score in s.column(metric.score).values()) / n for s in sides)
-    return [str(n), f"{a:.3f}", f"{b:.3f}", f"{b - a:+.3f}"]
-
-
-def group_table(groups: Sequence[GroupDifference]) -> Table:
-    """A row per group and metric, with the interval of the difference."""
-    table = Table(box=box.MARKDOWN)
-    for name in ("by", "group", "metric", "n", "A", "B", "B - A", "95 % interval"):
-        table.add_column(name, justify="left" if name in ("by", "group", "metric") else "right")
-    for g in groups:
-        table.add_row(
-            *(plain(text) for text in (g.by, g.group, g.metric, g.n)),
-            f"{g.mean_a:.3f}", f"{g.mean_b:.3f}", f"{g.mean_b - g.mean_a:+.3f}",
-            shown_interval(g.interval, 3),
-        )  # fmt: skip
-    return table
-
-
-def _scores(result: RunComparison) -> Table:
-    table = Table(box=box.MARKDOWN)
-    for name in ("metric", "n", *COMPARED):
-        table.add_column(name, justify="left" if name == "metric" else "right")
-    for name, c in result.scores.items():
-        table.add_row(name, str(c.n), *compared(c))
-    return table
-
+from ragbench.experiments.store import StoredRecords
+from ragbench.metrics import Comparison, Metric, get_metric
 
 #: The columns of `compared`.
-COMPARED = ("A", "B", "B - A", "95 % interval", "p (Holm)", "sign flips", "detectable")
+COMPARED = (
+    Column("n", kind="count"),
+    Column("a", "A", "mean", interval=True),
+    Column("b", "B", "mean", interval=True),
+    Column("difference", "B - A", "gain", interval=True),
+    Column("p", "p (Holm)", "score"),
+    Column("detectable", kind="score", drop=1),
+)
+#: What machines get beside them; people read it as a sentence.
+FOR_MACHINES = (Column("verdict"), Column("n_needed"), Column("n_least"), Column("seeds_needed"))
 
 
-def compared(c: Comparison) -> tuple[str, ...]:
-    """The cells of a comparison under `COMPARED`; a mean has half its 95 % interval beside it."""
-    return (
-        mean_with_half(c.mean_a, c.interval_a),
-        mean_with_half(c.mean_b, c.interval_b),
-        f"{c.difference:+.3f}",
-        shown_interval(c.interval, 3),
-        "-" if c.p_adjusted is None else f"{c.p_adjusted:.3f}",
-        f"{c.p_sign_flip:.3f}",
-        "-" if c.minimum_detectable is None else f"{c.minimum_detectable:.3f}",
-    )
+def print_comparison(results: Sequence[RunComparison]) -> None:
+    """Print what is shown of each run against the first; then scores, costs and groups."""
+    base = results[0].a
+    first, *others = label_runs([base, *(result.b for result in results)])
+    named = list(zip(others, results, strict=True))
+    say(f"A: {first}, {base.folder}")
+    for name, result in named:
+        say(f"B: {name}, {result.b.folder}")
+        say(*(f"  {metric}: {sentence(c)}" for metric, c in result.scores.items()))
+    several = (Column("run", "B"),) if len(results) > 1 else ()
+    print_table(_scores(named, several))
+    say(*cluster_line([c for result in results for c in result.scores.values()]))
+    say(*(f"A, {line}" for line in evidence_lines(base.records)))
+    for name, result in named:
+        say(*(f"{name}, {line}" for line in evidence_lines(result.b.records)))
+        say(*_partly_scored(name, result))
+    print_table(_costs(named, several))
+    for name, result in named:
+        if result.groups:
+            print_table(group_table(result.groups, f"{name} by group; intervals are not corrected"))
+        _print_treatments(name, result)
+        only = f"right only in A: {len(result.broken)}, only in {name}: {len(result.fixed)}"
+        say(f"exactly {only}")
+
+
+def sentence(c: Comparison) -> str:
+    """What a comparison shows of B."""
+    return c.verdict if c.verdict.startswith("no difference") else f"B is {c.verdict}"
+
+
+def compared(c: Comparison) -> dict[str, Any]:
+    """The row of a comparison under `COMPARED` and `FOR_MACHINES`."""
+    return {
+        "n": c.n,
+        **with_interval("a", c.mean_a, c.interval_a),
+        **with_interval("b", c.mean_b, c.interval_b),
+        **with_interval("difference", c.difference, c.interval),
+        "p": c.p_adjusted,
+        "detectable": c.minimum_detectable,
+        "verdict": c.verdict,
+        "n_needed": c.n_needed,
+        "n_least": c.n_least,
+        "seeds_needed": c.seeds_needed,
+    }
+
+
+def compared_columns() -> tuple[Column, ...]:
+    """The columns of `compared` in the format of the command."""
+    return (*COMPARED, *FOR_MACHINES) if for_machines() else COMPARED
+
+
+def beside(c: Comparison) -> dict[str, Any]:
+    """The row of a comparison that stands beside others: no part of their family, no verdict."""
+    return {**compared(c), **dict.fromkeys(["p", "detectable", *(f.name for f in FOR_MACHINES)])}
 
 
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
@@ -127,32 +101,84 @@ def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
     ]
 
 
-def _costs(result: RunComparison) -> Table:
-    table = Table(box=box.MARKDOWN)
-    for name in ("per question", "A", "B", "B - A", "95 % interval", "B / A"):
-        table.add_column(name, justify="left" if name == "per question" else "right")
-    for name, c in result.costs.items():
-        if c is None:
-            table.add_row(name, *["unknown"] * 5)
-            continue
-        digits = 5 if name == "cost $" else 2
-        table.add_row(
-            name, f"{c.mean_a:.{digits}f}", f"{c.mean_b:.{digits}f}",
-            f"{c.difference:+.{digits}f}", shown_interval(c.interval, digits), _ratio(c),
-        )  # fmt: skip
-    return table
+def group_table(groups: Sequence[GroupDifference], title: str) -> Table:
+    """A row per group and metric, with the interval of the difference."""
+    columns = (
+        *(Column(name) for name in ("by", "group", "metric")),
+        Column("n", kind="count"),
+        Column("a", "A", "mean"),
+        Column("b", "B", "mean"),
+        Column("difference", "B - A", "gain", interval=True),
+    )
+    rows = [
+        {"by": g.by, "group": g.group, "metric": g.metric, "n": g.n, "a": g.mean_a, "b": g.mean_b,
+         **with_interval("difference", g.mean_b - g.mean_a, g.interval)}
+        for g in groups
+    ]  # fmt: skip
+    return Table("groups", columns, rows, title=title)
 
 
-def shown_interval(interval: Interval | None, digits: int) -> str:
-    """`interval` with signs, "-" where there is none."""
-    if interval is None:
-        return "-"
-    return f"[{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
+def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
+    rows = []
+    for name, result in named:
+        for metric, c in result.scores.items():
+            rows.append({"run": name, "metric": metric, **compared(c)})
+            if metric == "em" and result.evidence:
+                rows.append({"run": name, "metric": EVIDENCE, **beside(result.evidence)})
+    return Table("scores", (*several, Column("metric"), *compared_columns()), rows)
 
 
-def _ratio(c: Comparison) -> str:
-    return f"{c.mean_b / c.mean_a:.2f}" if c.mean_a else "-"
+def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
+    columns = (
+        *several,
+        Column("measure", "per question"),
+        Column("a", "A", "number"),
+        Column("b", "B", "number"),
+        Column("difference", "B - A", "number", interval=True),
+        Column("ratio", "B / A", "number"),
+    )
+    rows: list[dict[str, Any]] = []
+    for name, result in named:
+        for measure, c in result.costs.items():
+            row: dict[str, Any] = {"run": name, "measure": measure, "a": None}
+            if c is not None:
+                ratio = c.mean_b / c.mean_a if c.mean_a else None
+                row |= {"a": c.mean_a, "b": c.mean_b, "ratio": ratio}
+                row |= with_interval("difference", c.difference, c.interval)
+            rows.append(row)
+    return Table("costs", columns, rows)
 
 
-def _sentence(c: Comparison) -> str:
-    return c.verdict if c.verdict.startswith("no difference") else f"B is {c.verdict}"
+def _partly_scored(name: str, result: RunComparison) -> list[str]:
+    """Which metrics are not of all questions that both runs have."""
+    shared = sum(qid in result.b.records for qid in result.a.records)
+    few = [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]
+    return [f"{name}: of {shared} questions, both have a score of: {', '.join(few)}"] if few else []
+
+
+def _print_treatments(name: str, result: RunComparison) -> None:
+    """Print the differences under each treatment of failed questions; nothing if none failed."""
+    shared = [qid for qid in result.a.records if qid in result.b.records]
+    scores = paired_treatments(result.a.records, result.b.records, shared)
+    if not scores:
+        return
+    columns = (
+        Column("metric"), Column("treatment", "questions that failed"), Column("n", kind="count"),
+        Column("a", "A", "score"), Column("b", "B", "score"), Column("difference", "B - A", "gain"),
+    )  # fmt: skip
+    rows = [
+        {"metric": metric, "treatment": treatment, **_means(get_metric(metric), sides)}
+        for metric in HEADLINE
+        if metric in result.scores
+        for treatment, sides in scores.items()
+    ]
+    title = f"{name}: policies for failed questions (scored 0, left out: by the first record)"
+    print_table(Table("failure policies", columns, rows, title=title))
+
+
+def _means(metric: Metric, sides: tuple[StoredRecords, StoredRecords]) -> dict[str, Any]:
+    n = len(sides[0])
+    if not n:
+        return {"n": 0}
+    a, b = (sum(score or 0.0 for score in s.column(metric.score).values()) / n for s in sides)
+    return {"n": n, "a": a, "b": b, "difference": b - a}

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
 from ragbench.experiments.compile import ASKED
-from ragbench.experiments.report.means import half
-from ragbench.experiments.report.tables import console, money, plain, print_table
+from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.metrics import expected_lead
 
 
@@ -41,16 +37,29 @@ def find_programs(folder: Path) -> list[Shelved]:
 
 def print_programs(shelf: list[Shelved]) -> None:
     """Print one row per program, then those that cannot be used."""
-    out = console()
-    rows = [row for row in shelf if row.sidecar is not None]
+    rows = [_row(row.folder, row.sidecar) for row in shelf if row.sidecar is not None]
     if rows:
-        print_table(_table(rows), "compiled", drop=("cost $", "zero-shot", "LM", "optimizer"))
-        out.print(plain("scores are on the validation questions that each was selected on"))
-    for row in shelf:
-        if row.sidecar is None:
-            out.print(plain(row.problem), soft_wrap=True)
+        note = "scores are on the validation questions that each was selected on"
+        print_table(Table("compiled", _COLUMNS, rows, notes=[note]))
+    say(*(row.problem for row in shelf if row.sidecar is None))
     if not shelf:
-        out.print(plain("no compiled programs found"))
+        say("no compiled programs found")
+
+
+_COLUMNS = (
+    Column("folder"),
+    Column("program"),
+    Column("optimizer", drop=1),
+    Column("seed", kind="number", drop=2),
+    Column("lm", "LM", drop=3),
+    Column("metric", drop=7),
+    Column("n", kind="count", drop=6),
+    Column("score", kind="score", interval=True),
+    Column("zero_shot", "zero-shot", "score", interval=True, drop=4),
+    Column("difference", kind="gain", interval=True),
+    Column("by_choosing", "by choosing", drop=5),
+    Column("cost_usd", "cost $", "usd", drop=8),
+)
 
 
 def _read(folder: Path) -> Shelved:
@@ -58,20 +67,6 @@ def _read(folder: Path) -> Shelved:
         return Shelved(folder, read_sidecar(folder))
     except RunError as error:
         return Shelved(folder, None, str(error))
-
-
-def _table(rows: list[Shelved]) -> Table:
-    table = Table(box=box.MARKDOWN)
-    names = (
-        "folder", "program", "optimizer", "LM", "score", "zero-shot", "difference",
-        "by choosing", "cost $",
-    )  # fmt: skip
-    for name in names:
-        table.add_column(name, justify="left" if name in names[:4] else "right", no_wrap=True)
-    for row in rows:
-        assert row.sidecar is not None
-        table.add_row(*map(plain, (row.folder, *_cells(row.sidecar))))
-    return table
 
 
 def by_choosing(card: Sidecar, candidates: int) -> str:
@@ -90,30 +85,30 @@ def by_choosing(card: Sidecar, candidates: int) -> str:
     return f"up to {expected_lead(candidates, standard_error):.3f} of {candidates}"
 
 
-def difference(card: Sidecar) -> str:
-    """The difference from the program as it was, with its interval."""
-    interval = card.scores.get("interval")
-    shown = f" [{interval['low']:+.3f}, {interval['high']:+.3f}]" if interval else ""
-    return f"{card.scores['difference']:+.3f}{shown}"
-
-
-def _mean(scored: Mapping[str, Any]) -> str:
-    """A mean with half the width of its interval, which older sidecars do not have."""
-    interval = scored.get("interval")
-    return f"{scored['mean']:.3f}{half((interval['low'], interval['high']) if interval else None)}"
-
-
-def _cells(card: Sidecar) -> list[str]:
+def _row(folder: Path, card: Sidecar) -> dict[str, Any]:
     optimizer, scores = card.optimizer, card.scores
     preset = f" {optimizer['preset']}" if "preset" in optimizer else ""
     variant = f" ({card.variant})" if card.variant not in ("", "default") else ""
-    return [
-        card.program + variant,
-        f"{optimizer.get('name')}{preset}, seed {optimizer.get('seed')}",
-        str(card.lms.get("student")),
-        f"{scores['metric']} {_mean(scores['compiled'])} (n={scores['n']})",
-        _mean(scores["zero_shot"]),
-        difference(card),
-        by_choosing(card, len(card.notes.get("candidates", ()))),
-        money(card.cost["as_if"]["all"]["cost_usd"]),
-    ]
+    return {
+        "folder": str(folder),
+        "program": card.program + variant,
+        "optimizer": f"{optimizer.get('name')}{preset}",
+        "seed": optimizer.get("seed"),
+        "lm": str(card.lms.get("student")),
+        "metric": scores["metric"],
+        "n": scores["n"],
+        **_mean("score", scores["compiled"]),
+        **_mean("zero_shot", scores["zero_shot"]),
+        **with_interval("difference", scores["difference"], ends(scores.get("interval"))),
+        "by_choosing": by_choosing(card, len(card.notes.get("candidates", ()))),
+        "cost_usd": card.cost["as_if"]["all"]["cost_usd"],
+    }
+
+
+def _mean(name: str, scored: Mapping[str, Any]) -> dict[str, Any]:
+    return with_interval(name, scored["mean"], ends(scored.get("interval")))
+
+
+def ends(interval: Mapping[str, float] | None) -> tuple[float, float] | None:
+    """Low and high of an interval as a sidecar has it."""
+    return (interval["low"], interval["high"]) if interval else None

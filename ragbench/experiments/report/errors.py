@@ -8,30 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.records import locked, read_card
-from ragbench.experiments.report.tables import console, plain, print_table, unread_lines
+from ragbench.experiments.report.table import Column, Table, print_table, say
+from ragbench.experiments.report.tables import unread_lines
 from ragbench.experiments.runs import groupings, members, reopen, stop_lines
-from ragbench.experiments.score import scored_records
-from ragbench.experiments.score.annotate import (
-    Asking,
-    Causes,
-    FailureModes,
-    annotate,
-    check_judge,
-    spending,
-)
-from ragbench.metrics import UNDECIDED, Cause, cause_of
+from ragbench.experiments.score.annotate.annotator import annotate
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.causes import Causes
+from ragbench.experiments.score.annotate.judging import check_judge
+from ragbench.experiments.score.annotate.wording import spending
+from ragbench.experiments.store import locked
+from ragbench.metrics import UNDECIDED, Cause, cause_of, get_metric
 from ragbench.record import Record
 
-#: Taxonomy -> the annotation that files wrong answers under it.
-TAXONOMIES: Mapping[str, type[Causes] | type[FailureModes]] = {
-    "ragbench": Causes,
-    "arag": FailureModes,
-}
+#: Levels of causes, in the order in which tables show them.
+LEVELS = ("retrieval", "reading", "control", "data")
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,6 @@ class Errors:
     asked: Mapping[str, Any] | None = None
     #: What the table does not show: lines that cannot be read, questions not asked.
     notes: Sequence[str] = ()
-    levels: Sequence[str] = Causes.levels
 
 
 def errors_of(
@@ -58,24 +48,27 @@ def errors_of(
     asking: Asking | None = None,
     allow_self: bool = False,
     closed_book: Path | None = None,
-    taxonomy: str = "ragbench",
+    metric: str = "em",
 ) -> Errors:
-    """The wrong answers of the run in `folder`; verdicts of a judge count where it was scored.
+    """The wrong answers of the run in `folder`: those with less than 1 by `metric`.
+
+    Verdicts of a judge count where the run was scored by one.
 
     With `asking`, a model gives the causes that rules cannot decide; it must not be the model that
-    answered, unless `allow_self`. `closed_book` is a run without retrieval, for a breakdown;
-    `taxonomy` is a key of `TAXONOMIES`.
+    answered, unless `allow_self`. `closed_book` is a run without retrieval, for a breakdown.
 
     Raises:
         RagbenchError: it is not a run folder, has no records, or the model cannot be asked.
     """
     by = groupings(closed_book)
-    card = read_card(folder)
-    stored = scored_records(folder)
+    run = reopen(folder)
+    card = run.card
+    stored = run.records
     records = list(stored.values())
-    causes = [(record, cause_of(record)) for record in records]
-    by_rules = {record.qid: cause for record, cause in causes if cause is not None}
-    kind = TAXONOMIES[taxonomy](by_rules)
+    score = get_metric(metric).score
+    rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")
+    by_rules = {r.qid: cause_of(r) or rejected for r in records if (score(r) or 0.0) < 1}
+    kind = Causes(by_rules)
     wrong = [record for record in records if record.qid in by_rules]
     asked, results = None, dict[str, Sequence[Any]]()
     if asking is not None:
@@ -86,9 +79,8 @@ def errors_of(
         asked = kind.summarize(records, annotated)
     caused = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
     groups = members(stored, by)
-    run = reopen(folder)
-    notes = [*stop_lines("", run.progress), *unread_lines(run.corrupt)]
-    return Errors(folder, card.system, len(records), caused, groups, asked, notes, kind.levels)
+    notes = [*stop_lines("", run.progress), *unread_lines(run.records.damaged)]
+    return Errors(folder, card.system, len(records), caused, groups, asked, notes)
 
 
 def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
@@ -102,64 +94,68 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
     names = {c.name for run in runs for _, c in run.wrong}
     if cause is not None and not any(_matches(name, cause) for name in names):
         raise UnknownNameError("cause", cause, names | {name.partition("/")[0] for name in names})
-    out = console()
-    print_table(cause_table(runs), "causes")
-    out.print(plain("results by group of questions: wrong answers, and their causes"))
-    print_table(group_table(runs), "groups")
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
-        for line in (_who_says(run), *run.notes):
-            out.print(plain(prefix + line), soft_wrap=True)
+        say(*(prefix + line for line in (_who_says(run), *run.notes)))
+    print_table(cause_table(runs))
+    print_table(group_table(runs))
     for run in runs:
-        for line in example_lines(run, show=show, cause=cause):
-            out.print(plain(line), soft_wrap=True)
+        say(*example_lines(run, show=show, cause=cause))
 
 
 def cause_table(runs: Sequence[Errors]) -> Table:
-    """A row per level and per cause within it, a column per run: number and share of all."""
-    table = Table(box=box.MARKDOWN)
-    table.add_column("cause", no_wrap=True)
+    """A row per level and per cause within it, of each run: number and share of its questions."""
+    rows = []
     for run in runs:
-        name = run.program if len(runs) == 1 else f"{run.program}, {run.folder.name}"
-        table.add_column(plain(name), justify="right", no_wrap=True)
-    levels = [Counter(cause.level for _, cause in run.wrong) for run in runs]
-    kinds = [Counter(cause.name for _, cause in run.wrong) for run in runs]
-    table.add_row("questions", *(str(run.n) for run in runs))
-    table.add_row("wrong", *(_share(len(run.wrong), run.n) for run in runs))
-    for level in runs[0].levels:
-        counts = [counted[level] for counted in levels]
-        table.add_row(level, *(_share(n, run.n) for n, run in zip(counts, runs, strict=True)))
-        for name in sorted({name for kind in kinds for name in kind if _matches(name, level)}):
-            cells = [
-                f"{kind[name]}{_hops(run, name)}{_by_model(run, name)}"
-                for kind, run in zip(kinds, runs, strict=True)
-            ]
-            table.add_row(plain(f"  {name.partition('/')[2]}"), *cells)
-    return table
+        levels = Counter(cause.level for _, cause in run.wrong)
+        kinds = Counter(cause.name for _, cause in run.wrong)
+        rows += [_row(run, "questions", run.n), _row(run, "wrong", len(run.wrong))]
+        for level in LEVELS:
+            rows.append(_row(run, level, levels[level]))
+            rows += [_row(run, name, kinds[name]) for name in sorted(kinds) if
+                     name.startswith(f"{level}/")]  # fmt: skip
+    columns = (
+        *_run_column(runs), Column("cause"), Column("n", kind="count"),
+        Column("share", kind="share"), Column("by_model", "by the model", "count", drop=2),
+        Column("hops", "hop: n", drop=1),
+    )  # fmt: skip
+    return Table("causes", columns, rows)
+
+
+def _row(run: Errors, name: str, n: int) -> dict[str, Any]:
+    some = [cause for _, cause in run.wrong if cause.name == name]
+    hops = Counter(cause.hop for cause in some if cause.hop)
+    return {
+        "run": run.folder.name,
+        "cause": name,
+        "n": n,
+        "share": n / run.n if run.n else None,
+        "by_model": sum(cause.by == "model" for cause in some) or None,
+        "hops": ", ".join(f"{hop}: {count}" for hop, count in sorted(hops.items())),
+    }
 
 
 def group_table(runs: Sequence[Errors]) -> Table:
     """A row per run and group of questions: how many there are, are wrong, and by level."""
-    table = Table(box=box.MARKDOWN)
-    heads = ["run"] if len(runs) > 1 else []
-    for name in (*heads, "by", "group", "n", "wrong", *runs[0].levels):
-        text = name in ("run", "by", "group")
-        table.add_column(name, justify="left" if text else "right", no_wrap=True)
+    rows = []
     for run in runs:
         levels = {record.qid: cause.level for record, cause in run.wrong}
         for by, group, qids in run.groups:
-            in_group = Counter(levels[qid] for qid in qids if qid in levels)
-            n = len(qids)
-            cells = [
-                by,
-                group,
-                n,
-                _share(in_group.total(), n),
-                *(in_group[level] for level in run.levels),
-            ]
-            first = [run.folder.name] if heads else []
-            table.add_row(*(plain(cell) for cell in [*first, *cells]))
-    return table
+            wrong = Counter(levels[qid] for qid in qids if qid in levels)
+            row = {"run": run.folder.name, "by": by, "group": group, "n": len(qids)}
+            share = wrong.total() / len(qids) if qids else None
+            rows.append({**row, "wrong": wrong.total(), "share": share, **wrong})
+    columns = (
+        *_run_column(runs), Column("by"), Column("group"), Column("n", kind="count"),
+        Column("wrong", kind="count"), Column("share", kind="share"),
+        *(Column(level, kind="count", drop=1) for level in LEVELS),
+    )  # fmt: skip
+    title = "results by group of questions: wrong answers, and their causes"
+    return Table("groups", columns, rows, title=title)
+
+
+def _run_column(runs: Sequence[Errors]) -> tuple[Column, ...]:
+    return (Column("run"),) if len(runs) > 1 else ()
 
 
 def _who_says(run: Errors) -> str:
@@ -177,16 +173,8 @@ def _who_says(run: Errors) -> str:
     undecided = sum(cause.by == "model" and cause.kind == "undecided" for _, cause in run.wrong)
     return (
         f"{len(run.wrong) - by_model} causes by rules, {by_model - undecided} by "
-        f"{asked['model']}; {_second_reading(asked)}{spending(asked)}"
+        f"{asked['model']}; {spending(asked)}"
     )
-
-
-def _second_reading(asked: Mapping[str, Any]) -> str:
-    row = asked.get("second_reading")
-    if not row:
-        return ""
-    kappa = "-" if row["cohen_kappa"] is None else f"{row['cohen_kappa']:.3f}"
-    return f"a second reading says the same of {row['same']} of {row['n']} (kappa {kappa}); "
 
 
 def example_lines(run: Errors, *, show: int, cause: str | None = None) -> list[str]:
@@ -217,19 +205,3 @@ def _example(record: Record, cause: Cause) -> list[str]:
 
 def _matches(name: str, wanted: str) -> bool:
     return name == wanted or name.partition("/")[0] == wanted
-
-
-def _hops(run: Errors, name: str) -> str:
-    hops = Counter(c.hop for _, c in run.wrong if c.name == name and c.hop)
-    if not hops:
-        return ""
-    return " (" + ", ".join(f"hop {hop}: {n}" for hop, n in sorted(hops.items(), key=str)) + ")"
-
-
-def _by_model(run: Errors, name: str) -> str:
-    n = sum(cause.name == name and cause.by == "model" for _, cause in run.wrong)
-    return f" ({n} by the model)" if n else ""
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part} ({part / whole:.0%})" if part else "0"

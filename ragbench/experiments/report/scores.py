@@ -1,174 +1,251 @@
-"""Tables of a scored run: metrics, treatments of failures, breakdowns, judges, protocols."""
+"""Tables of a scored run: metrics, failures, breakdowns, costs, budgets, judges, protocols."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
-from ragbench.experiments.report.means import half
-from ragbench.experiments.report.score_tables import budget_table, efficiency_table, gold_table
-from ragbench.experiments.report.tables import console, plain, print_table
+from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.tables import name_of_system, unread_lines
 from ragbench.experiments.runs import GROUP_NAMES
-from ragbench.experiments.score import Scored
-from ragbench.experiments.score.annotate import describe
+from ragbench.experiments.score.scoring import Scored, describe
+from ragbench.metrics import (
+    cluster_of,
+    highest_spend,
+    mean_interval,
+    under_curve,
+    usable_clusters,
+    within_budget,
+)
 
 #: What a row of a breakdown holds beside its means.
 _NO_METRIC = ("n", "n_failed", "intervals")
-#: From here on a mean is shown as a whole number.
-_LARGE = 100
+#: Shares of the dearest question's spending at which accuracy is shown.
+SHARES = (0.25, 0.5, 0.75, 1.0)
+_EFFICIENCY = {
+    "per_retrieval": "F1 per search",
+    "per_1000_tokens": "F1 per 1,000 tokens",
+    "per_usd": "F1 per $",
+    "per_second": "F1 per second",
+}
+_RESOURCES = {"calls": "calls", "tokens": "tokens", "cost_usd": "cost $", "latency_s": "latency s"}
 
 
 def print_scores(runs: Sequence[Scored]) -> None:
     """Print the tables of all `runs`, and what the tables do not show."""
-    out = console()
     for run in runs:
-        out.print(plain(f"{name_of(run)}: {run.folder}"), soft_wrap=True)
-    print_table(metric_table(runs), "metrics")
+        say(f"{name_of(run)}: {run.folder}")
     failing = [run for run in runs if run.summary["n_failed"]]
-    if failing:
-        out.print(plain("policies for failed questions: scored as the worst, left out, "
-                        "and not available"), soft_wrap=True)  # fmt: skip
-        print_table(failure_table(failing), "failures")
-    out.print(plain("results by group of questions"))
-    print_table(breakdown_table(runs), "groups")
-    out.print(plain("cost, as if nothing had been cached"))
-    print_table(efficiency_table(runs), "costs")
-    out.print(plain("exact match within a share of the highest cost of a question, and area"))
-    print_table(budget_table(runs), "budgets", drop=("75%", "25%", "of", "50%"))
-    gold = gold_table(runs)
-    if gold:
-        out.print(plain("which search first found each gold passage"))
-        print_table(gold, "gold passages")
+    tables = [
+        metric_table(runs),
+        failure_table(failing) if failing else None,
+        breakdown_table(runs),
+        efficiency_table(runs),
+        budget_table(runs),
+        gold_table(runs),
+    ]
+    for table in filter(None, tables):
+        print_table(table)
     for run in runs:
-        for line in notes(run):
-            prefix = f"{name_of(run)}: " if len(runs) > 1 else ""
-            out.print(plain(prefix + line), soft_wrap=True)
+        prefix = f"{name_of(run)}: " if len(runs) > 1 else ""
+        say(*(prefix + line for line in notes(run)))
 
 
 def name_of(run: Scored) -> str:
     """Program, variant and data of a run."""
-    identity = run.card.identity
-    variant = run.card.knobs.get("variant", "")
-    more = f" ({variant})" if variant not in ("", "default") else ""
-    return f"{identity['program']}{more} on {run.card.data.name}, {run.card.model}"
+    return f"{name_of_system(run.card)} on {run.card.data.name}, {run.card.model}"
 
 
 def metric_table(runs: Sequence[Scored]) -> Table:
     """A row per metric, a column per run; n where not every question has the score."""
-    table = _table("metric", [_column(run, i, runs) for i, run in enumerate(runs)])
+    names = column_names(runs)
     scores = [run.summary["scores"] for run in runs]
-    table.add_row("questions", *(str(run.summary["n"]) for run in runs))
-    table.add_row("failed", *(str(run.summary["n_failed"]) for run in runs))
-    for name in dict.fromkeys(name for by_name in scores for name in by_name):
-        cells = [_cell(run.summary, name) for run in runs]
-        table.add_row(plain(name), *cells)
-    return table
+    rows = [
+        {"metric": "questions"} | {n: r.summary["n"] for n, r in zip(names, runs, strict=True)},
+        {"metric": "failed"} | {n: r.summary["n_failed"] for n, r in zip(names, runs, strict=True)},
+    ]
+    for metric in dict.fromkeys(metric for by_metric in scores for metric in by_metric):
+        row: dict[str, Any] = {"metric": metric}
+        for name, by_metric in zip(names, scores, strict=True):
+            score = by_metric.get(metric, {})
+            row |= with_interval(name, score.get("mean"), score.get("interval"))
+            row[f"{name}_n"] = score.get("n")
+        rows.append(row)
+    columns = [Column("metric")]
+    for name, run in zip(names, runs, strict=True):
+        columns.append(Column(name, kind="mean", interval=True))
+        if any(score["n"] != run.summary["n"] for score in run.summary["scores"].values()):
+            columns.append(Column(f"{name}_n", f"n of {name}" if len(runs) > 1 else "n", "count"))
+    return Table("metrics", columns, rows)
 
 
 def failure_table(runs: Sequence[Scored]) -> Table:
-    """The three treatments of failed questions, for the metrics that they change."""
-    table = _table("run", ["metric", "failed", "as worst", "without", "n/a"])
+    """Failed questions as the worst score and left out, for the metrics that they change."""
+    rows: list[dict[str, Any]] = []
     for run in runs:
         for name, score in run.summary["scores"].items():
             failures = score.get("failures")
             if failures is None or failures["excluded"] == failures["as_worst"]:
                 continue
-            without = _number(failures["excluded"]) + half(failures.get("excluded_interval"))
-            cells = (name, failures["n"], _mean(score), without, "-")
-            table.add_row(plain(run.folder.name), *(plain(cell) for cell in cells))
-    return table
+            row = {"run": run.folder.name, "metric": name, "failed": failures["n"]}
+            row |= with_interval("as_worst", score["mean"], score.get("interval"))
+            without = failures.get("excluded_interval")
+            rows.append(row | with_interval("left_out", failures["excluded"], without))
+    columns = (
+        Column("run"),
+        Column("metric"),
+        Column("failed", kind="count"),
+        Column("as_worst", "as worst", "mean", interval=True),
+        Column("left_out", "left out", "mean", interval=True),
+    )
+    title = "policies for failed questions: scored as the worst, and left out"
+    return Table("failures", columns, rows, title)
 
 
 def breakdown_table(runs: Sequence[Scored]) -> Table:
     """A row per run and group of questions."""
-    every = [
-        (run, by, group, row)
-        for run in runs
-        for by, groups in run.summary["breakdowns"].items()
-        for group, row in groups.items()
+    rows: list[dict[str, Any]] = []
+    metrics: dict[str, None] = {}
+    for run in runs:
+        for by, groups in run.summary["breakdowns"].items():
+            for group, found in groups.items():
+                row = {"run": run.folder.name, "by": GROUP_NAMES.get(by, by), "group": group,
+                       "n": found["n"], "failed": found["n_failed"]}  # fmt: skip
+                intervals = found.get("intervals", {})
+                for name in found:
+                    if name not in _NO_METRIC:
+                        metrics[name] = None
+                        row |= with_interval(name, found[name], intervals.get(name))
+                rows.append(row)
+    columns = [
+        *([Column("run")] if len(runs) > 1 else []),
+        Column("by"),
+        Column("group"),
+        Column("n", kind="count"),
+        Column("failed", kind="count", drop=len(metrics) + 1),
+        *(Column(name, kind="mean", interval=True, drop=at) for at, name in enumerate(metrics)),
     ]
-    metrics = list(dict.fromkeys(
-        name for _, _, _, row in every for name in row if name not in _NO_METRIC
-    ))  # fmt: skip
-    head = ["by", "group", "n", "failed", *metrics]
-    table = _table("run", head) if len(runs) > 1 else _table(head[0], head[1:])
-    for run, by, group, row in every:
-        cells: list[object] = [GROUP_NAMES.get(by, by), group, row["n"], row["n_failed"]]
-        halves = row.get("intervals", {})
-        cells += [_number(row.get(name)) + half(halves.get(name)) for name in metrics]
-        first = [run.folder.name] if len(runs) > 1 else []
-        table.add_row(*(plain(cell) for cell in [*first, *cells]))
-    return table
+    return Table("groups", columns, rows, "results by group of questions")
+
+
+def efficiency_table(runs: Sequence[Scored]) -> Table:
+    """The summed F1 over what was spent, a column per run; "-" where nothing was, or is unknown."""
+    names = column_names(runs)
+    rows = [
+        {"efficiency": words}
+        | {n: r.summary["efficiency"].get(key) for n, r in zip(names, runs, strict=True)}
+        for key, words in _EFFICIENCY.items()
+    ]
+    rows += [
+        {"efficiency": f"latency {point} s"}
+        | {n: r.summary["latency_s"].get(point) for n, r in zip(names, runs, strict=True)}
+        for point in ("p50", "p95")
+    ]
+    columns = [Column("efficiency"), *(Column(name, kind="number") for name in names)]
+    return Table("costs", columns, rows, "cost, as if nothing had been cached")
+
+
+def budget_table(runs: Sequence[Scored]) -> Table:
+    """Exact match over all questions when only answers within a budget count, and its area.
+
+    Each with its 95 % interval, of which the budgets' own uncertainty is no part. The budgets are
+    shares of the dearest question of all `runs`, so that the columns compare.
+    """
+    rows: list[dict[str, Any]] = []
+    for resource, words in _RESOURCES.items():
+        highest = [highest_spend(run.records, resource) for run in runs]
+        limit = max((most for most in highest if most), default=0.0)
+        for run, most in zip(runs, highest, strict=True):
+            if most:
+                row: dict[str, Any] = {"run": run.folder.name, "within": words, "limit": limit}
+                for share in SHARES:
+                    scores = within_budget(run.records, resource, share * limit)
+                    row |= _mean(run, f"{share:.0%}", scores)
+                row |= _mean(run, "area", under_curve(run.records, resource, limit))
+                rows.append(row)
+    columns = (
+        Column("run"),
+        Column("within"),
+        *(Column(f"{s:.0%}", kind="score", interval=True, drop=d)
+          for s, d in zip(SHARES, (3, 1, 4, 0), strict=True)),
+        Column("limit", "of", "number", drop=2),
+        Column("area", kind="score", interval=True),
+    )  # fmt: skip
+    title = "exact match within a share of the highest cost of a question, and area"
+    return Table("budgets", columns, rows, title)
+
+
+def gold_table(runs: Sequence[Scored]) -> Table | None:
+    """Of each gold passage, in the data's order, by which search it was first found; None if none.
+
+    Shares are of the questions that have such a passage.
+    """
+    by_run = [(run, run.summary.get("gold_by_search") or {}) for run in runs]
+    numbers = {int(n) for _, rows in by_run for row in rows.values() for n in row if n != "never"}
+    if not any(rows for _, rows in by_run):
+        return None
+    last = min(max(numbers, default=1), 6)
+    heads = [f"search {n}" for n in range(1, last + 1)]
+    later = [f"after {last}"] if max(numbers, default=0) > last else []
+    rows = []
+    for run, found in by_run:
+        for place, counts in found.items():
+            n = sum(counts.values())
+            shares = {f"search {number}": counts.get(str(number), 0) / n
+                      for number in range(1, last + 1)}  # fmt: skip
+            beyond = sum(c for k, c in counts.items() if k != "never" and int(k) > last)
+            row = {"run": run.folder.name, "gold": place, "n": n, **shares}
+            row |= {f"after {last}": beyond / n, "never": counts.get("never", 0) / n}
+            rows.append(row)
+    columns = [
+        Column("run"), Column("gold", "gold passage"), Column("n", kind="count"),
+        *(Column(name, kind="share") for name in (*heads, *later, "never")),
+    ]  # fmt: skip
+    return Table("gold passages", columns, rows, "which search first found each gold passage")
 
 
 def notes(run: Scored) -> list[str]:
     """What the tables do not show: where support comes from, judges, protocol, bad lines."""
     summary = run.summary
     lines: list[str] = []
-    if summary["support_kinds"]:
-        counts = ", ".join(f"{kind} {n}" for kind, n in summary["support_kinds"].items())
-        lines.append(f"supporting sentences: {counts} of {summary['n']}")
-    if summary["evidence_kinds"]:
-        counts = ", ".join(f"{kind} {n}" for kind, n in summary["evidence_kinds"].items())
-        lines.append(f"evidence triples: {counts} of {summary['n']}")
+    for name, words in (("support_kinds", "supporting sentences"),
+                        ("evidence_kinds", "evidence triples")):  # fmt: skip
+        if summary[name]:
+            counts = ", ".join(f"{kind} {n}" for kind, n in summary[name].items())
+            lines.append(f"{words}: {counts} of {summary['n']}")
     asked = {"attribution": summary["attribution"], "evidence": summary["evidence"]}
     for name, counts in {**asked, **summary["judges"]}.items():
         lines += describe(name, counts) if counts else []
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
-    if run.corrupt:
-        numbers = ", ".join(map(str, run.corrupt))
-        lines.append(f"warning: records.jsonl line {numbers} could not be read and was left out")
-    return lines
+    return [*lines, *unread_lines(run.damaged)]
 
 
-def protocol_lines(protocol: Mapping[str, Any]) -> list[str]:
+def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     """The scores under a protocol, every deviation, and what was not checked."""
-    lines = [f"protocol {protocol['name']}"]
+    yield f"protocol {protocol['name']}"
     for name, score in protocol["scores"].items():
         empty = score.get("without_score")
         note = f", {empty} without the score count 0" if empty else ""
-        lines.append(f"  {name}: {_mean(score)} over {score['n']} ({score['over']}{note})")
-    lines += [f"  {name}: no question has it" for name in protocol["missing"]]
-    lines += [f"  differs: {text}" for text in protocol["deviations"]]
-    lines += [f"  not checked: {text}" for text in protocol["unchecked"]]
-    return lines
+        cell = Column("mean", kind="mean", interval=True).cell(
+            with_interval("mean", score["mean"], score.get("interval"))
+        )
+        yield f"  {name}: {cell} over {score['n']} ({score['over']}{note})"
+    yield from (f"  {name}: no question has it" for name in protocol["missing"])
+    yield from (f"  differs: {text}" for text in protocol["deviations"])
+    yield from (f"  not checked: {text}" for text in protocol["unchecked"])
 
 
-def _column(run: Scored, index: int, runs: Sequence[Scored]) -> str:
+def column_names(runs: Sequence[Scored]) -> list[str]:
+    """What the column of each run is called: "mean" where there is but one."""
     if len(runs) == 1:
-        return "mean"
-    same = [other.folder.name for other in runs].count(run.folder.name) > 1
-    return f"{run.folder.name} {index + 1}" if same else run.folder.name
+        return ["mean"]
+    names = [run.folder.name for run in runs]
+    return [f"{n} {i}" if names.count(n) > 1 else n for i, n in enumerate(names, start=1)]
 
 
-def _cell(summary: Mapping[str, Any], name: str) -> str:
-    score = summary["scores"].get(name)
-    if score is None:
-        return "-"
-    part = f" (n {score['n']})" if score["n"] != summary["n"] else ""
-    return _mean(score) + part
-
-
-def _mean(score: Mapping[str, Any]) -> str:
-    """A mean with half the width of its interval; older scores have none."""
-    width = half(score.get("interval")) if abs(score["mean"]) < _LARGE else ""
-    return _number(score["mean"]) + width
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if abs(value) < _LARGE else f"{value:,.0f}"
-
-
-def _table(first: str, others: Sequence[str]) -> Table:
-    table = Table(box=box.MARKDOWN)
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        text = name in ("metric", "group")
-        table.add_column(plain(name), justify="left" if text else "right", no_wrap=True)
-    return table
+def _mean(run: Scored, name: str, scores: Sequence[float]) -> dict[str, float | None]:
+    """The mean of scores in [0, 1], one of each record of `run`, with its interval."""
+    clusters = usable_clusters([cluster_of(record) for record in run.records])
+    interval = mean_interval(scores, (0.0, 1.0), clusters)
+    return with_interval(name, sum(scores) / len(scores), interval)

@@ -3,52 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-
-from rich import box
-from rich.table import Table
 
 from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
-from ragbench.experiments.report.comparison import shown_interval
-from ragbench.experiments.report.means import mean_with_half
-from ragbench.experiments.report.tables import (
-    LEAST,
-    console,
-    plain,
-    print_failures,
-    print_table,
-    run_table,
-    title_of,
-)
+from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.tables import LEGEND, print_failures, run_table, title_of
 from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
 
 
 def print_swept(swept: Swept) -> None:
     """Print the cells, what the tables do not show of them, and the comparisons."""
-    out = console()
     ran = [outcome for outcome in swept.outcomes if outcome.run and outcome.run.records]
     if ran:
-        out.print(plain(_shared_title([o.run for o in ran if o.run])), soft_wrap=True)
+        say(_shared_title([o.run for o in ran if o.run]))
         labels = [outcome.cell.label for outcome in ran]
-        print_table(run_table([o.run for o in ran if o.run], labels), "cells", drop=LEAST)
-        out.print(plain("calls, path (longest chain of calls), searches, tokens: per question"))
+        print_table(replace(run_table([o.run for o in ran if o.run], labels), name="cells"))
+        say(LEGEND)
     for outcome in swept.outcomes:
         if outcome.state != "done":
             why = f": {outcome.reason}" if outcome.reason else ""
-            out.print(plain(f"{outcome.cell.label}: {outcome.state}{why}"), soft_wrap=True)
+            say(f"{outcome.cell.label}: {outcome.state}{why}")
         if outcome.run and outcome.run.summary.failed:
-            out.print(plain(outcome.cell.label))
-            print_failures(out, outcome.run)
+            say(outcome.cell.label)
+            print_failures(outcome.run)
     if any(contrast.scores for contrast in swept.contrasts):
-        print_table(_contrasts(swept.contrasts), "contrasts")
+        print_table(_contrasts(swept.contrasts))
     for contrast in swept.contrasts:
         if contrast.why:
             why = f"not compared with {contrast.baseline}: {contrast.why}"
-            out.print(plain(f"{contrast.cell}: {why}"), soft_wrap=True)
-    out.print(plain(_last(swept)), soft_wrap=True)
+            say(f"{contrast.cell}: {why}")
+    say(_last(swept))
 
 
 def _shared_title(runs: Sequence[Evaluation]) -> str:
@@ -63,7 +51,7 @@ def print_estimate(sweep: Sweep) -> None:
     Raises:
         RagbenchError: a cell cannot run, or its program cannot be rehearsed.
     """
-    out, runs = console(), list[Estimate]()
+    runs = list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()
     for number, (cell, run_context, made) in enumerate(checked(sweep), start=1):
@@ -76,29 +64,38 @@ def print_estimate(sweep: Sweep) -> None:
         lines += runs[-1].lines()
         if made:
             lines.append("  not including demonstrations that compiling may add to the prompts")
-        out.print(plain(f"[{number}/{len(sweep.cells)}] {cell.label}"), soft_wrap=True)
+        say(f"[{number}/{len(sweep.cells)}] {cell.label}")
         for line in lines:
-            out.print(plain(f"  {line}"), soft_wrap=True)
+            say(f"  {line}")
     extra = f", and {len(compiles)} compiles" if compiles else ""
     for line in in_all(f"in all, {len(runs)} cells{extra}", [*runs, *compiles]).lines():
-        out.print(plain(line), soft_wrap=True)
+        say(line)
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
-    table = Table(box=box.MARKDOWN)
-    names = ("cell", "against", "metric", "n", "A", "B", "B - A", "95 % interval", "p (Holm)")
-    for name in (*names, "verdict"):
-        right = name in names[3:]
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    for contrast in contrasts:
-        for metric, c in contrast.scores.items():
-            table.add_row(
-                plain(contrast.cell), plain(contrast.baseline), metric, str(c.n),
-                mean_with_half(c.mean_a, c.interval_a), mean_with_half(c.mean_b, c.interval_b),
-                f"{c.difference:+.3f}",
-                shown_interval(c.interval, 3), f"{c.p_adjusted:.3f}", c.verdict,
-            )  # fmt: skip
-    return table
+    rows = [
+        {
+            "cell": contrast.cell, "baseline": contrast.baseline, "metric": metric, "n": c.n,
+            **with_interval("a", c.mean_a, c.interval_a),
+            **with_interval("b", c.mean_b, c.interval_b),
+            **with_interval("difference", c.difference, c.interval),
+            "p_adjusted": c.p_adjusted, "verdict": c.verdict,
+        }
+        for contrast in contrasts
+        for metric, c in contrast.scores.items()
+    ]  # fmt: skip
+    columns = (
+        Column("cell"),
+        Column("baseline", "against", drop=1),
+        Column("metric"),
+        Column("n", kind="count", drop=2),
+        Column("a", "A", "score", interval=True, drop=4),
+        Column("b", "B", "score", interval=True, drop=3),
+        Column("difference", "B - A", "gain", interval=True),
+        Column("p_adjusted", "p (Holm)", "score", drop=5),
+        Column("verdict"),
+    )
+    return Table("contrasts", columns, rows)
 
 
 def _last(swept: Swept) -> str:

@@ -1,4 +1,4 @@
-"""Tables for people: a run's summary, a comparison. Markup in data has no effect."""
+"""The tables of runs: what each scored, found and spent a question, its failures and its totals."""
 
 from __future__ import annotations
 
@@ -6,49 +6,51 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from ragbench.experiments.compare import index_cost, index_lines, whole_cost
-from ragbench.experiments.records import RunCard, StoredRecords, read_json
-from ragbench.experiments.report.grid import Grid, for_machines, print_grid
-from ragbench.experiments.report.means import half, with_intervals
+from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.run_names import told_apart
+from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.experiments.runs import (
+    HEADLINE,
     error_of,
-    headline_intervals,
     members,
     stop_lines,
     summarize,
     treatments,
 )
+from ragbench.experiments.store import RunCard, StoredRecords
+from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
 
 if TYPE_CHECKING:
     from ragbench.experiments.runs import Evaluation, PolicyScores, Spent, Summary
     from ragbench.metrics import Grouping
 
-
-#: Columns of the table of runs, the least important one first.
-LEAST = ("path", "p95 s", "searches", "failed", "p50 s", "tokens", "calls")
-#: Column of what a server billed, where a provider's cache made that another sum than "cost $".
-PAID = "paid $"
-#: Column of "cost $" with the program's own index in it, where a program has one.
-WITH_INDEX = "with index $"
+#: Share of gold passages found, beside the scores where gold passages are known.
+EVIDENCE = "all_recall"
 #: Share of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
+#: Share of right answers without their evidence above which a line says what that means.
+KNOWN_SHARE = 1 / 3
 
-
-def plain(text: object) -> Text:
-    """`text` as rich prints it: no markup read, control characters shown as blanks."""
-    return Text("".join(c if c.isprintable() else " " for c in str(text)))
-
-
-def console() -> Console:
-    """The console for prose, wide where it is a file; stderr where stdout is for machines."""
-    made = Console(stderr=for_machines())
-    return made if made.is_terminal else Console(width=120, stderr=for_machines())
+_COLUMNS = (
+    Column("n", kind="count", drop=2),
+    Column("em", "EM", "score", interval=True),
+    Column("f1", "F1", "score", interval=True),
+    Column(EVIDENCE, "evidence", "score", drop=1),
+    Column("failed", kind="count", drop=6),
+    Column("calls", kind="amount", drop=3),
+    Column("path", kind="amount", drop=9),
+    Column("searches", kind="amount", drop=8),
+    Column("tokens", kind="amount", drop=4),
+    Column("cost_usd", "cost $", "usd", drop=2),
+    Column("index_usd", "index $", "usd", drop=3),
+    Column("p50_s", "p50 s", "seconds", drop=5),
+    Column("p95_s", "p95 s", "seconds", drop=7),
+)
+#: What stands below a table of runs.
+LEGEND = (
+    "calls, path (longest chain of calls), searches, tokens and cost are per question, as if "
+    "nothing were cached; evidence: share of questions whose gold passages were all found"
+)
 
 
 def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | None = None) -> None:
@@ -56,54 +58,102 @@ def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | N
 
     `by` are the breakdowns wanted.
     """
-    out = console()
     for title in dict.fromkeys(map(title_of, evaluations)):
-        out.print(plain(title), soft_wrap=True)
-    print_table(run_table(evaluations), "runs", drop=LEAST)
+        say(title)
+    print_table(run_table(evaluations))
     if by:
-        out.print(plain("results by group of questions"))
-        print_table(group_table(evaluations, by), "groups", drop=LEAST)
-    out.print(plain("calls, path (longest chain of calls), searches, tokens: per question"))
+        say("results by group of questions")
+        print_table(group_table(evaluations, by))
+    say(LEGEND)
     named = list(zip(label_runs(evaluations), evaluations, strict=True))
     for evaluation in evaluations:
         if len(evaluations) > 1:
-            out.print(plain(f"{evaluation.folder}"), soft_wrap=True)
-        for line in (*notes(evaluation), *index_lines(evaluation, named)):
-            out.print(plain(line), soft_wrap=True)
-        print_failures(out, evaluation)
+            say(f"{evaluation.folder}")
+        say(*notes(evaluation), *index_lines(evaluation, named))
+        print_failures(evaluation)
     if len(evaluations) == 1:
-        out.print(plain(f"records: {evaluations[0].folder}"), soft_wrap=True)
+        say(f"records: {evaluations[0].folder}")
 
 
 def title_of(evaluation: Evaluation) -> str:
     """Which data, retriever and LM a run used."""
     card = evaluation.card
     identity, split = card.identity, card.identity.get("split")
-    total = card.data_card.get("questions")
+    sizes = card.data_card.get("splits") or {}
+    total = card.data_card.get("questions") if split == "all" else sizes.get(split)
     part = f"{card.questions} of {total} questions" if card.questions and total else "questions"
+    how = (card.data.setting, identity.get("retriever"), card.model, card.adapter)
     return (
         f"{card.data.name}: {part} ({'all' if split == 'all' else f'{split} split'}), "
-        f"{card.data.setting}, {identity.get('retriever')}, {card.model}, {card.adapter}"
+        f"{', '.join(str(name) for name in how if name)}"
     )
 
 
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
     """One row per run, called by `labels` or by its program and what tells it from the others."""
-    table = Table(box=box.MARKDOWN)
-    rows = [with_intervals(row(e.card, e.summary), e.records) for e in evaluations]
-    if any(e.summary.billed.list_usd for e in evaluations):
-        for cells, evaluation in zip(rows, evaluations, strict=True):
-            cells[PAID] = money(evaluation.summary.billed.cost_usd)
-    if any(index_cost(e.card) for e in evaluations):
-        for cells, evaluation in zip(rows, evaluations, strict=True):
-            cells[WITH_INDEX] = money(whole_cost(evaluation))
-    for cells, label in zip(rows, labels or label_runs(evaluations), strict=True):
-        cells["program"] = label
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name == "program" else "right", no_wrap=True)
-    for cells in rows:
-        table.add_row(*(plain(value) for value in cells.values()))
-    return table
+    rows = [
+        {"program": label, **run_row(run.summary, run.records), **_index(run),
+         **dict.fromkeys(run.card.unknown)}
+        for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True)
+    ]
+    return Table("runs", [Column("program"), *_known(rows)], rows)
+
+
+def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
+    """The values of one run, or of some of its questions, under the columns of `run_table`.
+
+    Spending is per question, as if nothing were cached, cost at list price.
+    """
+    as_if, latency = summary.as_if, summary.latency_s
+
+    def each(total: float | None) -> float | None:
+        return None if total is None or not summary.n else total / summary.n
+
+    row: dict[str, Any] = {"n": summary.n}
+    for name in HEADLINE:
+        row |= measured(records, name)
+    return {
+        **row,
+        EVIDENCE: measured(records, EVIDENCE)[EVIDENCE],
+        "failed": summary.failed,
+        "calls": each(as_if.calls),
+        "path": each(summary.critical_path_calls),
+        "searches": each(summary.retrievals),
+        "tokens": each(as_if.tokens),
+        "cost_usd": each(as_if.cost_usd),
+        "p50_s": latency.get("p50"),
+        "p95_s": latency.get("p95"),
+    }
+
+
+def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
+    """The mean of a metric over the records that have it, with its 95 % interval, for a row.
+
+    The interval goes by clusters where the records name them.
+    """
+    metric = get_metric(name)
+    scores = {qid: x for qid, x in sorted(records.column(metric.score).items()) if x is not None}
+    if not scores:
+        return with_interval(name, None, None)
+    names = records.only(scores).column(cluster_of)
+    values = list(scores.values())
+    interval = mean_interval(values, metric.score_range, usable_clusters(list(names.values())))
+    return with_interval(name, sum(values) / len(values), interval)
+
+
+def _index(evaluation: Evaluation) -> dict[str, Any]:
+    index = index_cost(evaluation.card)
+    return {} if index is None else {"index_usd": index.usd}
+
+
+def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """The columns but for evidence and index where no run has any."""
+    return [
+        column
+        for column in _COLUMNS
+        if not (column.name == EVIDENCE and all(row.get(EVIDENCE) is None for row in rows))
+        and not (column.name == "index_usd" and not any("index_usd" in row for row in rows))
+    ]
 
 
 def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
@@ -111,8 +161,8 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
 
     Runs that no setting tells apart have their folder's name, too.
     """
-    names = [row(e.card, e.summary)["program"] for e in evaluations]
-    labels = told_apart([e.card for e in evaluations], names)
+    cards = [evaluation.card for evaluation in evaluations]
+    labels = told_apart(cards, [name_of_system(card) for card in cards])
     twice = {label for label, n in Counter(labels).items() if n > 1}
     return [
         f"{label}, {evaluation.folder.name}" if label in twice else label
@@ -120,97 +170,58 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     ]
 
 
-def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -> Table:
-    """A row per run and group of questions, with the columns of `run_table`."""
-    rows: list[dict[str, str]] = []
-    for evaluation in evaluations:
-        first = {"run": evaluation.folder.name} if len(evaluations) > 1 else {}
-        for name, group, records in members(evaluation.records, by):
-            cells = with_intervals(row(evaluation.card, summarize(records)), records)
-            del cells["program"]
-            rows.append({**first, "by": name, "group": group, **cells})
-    table = Table(box=box.MARKDOWN)
-    for name in rows[0] if rows else ():
-        text = name in ("run", "by", "group")
-        table.add_column(name, justify="left" if text else "right", no_wrap=True)
-    for cells in rows:
-        table.add_row(*map(plain, cells.values()))
-    return table
-
-
-def print_table(table: Table, name: str, *, drop: Sequence[str] = ()) -> None:
-    """Print `table` in the format of the command; `name` is what JSON calls it.
-
-    On a terminal that is too narrow the columns in `drop` are left out, the first one first.
-    """
-    print_grid(grid_of(table, drop=drop), name)
-
-
-def grid_of(table: Table, *, drop: Sequence[str] = ()) -> Grid:
-    """The texts of `table`; `drop` are the columns to leave out where there is no room."""
-    columns = [str(column.header) for column in table.columns]
-    rows = zip(*([str(cell) for cell in column.cells] for column in table.columns), strict=True)
-    left = frozenset(str(c.header) for c in table.columns if c.justify != "right")
-    return Grid(columns, list(rows), left, drop)
-
-
-def row(card: RunCard, summary: Summary) -> dict[str, str]:
-    """The cells of one run by column name.
-
-    Calls, tokens and cost are as if nothing were cached, cost at list price.
-    """
-    n = max(summary.n, 1)
-    as_if, latency = summary.as_if, summary.latency_s
-    variant = card.knobs.get("variant", "")
-    name = card.system + (f" ({variant})" if variant not in ("", "default") else "")
-    return {
-        "program": name + _arm(card.identity),
-        "n": str(summary.n),
-        "EM": _score(summary.scores.get("em")),
-        "F1": _score(summary.scores.get("f1")),
-        "failed": str(summary.failed),
-        "calls": f"{as_if.calls / n:.1f}",
-        "path": f"{summary.critical_path_calls / n:.1f}",
-        "searches": f"{summary.retrievals / n:.1f}",
-        "tokens": f"{as_if.tokens / n:,.0f}",
-        "cost $": money(as_if.cost_usd),
-        "p50 s": f"{latency.get('p50', 0):.1f}",
-        "p95 s": f"{latency.get('p95', 0):.1f}",
-    }
-
-
-def _arm(identity: dict[str, Any]) -> str:
-    """A suffix for what was done to the program beside its knobs, such as " compiled"."""
+def name_of_system(card: RunCard) -> str:
+    """The program, its variant, and what was done to it beside its knobs, such as " compiled"."""
+    variant, identity = card.knobs.get("variant", ""), card.identity
     votes = identity.get("votes", 1)
     return (
-        (" compiled" if identity.get("compiled") else "")
+        card.system
+        + (f" ({variant})" if variant not in ("", "default") else "")
+        + (" compiled" if identity.get("compiled") else "")
         + (", form repaired" if identity.get("form") else "")
         + (f", {votes:g} votes" if votes > 1 else "")
     )
 
 
+def group_table(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping]) -> Table:
+    """A row per run and group of questions, with the columns of `run_table`."""
+    rows = [
+        {"run": evaluation.folder.name, "by": name, "group": group,
+         **run_row(summarize(records), records)}
+        for evaluation in evaluations
+        for name, group, records in members(evaluation.records, by)
+    ]  # fmt: skip
+    first = [Column("run")] if len(evaluations) > 1 else []
+    return Table("groups", [*first, Column("by"), Column("group"), *_known(rows)], rows)
+
+
 def notes(evaluation: Evaluation) -> list[str]:
-    """What the table does not show: failures by class, fall-backs, billing, unreadable lines."""
+    """What the table does not show: totals, events, right answers without evidence, warnings."""
     summary = evaluation.summary
     lines = stop_lines(evaluation.stopped_by, evaluation.progress)
-    lines += _kept_estimate(evaluation)
-    intervals = headline_intervals(evaluation.records)
-    if intervals:
-        shown = ", ".join(f"{m} [{i.low:.3f}, {i.high:.3f}]" for m, i in intervals.items())
-        lines.append(f"95 % intervals of the means: {shown}")
-    billed = summary.billed
-    lines.append(
-        f"billed: {billed.calls} of {summary.as_if.calls} calls, "
-        f"{money(billed.cost_usd)} ${paid_in_words(billed)}"
-    )
+    as_if, billed = summary.as_if, summary.billed
+    if "calls" not in evaluation.card.unknown:
+        lines.append(
+            f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, {money(as_if.cost_usd)} $; "
+            f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} ${paid_in_words(billed)}"
+        )
+    prepared = evaluation.prepared
+    if prepared.attempts:
+        so_far = "" if evaluation.card.index else " so far"
+        lines.append(
+            f"index{so_far}: billed {prepared.calls:,} calls, {prepared.tokens:,} tokens, "
+            f"{money(prepared.cost_usd)} $"
+        )
     lost = evaluation.lost
     if lost.attempts:
         lines.append(
             f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
-            "a kill kept from leaving a record, or an index that it kept from being finished"
+            "a kill kept from leaving a record"
         )
-    if evaluation.replaced:
-        lines.append(f"including {evaluation.replaced} failed attempts that were repeated")
+    if evaluation.records.n_replaced:
+        again = evaluation.records.n_replaced
+        lines.append(f"including {again} failed attempts that were repeated")
+    lines += evidence_lines(evaluation.records)
     events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
     shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
     if shown:
@@ -223,15 +234,38 @@ def notes(evaluation: Evaluation) -> list[str]:
             f"warning: no reply of the model could be read for {unreadable} of {n} questions; "
             "look at one with `ragbench show run`, and try another --adapter or model"
         )
-    return [*lines, *unread_lines(evaluation.corrupt)]
+    return [*lines, *unread_lines(evaluation.records.damaged)]
 
 
-def unread_lines(corrupt: Sequence[int]) -> list[str]:
-    """What to say of lines of records that could not be read."""
-    if not corrupt:
+def without_evidence(records: StoredRecords) -> tuple[int, int]:
+    """How many right answers (EM 1) did not have all gold passages, and how many right there are.
+
+    Only questions with known gold passages count.
+    """
+    right, found = (records.column(get_metric(name).score) for name in ("em", EVIDENCE))
+    shares = [found[qid] for qid, em in right.items() if em == 1 and found[qid] is not None]
+    return sum(share != 1 for share in shares), len(shares)
+
+
+def evidence_lines(records: StoredRecords) -> list[str]:
+    """Right answers without their evidence, in words, and what many of them mean."""
+    without, right = without_evidence(records)
+    if not without:
         return []
-    numbers = ", ".join(map(str, corrupt))
-    return [f"warning: records.jsonl line {numbers} could not be read and was left out"]
+    line = f"right without its evidence: {without} of {right}"
+    if without > KNOWN_SHARE * right:
+        line += (
+            "; the model may know or guess these answers, and then the scores say little about "
+            "retrieval: the questions of `--dataset synthetic --setting pooled` are fictional"
+        )
+    return [line]
+
+
+def unread_lines(damaged: Sequence[str]) -> list[str]:
+    """A warning of the questions whose records were left out, if there are any."""
+    if not damaged:
+        return []
+    return [f"warning: the record of {', '.join(damaged)} was damaged and was left out"]
 
 
 def paid_in_words(billed: Spent) -> str:
@@ -246,15 +280,14 @@ def paid_in_words(billed: Spent) -> str:
     return f" ({'; '.join(words)})" if words else ""
 
 
-def print_failures(out: Console, evaluation: Evaluation) -> None:
+def print_failures(evaluation: Evaluation) -> None:
     """Print failures by class and the scores under three treatments; nothing if none failed."""
     if evaluation.summary.errors:
-        out.print(plain("failures (scored 0; asked again by the next run)"))
-        print_table(failure_table(evaluation.records), "failures")
+        say("failures (scored 0; asked again by the next run)")
+        print_table(failure_table(evaluation.records))
     means = evaluation.summary.treatments
     if means:
-        out.print(plain(_treatment_line(means)), soft_wrap=True)
-        print_table(treatment_table(means, treatments(evaluation)), "failure policies")
+        print_table(treatment_table(means, treatments(evaluation.records)))
 
 
 def failure_table(records: StoredRecords) -> Table:
@@ -264,59 +297,41 @@ def failure_table(records: StoredRecords) -> Table:
         if error:
             boundary, _, name = error.partition("/")
             qids_of.setdefault((boundary, name), []).append(qid)
-    table = Table(box=box.MARKDOWN)
-    for name in ("failed at", "error", "n", "for example"):
-        table.add_column(name, justify="right" if name == "n" else "left", no_wrap=True)
+    rows = []
     for (boundary, error), some in sorted(qids_of.items()):
         failure = records[some[0]].failure
-        example = " ".join(f"{some[0]}: {failure.message if failure else ''}".split())
-        short = example if len(example) <= 80 else example[:77] + "..."
-        table.add_row(*map(plain, (boundary, error, len(some), short)))
-    return table
+        message = " ".join((failure.message if failure else "").split())
+        rows.append({"boundary": boundary, "error": error, "n": len(some), "qid": some[0],
+                     "message": message})  # fmt: skip
+    columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
+               Column("qid", "for example"), Column("message", most=80))  # fmt: skip
+    return Table("failures", columns, rows)
 
 
 def treatment_table(
     scores: Mapping[str, PolicyScores], records: Mapping[str, StoredRecords]
 ) -> Table:
     """The headline scores and their intervals, a row per treatment of failed questions."""
-    names = list(dict.fromkeys(n for of_policy in scores.values() for n in of_policy.scores))
-    table = Table(box=box.MARKDOWN)
-    table.add_column("questions that failed", no_wrap=True)
-    for name in ("n", "failed", *(name.upper() for name in names)):
-        table.add_column(plain(name), justify="right", no_wrap=True)
+    rows: list[dict[str, Any]] = []
     for treatment, of_policy in scores.items():
-        halves = headline_intervals(records[treatment])
-        cells = [_score(of_policy.scores.get(name)) + half(halves.get(name)) for name in names]
-        table.add_row(*map(plain, (treatment, of_policy.n, of_policy.failed, *cells)))
-    return table
-
-
-def _treatment_line(treatments: Mapping[str, PolicyScores]) -> str:
-    first, last = treatments["scored 0"].failed, treatments["retried"].failed
-    return (
+        row: dict[str, Any] = {"policy": treatment, "n": of_policy.n, "failed": of_policy.failed}
+        for name in HEADLINE:
+            row |= measured(records[treatment], name)
+        rows.append(row)
+    columns = [
+        Column("policy", "questions that failed"),
+        Column("n", kind="count"),
+        Column("failed", kind="count"),
+        *(Column(name, name.upper(), "score", interval=True) for name in HEADLINE),
+    ]
+    first, last = scores["scored 0"].failed, scores["retried"].failed
+    title = (
         f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "
         "record of each question; retried: by its last, as in the table above"
     )
-
-
-def _kept_estimate(evaluation: Evaluation) -> list[str]:
-    """What a whole run took beside what `--dry-run` said of it, if that was asked before."""
-    from ragbench.experiments.estimates import ESTIMATE, Estimate  # slow: loads the optimizers
-
-    path = evaluation.folder / ESTIMATE
-    if not path.is_file() or not evaluation.progress.complete:
-        return []
-    took = evaluation.summary.as_if
-    estimate = read_json(path, Estimate)
-    if estimate.questions != evaluation.progress.questions:
-        return []
-    return [estimate.against(calls=took.calls, tokens=took.tokens, cost=took.cost_usd)]
+    return Table("failure policies", columns, rows, title)
 
 
 def money(usd: float | None) -> str:
     """A sum in dollars, "unknown" where a price is."""
     return "unknown" if usd is None else f"{usd:.4f}"
-
-
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

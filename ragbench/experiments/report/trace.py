@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.records import read_card, read_records, tell_corrupt
-from ragbench.experiments.report.grid import Grid, print_grid
-from ragbench.experiments.report.tables import console, money, plain
+from ragbench.experiments.report.table import Column, Table, print_table, say
+from ragbench.experiments.report.tables import money
+from ragbench.experiments.store import read_card, read_records
 from ragbench.record import Call, Record, Step
 
 
 def print_trace(record: Record) -> None:
     """Print question, steps, passages, answer and calls of one record."""
-    out = console()
-    for line in trace_lines(record):
-        out.print(plain(line), soft_wrap=True)
+    say(*trace_lines(record))
 
 
 def print_run(folder: Path, qid: str | None = None) -> None:
@@ -25,44 +24,46 @@ def print_run(folder: Path, qid: str | None = None) -> None:
         RunError: there is no such run.
         UnknownNameError: the run has no such question.
     """
-    card, loaded = read_card(folder), read_records(folder)
-    tell_corrupt(folder, loaded)
-    records = loaded.records
-    out = console()
+    card, records = read_card(folder), read_records(folder)
     if qid is not None:
         if qid not in records:
             raise UnknownNameError(f"question of {folder}", qid, records)
-        for line in [*trace_lines(records[qid]), *call_lines(records[qid])]:
-            out.print(plain(line), soft_wrap=True)
+        say(*trace_lines(records[qid]), *call_lines(records[qid]))
         return
     knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
     identity = card.identity
-    for line in (
+    say(
         f"run        {folder}",
         f"program    {identity['program']} ({knobs})",
         f"data       {card.data.name} {identity.get('split', '')}, "
         f"{card.data.setting}, {len(records)} questions",
         f"retriever  {identity.get('retriever', '')}",
         f"LM         {card.model}, {card.adapter}",
-    ):
-        out.print(plain(line), soft_wrap=True)
-    rows = [_question(record) for record in records.values()]
-    columns = ["qid", "question", "answer", "EM", "F1", "calls", "ended by"]
-    words = frozenset({"qid", "question", "answer", "ended by"})
-    print_grid(Grid(columns, rows, words, ("question", "calls", "EM")), "questions")
+    )
+    print_table(Table("questions", _QUESTION, [_question(record) for record in records.values()]))
 
 
-def _question(record: Record) -> list[str]:
-    answer = "failed" if record.failure else record.answer or ""
-    ended = record.failure.error if record.failure else record.stop_reason or ""
-    scores = [f"{record.scores.get(name) or 0.0:.2f}" for name in ("em", "f1")]
-    cells = [record.qid, _short(record.question, 48), _short(answer, 32), *scores]
-    cells += [str(record.ledger.as_if.calls), ended]
-    return [str(plain(cell)) for cell in cells]
+_QUESTION = (
+    Column("qid"),
+    Column("question", most=48, drop=3),
+    Column("answer", most=32),
+    Column("em", "EM", "score", drop=1),
+    Column("f1", "F1", "score"),
+    Column("calls", kind="count", drop=2),
+    Column("ended_by", "ended by"),
+)
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def _question(record: Record) -> dict[str, Any]:
+    return {
+        "qid": record.qid,
+        "question": record.question,
+        "answer": "failed" if record.failure else record.answer,
+        "em": record.scores.get("em"),
+        "f1": record.scores.get("f1"),
+        "calls": record.ledger.as_if.calls,
+        "ended_by": record.failure.error if record.failure else record.stop_reason,
+    }
 
 
 def call_lines(record: Record) -> list[str]:
@@ -114,7 +115,7 @@ def trace_lines(record: Record) -> list[str]:
     if record.answers:
         scores = ", ".join(f"{name} {value:.2f}" for name, value in record.scores.items())
         lines.append(f"gold      {' / '.join(record.answers)}  ({scores})")
-    return [*lines, *_stages(record), _cost(record)]
+    return [*lines, _cost(record)]
 
 
 def _plan(record: Record) -> list[str]:
@@ -147,12 +148,6 @@ def _citations(record: Record, labels: list[str]) -> list[str]:
         if 0 < n <= len(titles)
     ]
     return ["cited     " + "; ".join(cited)] if cited else []
-
-
-def _stages(record: Record) -> list[str]:
-    stages = record.stages or {}
-    told = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items())
-    return [f"stages    {told}"] if told else []
 
 
 def _step(number: int, step: Step, titles: dict[str, str]) -> list[str]:

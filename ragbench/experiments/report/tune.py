@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-from rich import box
-from rich.table import Table
+from typing import Any
 
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.report.compiled import by_choosing, difference
-from ragbench.experiments.report.tables import console, plain, print_table
+from ragbench.experiments.report.compiled import by_choosing, ends
+from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.experiments.tune import Point, Tuned
 from ragbench.metrics import Best
 
 
 def print_tuned(tuned: Tuned) -> None:
     """Print the front, with the knobs as they were given below it."""
-    out = console()
-    print_table(_table(tuned), "front")
-    given_up = f", {tuned.pruned} pruned" if tuned.pruned else ""
-    out.print(
-        plain(
-            f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective"
-        )
-    )
-    if tuned.best:
-        out.print(plain(_corrected(tuned.best, next(iter(tuned.default.values)))), soft_wrap=True)
-    out.print(
-        plain(
-            "chosen by the scores shown, which flatters them; on held-out questions: "
-            f"ragbench eval --compiled {tuned.front[0].folder}"
-        ),
-        soft_wrap=True,
-    )
-
-
-def _table(tuned: Tuned) -> Table:
-    table = Table(box=box.MARKDOWN)
     names = list(tuned.default.values)
-    also = (f"{names[0]}, difference", "by choosing")
-    for name in ("", *names, *also, "n", "failed", "knobs"):
-        table.add_column(name, justify="left" if name in ("", "knobs") else "right")
+    rows = []
     for point in tuned.front:
         card = read_sidecar(point.folder)
-        luck = (difference(card), by_choosing(card, tuned.trials))
-        table.add_row(f"front/{point.folder.name}", *_cells(point, names, luck))
-    table.add_row("as given", *_cells(tuned.default, names, ("-", "-")))
-    return table
+        gain = with_interval("gain", card.scores["difference"], ends(card.scores.get("interval")))
+        luck = {"by_choosing": by_choosing(card, tuned.trials)}
+        rows.append({"point": f"front/{point.folder.name}", **_row(point), **gain, **luck})
+    rows.append({"point": "as given", **_row(tuned.default)})
+    columns = [
+        Column("point", "program"),
+        *(Column(name, kind="number", interval=True) for name in names),
+        Column("gain", f"{names[0]}, difference", "gain", interval=True, drop=2),
+        Column("by_choosing", "by choosing", drop=3),
+        Column("n", kind="count", drop=4),
+        Column("failed", kind="count", drop=5),
+        Column("knobs", drop=1),
+    ]
+    print_table(Table("front", columns, rows))
+    given_up = f", {tuned.pruned} pruned" if tuned.pruned else ""
+    say(f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective")
+    if tuned.best:
+        say(_corrected(tuned.best, names[0]))
+    say(
+        "chosen by the scores shown, which flatters them; on held-out questions: "
+        f"ragbench eval --compiled {tuned.front[0].folder}"
+    )
 
 
 def _corrected(best: Best, name: str) -> str:
@@ -55,15 +49,12 @@ def _corrected(best: Best, name: str) -> str:
     )
 
 
-def _cells(point: Point, names: list[str], luck: tuple[str, str]) -> list[str]:
-    knobs = ", ".join(f"{name}={_short(value)}" for name, value in point.knobs.items())
-    values = [f"{point.values[name]:.4g}{_half(point, name)}" for name in names]
-    return [*values, *luck, str(point.n), str(point.failed), knobs or "-"]
-
-
-def _half(point: Point, name: str) -> str:
-    interval = point.intervals.get(name)
-    return f" ±{(interval.high - interval.low) / 2:.2g}" if interval else ""
+def _row(point: Point) -> dict[str, Any]:
+    row: dict[str, Any] = {"n": point.n, "failed": point.failed}
+    for name, value in point.values.items():
+        row |= with_interval(name, value, point.intervals.get(name))
+    knobs = (f"{name}={_short(value)}" for name, value in point.knobs.items())
+    return row | {"knobs": ", ".join(knobs)}
 
 
 def _short(value: object) -> str:

@@ -1,58 +1,49 @@
-"""A verdict as people read it."""
+"""A verdict as people read it: the sentences first, then the numbers that they rest on."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from rich import box
-from rich.table import Table
-
-from ragbench.experiments.compare import (
-    COMPILED,
-    ZERO_SHOT,
-    PromptChange,
-    Spending,
-    Verdict,
-    looks_in_words,
-    per_question,
-    subject,
-)
+from ragbench.experiments.compare.design import COMPILED, ZERO_SHOT
+from ragbench.experiments.compare.paired import EVIDENCE
+from ragbench.experiments.compare.spending import Spending, per_question
+from ragbench.experiments.compare.verdicts import Look, PromptChange, Verdict
 from ragbench.experiments.report.comparison import (
-    COMPARED,
     cluster_line,
     compared,
+    compared_columns,
     group_table,
+    sentence,
 )
-from ragbench.experiments.report.means import mean_with_half
-from ragbench.experiments.report.tables import PAID, console, plain, print_table
-from ragbench.experiments.report.trace import trace_lines
+from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.tables import evidence_lines
 from ragbench.experiments.runs import Evaluation
-from ragbench.metrics import LEAST_SEEDS, Comparison
-from ragbench.record import Record
+from ragbench.metrics import LEAST_SEEDS, get_metric
+
+#: A compile that fails so often would have shown among enough seeds.
+RARE = 0.1
 
 
-def print_verdict(verdict: Verdict, *, show: int = 2) -> None:
-    """Print arms, contrasts, conclusions, groups, prompts, spending and `show` questions of each.
-
-    Those are questions fixed and questions broken, with the traces of both arms.
-    """
-    out = console()
-    print_table(_arms(verdict), "arms")
-    print_table(_contrasts(verdict), "contrasts")
-    for line in (*cluster_line(_all(verdict)), *_variance(verdict), *_looks(verdict)):
-        out.print(plain(line), soft_wrap=True)
+def print_verdict(verdict: Verdict) -> None:
+    """Print conclusions and what a reader must know beside them; then every number."""
+    say(*summary_lines(verdict))
+    print_table(_arms(verdict))
+    say(*_by_seed(verdict))
+    for name in (ZERO_SHOT, COMPILED):
+        for run in verdict.arms[name]:
+            say(*(f"{run.folder.name}, {line}" for line in evidence_lines(run.records)))
+    print_table(_contrasts(verdict))
+    every = [c for by_metric in verdict.contrasts.values() for c in by_metric.values()]
+    say(*cluster_line(every), *_variance(verdict), *_looks(verdict))
     if verdict.groups:
-        out.print(plain("compiled (B) against zero-shot (A) by group, uncorrected, no verdict:"))
-        print_table(group_table(verdict.groups), "groups")
-    for line in _prompts(verdict):
-        out.print(plain(line), soft_wrap=True)
-    for line in _spending(verdict.spending):
-        out.print(plain(line), soft_wrap=True)
-    for line in _traces(verdict, show):
-        out.print(plain(line), soft_wrap=True)
-    for line in summary_lines(verdict):
-        out.print(plain(line), soft_wrap=True)
+        title = "compiled (B) against zero-shot (A) by group, uncorrected, no verdict"
+        print_table(group_table(verdict.groups, title))
+    say(*_spending(verdict.spending), *_prompts(verdict))
+    for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
+        say(f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}")
+    say(f"verdict: {verdict.folder}")
 
 
 def summary_lines(verdict: Verdict) -> list[str]:
@@ -61,7 +52,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
     for metric in verdict.design.metrics:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
         for (a, b), by_metric in verdict.contrasts.items():
-            lines.append(f"  {b} against {a}: {by_metric[metric].verdict}")
+            lines.append(f"  {b} (B) against {a}: {sentence(by_metric[metric])}")
     failed = {name: sum(run.summary.failed for run in runs) for name, runs in verdict.arms.items()}
     if any(failed.values()):
         shown = ", ".join(f"{name} {n}" for name, n in failed.items())
@@ -74,64 +65,101 @@ def summary_lines(verdict: Verdict) -> list[str]:
     n, distinct = len(verdict.sidecars), verdict.distinct_programs
     if n > 1 and distinct < n:
         lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
-    if not verdict.design.of_optimizer(distinct):
-        lines.append(_of_programs(verdict))
-    lines.append(f"verdict: {verdict.folder}")
+    lines.append(_of_optimizer(n) if verdict.design.of_optimizer(distinct) else _of_these(verdict))
     return lines
 
 
-def _of_programs(verdict: Verdict) -> str:
+def _of_optimizer(seeds: int) -> str:
+    """What so many seeds can say of the optimizer, and what not."""
+    seen, enough = 1 - (1 - RARE) ** seeds, 1
+    while 1 - (1 - RARE) ** enough < 0.9:
+        enough += 1
+    return (
+        f"all seeds compiled on the same questions; a compile that fails one time in ten shows "
+        f"among {seeds} seeds with a chance of {seen:.0%}, among {enough} with one of 90%"
+    )
+
+
+def _of_these(verdict: Verdict) -> str:
     if verdict.distinct_programs < LEAST_SEEDS:
-        who = subject(verdict.design, verdict.distinct_programs)
         return (
-            f"this is a verdict on {who}; one on the optimizer needs {LEAST_SEEDS} different "
-            "programs, by --seeds"
+            f"this is a verdict on {verdict.subject}; one on the optimizer needs {LEAST_SEEDS} "
+            "different programs, by --seeds"
         )
     return "--exact and --until decided give verdicts on the programs at hand, not on the optimizer"
 
 
 def _arms(verdict: Verdict) -> Table:
-    table = Table(box=box.MARKDOWN)
+    metrics = verdict.design.metrics
+    columns = (
+        Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
+        *(Column(metric, kind="mean", interval=True) for metric in metrics),
+        Column(EVIDENCE, "evidence", "score", drop=1),
+        Column("failed", kind="count"), Column("calls", kind="amount", drop=4),
+        Column("tokens", kind="amount"), Column("cost_usd", "cost $", "usd"),
+        Column("paid_usd", "paid $", "usd", drop=5), Column("seconds", "s", "seconds", drop=6),
+    )  # fmt: skip
     every = [run for runs in verdict.arms.values() for run in runs]
-    paid = (PAID,) if any(run.summary.billed.list_usd for run in every) else ()
-    costs = ("failed", "calls", "tokens", "cost $", *paid, "s")
-    names = ("arm", "runs", "n", *verdict.design.metrics, *costs)
-    for name in names:
-        table.add_column(name, justify="left" if name == "arm" else "right")
-    for name, runs in verdict.arms.items():
-        scores = [_mean(verdict, name, metric) for metric in verdict.design.metrics]
-        prices = [per_question(runs, "cost_usd")]
-        if paid:
-            prices.append(per_question(runs, "cost_usd", of="billed"))
-        votes = f" ({runs[0].folder.name.rpartition('-')[2]})" if name.startswith("votes") else ""
-        table.add_row(
-            name + votes, str(len(runs)), str(runs[0].summary.n),
-            *scores,
-            str(sum(run.summary.failed for run in runs)),
-            f"{per_question(runs, 'calls') or 0:.1f}",
-            f"{per_question(runs, 'prompt_tokens', 'completion_tokens') or 0:,.0f}",
-            *("unknown" if usd is None else f"{usd:.5f}" for usd in prices),
-            f"{_seconds(runs):.1f}",
-        )  # fmt: skip
-    return table
+    if not any(run.summary.billed.list_usd for run in every):
+        columns = tuple(column for column in columns if column.name != "paid_usd")
+    return Table("arms", columns, [_arm(verdict, name) for name in verdict.arms])
 
 
-def _mean(verdict: Verdict, arm: str, metric: str) -> str:
-    """The mean score of an arm with its interval; every arm is in some contrast."""
-    pair, c = next((p, by_metric[metric]) for p, by_metric in verdict.contrasts.items() if arm in p)
-    if pair[0] == arm:
-        return mean_with_half(c.mean_a, c.interval_a)
-    return mean_with_half(c.mean_b, c.interval_b)
+def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
+    """The row of an arm; every arm is in some contrast, which knows its means."""
+    runs = verdict.arms[name]
+    by_metric, is_a = next(
+        (found, pair[0] == name) for pair, found in verdict.contrasts.items() if name in pair
+    )
+    row: dict[str, Any] = {}
+    for metric, c in by_metric.items():
+        mean, ends = (c.mean_a, c.interval_a) if is_a else (c.mean_b, c.interval_b)
+        row |= with_interval(metric, mean, ends)
+    shares = [share for run in runs for share in run.records.column(get_metric(EVIDENCE).score)
+              .values() if share is not None]  # fmt: skip
+    votes = f" ({runs[0].folder.name.rpartition('-')[2]})" if name.startswith("votes") else ""
+    return {
+        **row,
+        "arm": name + votes,
+        "runs": len(runs),
+        "n": runs[0].summary.n,
+        EVIDENCE: sum(shares) / len(shares) if shares else None,
+        "failed": sum(run.summary.failed for run in runs),
+        "calls": per_question(runs, "calls"),
+        "tokens": per_question(runs, "prompt_tokens", "completion_tokens"),
+        "cost_usd": per_question(runs, "cost_usd"),
+        "paid_usd": per_question(runs, "cost_usd", of="billed"),
+        "seconds": sum(float(r.summary.latency_s.get("mean", 0.0)) for r in runs) / len(runs),
+    }
 
 
-def _all(verdict: Verdict) -> Iterable[Comparison]:
-    return (c for by_metric in verdict.contrasts.values() for c in by_metric.values())
+def _by_seed(verdict: Verdict) -> Iterable[str]:
+    """The scores of each compiled program, where there are several."""
+    runs = verdict.arms[COMPILED]
+    for metric in verdict.design.metrics if len(runs) > 1 else ():
+        cells = [f"{seed}: {_mean(run, metric):.3f}"
+                 for seed, run in zip(verdict.design.seeds, runs, strict=True)]  # fmt: skip
+        yield f"{metric} of compiled by seed: {', '.join(cells)}"
+
+
+def _mean(run: Evaluation, metric: str) -> float:
+    known = [s for s in run.records.column(get_metric(metric).score).values() if s is not None]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def _contrasts(verdict: Verdict) -> Table:
+    columns = (Column("contrast", "contrast (B - A)"), Column("metric"), *compared_columns())
+    rows = [
+        {"contrast": f"{b} - {a}", "metric": metric, **compared(c)}
+        for (a, b), by_metric in verdict.contrasts.items()
+        for metric, c in by_metric.items()
+    ]
+    return Table("contrasts", columns, rows)
 
 
 def _variance(verdict: Verdict) -> Iterable[str]:
     for metric, c in verdict.contrasts[ZERO_SHOT, COMPILED].items():
-        if c.variance:
-            v = c.variance
+        if v := c.variance:
             yield (
                 f"{metric}, standard deviation of compiled - zero-shot: between questions "
                 f"{v.question:.3f}, between compile seeds {v.seed:.3f}, sampling {v.sampling:.3f}"
@@ -146,51 +174,26 @@ def _looks(verdict: Verdict) -> list[str]:
     return looks_in_words(verdict.looks, tokens, sum(known) if len(known) == len(runs) else None)
 
 
-def _seconds(runs: Sequence[Evaluation]) -> float:
-    means = [float(run.summary.latency_s.get("mean", 0.0)) for run in runs]
-    return sum(means) / len(means)
-
-
-def _contrasts(verdict: Verdict) -> Table:
-    table = Table(box=box.MARKDOWN)
-    for name in ("contrast (B - A)", "metric", *COMPARED):
-        table.add_column(name, justify="left" if name[0] in "cm" else "right")
-    for (a, b), by_metric in verdict.contrasts.items():
-        for metric, c in by_metric.items():
-            table.add_row(f"{b} - {a}", metric, *compared(c))
-    return table
-
-
-def _prompts(verdict: Verdict) -> Iterable[str]:
-    for seed, changes in zip(verdict.design.seeds, verdict.prompts, strict=True):
-        yield f"prompts, seed {seed}:"
-        for change in changes:
-            yield f"  {change.predictor} ({change.signature}): {_what_changed(change)}"
-            # The later seeds' prompts are in verdict.json; here they would bury the rest.
-            if seed == verdict.design.seeds[0]:
-                yield from _instructions(change)
-                yield from _demos(change)
-
-
-def _what_changed(change: PromptChange) -> str:
-    if not change.changed:
-        return "as it was"
-    parts = ["new instructions"] if change.before != change.after else []
-    if change.demos:
-        parts.append(f"{len(change.demos)} demonstrations (about {change.demo_tokens:,} tokens)")
-    return ", ".join(parts)
-
-
-def _instructions(change: PromptChange) -> Iterable[str]:
-    if change.before != change.after:
-        lines = difflib.ndiff(change.before.splitlines(), change.after.splitlines())
-        yield from (f"    {line}" for line in lines if line[:1] in "+- ")
-
-
-def _demos(change: PromptChange) -> Iterable[str]:
-    for demo in change.demos:
-        fields = (f"{k}={' '.join(str(v).split())[:60]}" for k, v in demo.items() if k != "context")
-        yield f"    + demo: {'; '.join(fields)}"
+def looks_in_words(looks: Sequence[Look], tokens: float, usd: float | None) -> list[str]:
+    """A line per look, and what stopping saved at `tokens` and `usd` a question in all arms."""
+    if not looks:
+        return []
+    lines = [
+        f"look {number}, {look.questions} questions: compiled - zero-shot {look.metric} "
+        f"{look.difference:+.3f}, p {look.p:.3f}, {'decided' if look.decided else 'not decided'}"
+        for number, look in enumerate(looks, 1)
+    ]
+    last = looks[-1]
+    of = f"{last.questions} of at most {last.most} questions"
+    price = "looking again has its price: in simulation it shows 52 % where one look shows 86 %"
+    left = last.most - last.questions
+    if not last.decided:
+        return [*lines, f"not decided after {of}", price]
+    if not left:
+        return [*lines, f"decided after {of}", price]
+    cost = "" if usd is None else f" and ${usd * left:,.4f}"
+    saved = f"decided after {of}, which saved about {tokens * left:,.0f} tokens{cost}"
+    return [*lines, saved, price]
 
 
 def _spending(spending: Spending) -> Iterable[str]:
@@ -210,33 +213,29 @@ def _spending(spending: Spending) -> Iterable[str]:
     yield f"in tokens: {tokens.words()}; in $: {usd.words()}"
 
 
-def _traces(verdict: Verdict, show: int) -> Iterable[str]:
-    before = verdict.arms[ZERO_SHOT][0]
-    for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
-        yield f"{change}: {len(qids)} questions{' ' + ', '.join(qids[:20]) if qids else ''}"
-        for qid in qids[:show]:
-            yield f"--- {change}: {qid}"
-            after = _telling(verdict.arms[COMPILED], qid, right=change == "fixed")
-            yield from side_by_side(
-                ["ZERO-SHOT", *trace_lines(before.records[qid])],
-                ["COMPILED", *trace_lines(after)],
-            )
+def _prompts(verdict: Verdict) -> Iterable[str]:
+    """What changed in the prompts; those of later seeds are in verdict.json."""
+    for seed, changes in zip(verdict.design.seeds, verdict.prompts, strict=True):
+        yield f"prompts, seed {seed}:"
+        for change in changes:
+            yield f"  {change.predictor} ({change.signature}): {_what_changed(change)}"
+            if seed == verdict.design.seeds[0]:
+                yield from _in_detail(change)
 
 
-def _telling(runs: Sequence[Evaluation], qid: str, *, right: bool) -> Record:
-    """The record of the first seed that got the question right, or wrong."""
-    records = [run.records[qid] for run in runs]
-    return next((r for r in records if (r.scores.get("em") == 1) == right), records[0])
+def _what_changed(change: PromptChange) -> str:
+    if not change.changed:
+        return "as it was"
+    parts = ["new instructions"] if change.before != change.after else []
+    if change.demos:
+        parts.append(f"{len(change.demos)} demonstrations (about {change.demo_tokens:,} tokens)")
+    return ", ".join(parts)
 
 
-def side_by_side(left: Sequence[str], right: Sequence[str], *, width: int = 58) -> list[str]:
-    """Two texts in columns of `width` characters, lines wrapped."""
-    columns = [[part for line in side for part in _wrapped(line, width)] for side in (left, right)]
-    rows = max(map(len, columns))
-    a, b = ([*column, *[""] * (rows - len(column))] for column in columns)
-    return [f"{x:<{width}} | {y}".rstrip() for x, y in zip(a, b, strict=True)]
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    line = " ".join(line.splitlines())
-    return [line[i : i + width] for i in range(0, len(line), width)] or [""]
+def _in_detail(change: PromptChange) -> Iterable[str]:
+    if change.before != change.after:
+        lines = difflib.ndiff(change.before.splitlines(), change.after.splitlines())
+        yield from (f"    {line}" for line in lines if line[:1] in "+- ")
+    for demo in change.demos:
+        fields = (f"{k}={' '.join(str(v).split())[:60]}" for k, v in demo.items() if k != "context")
+        yield f"    + demo: {'; '.join(fields)}"

@@ -16,24 +16,17 @@ from .context import (
 )
 from .controls import (
     compiled_fields as compiled_fields,
+    compiled_sources as compiled_sources,
     ready as ready,
 )
 from .evaluation import (
     Evaluation as Evaluation,
     reopen as reopen,
-    write_summary as write_summary,
 )
 from .failure_policies import (
     failed as failed,
     paired_treatments as paired_treatments,
     treatments as treatments,
-)
-from .merging import (
-    merge as merge,
-)
-from .progress import (
-    Progress as Progress,
-    stop_lines as stop_lines,
 )
 from .question import (
     ask as ask,
@@ -58,6 +51,8 @@ from .summary import (
 )
 from .summary_model import (
     PolicyScores as PolicyScores,
+    Progress as Progress,
     Spent as Spent,
     Summary as Summary,
+    stop_lines as stop_lines,
 )

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from ragbench.errors import RunError
-from ragbench.experiments.records import StoredRecords, read_card, read_records
+from ragbench.experiments.store import StoredRecords, read_card, read_records
 from ragbench.metrics import GROUPINGS, Grouping, get_metric
 from ragbench.record import Record
 
@@ -42,7 +42,7 @@ def members(
 ) -> list[tuple[str, str, StoredRecords]]:
     """Breakdown (in words), group and its records, for every group that has any."""
     rows = []
-    records.learn(by.values())
+    records.compute(by.values())
     for name, group in by.items():
         groups: dict[str, list[str]] = {}
         for qid, key in records.column(group).items():
@@ -55,7 +55,7 @@ def members(
 
 def _closed_book(folder: Path) -> dict[str, Grouping]:
     read_card(folder)
-    records = read_records(folder).records
+    records = read_records(folder)
     if not records:
         raise RunError(f"{folder} has no records")
     em = get_metric("em")

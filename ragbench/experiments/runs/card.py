@@ -1,4 +1,4 @@
-"""Makes the card of a run, and claims its folder with it."""
+"""Makes the card of a run."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from pathlib import Path
 import ragbench
 from ragbench.errors import RunError
 from ragbench.experiments.config import differing
-from ragbench.experiments.records import (
-    CONFIG,
-    RECORDS,
-    DataId,
-    Preparation,
-    RunCard,
-    read_card,
-    write_json,
-)
 from ragbench.experiments.runs.context import RunContext
-from ragbench.record import Ledger
+from ragbench.experiments.store import DataId, RunCard, is_run, new_run_id, read_card
 
 
-def make_card(run_context: RunContext, preparation: Preparation | None = None) -> RunCard:
-    """The card of a run: everything resolved, with versions and the identity of the data."""
+def make_card(run_context: RunContext, run: str = "") -> RunCard:
+    """The card of a run: everything resolved, with versions and the identity of the data.
+
+    `run` is the id that the run has already, if it has one.
+    """
     config, dataset = run_context.config, run_context.dataset
     return RunCard(
+        run=run or new_run_id(),
         config=config.model_dump(mode="json"),
         identity=config.identity(),
         label=run_context.program.label,
@@ -49,37 +44,23 @@ def make_card(run_context: RunContext, preparation: Preparation | None = None) -
             "python": platform.python_version(),
         },
         git=_git_revision(),
-        preparation=preparation,
     )
 
 
-def claim(folder: Path, run_context: RunContext) -> RunCard:
-    """The card of the run, written to its folder, which is new or of the same run.
+def card_for(folder: Path, run_context: RunContext) -> RunCard:
+    """The card of the run in `folder`, which is new or of the same run.
 
     Raises:
         RunError: the folder holds a run of another config or other data.
     """
     mine = make_card(run_context)
-    if (folder / CONFIG).exists():
-        theirs = read_card(folder)
-        _check_same(folder, theirs, mine)
-        kept = {"preparation": theirs.preparation, "index": mine.index or theirs.index}
-        mine = mine.model_copy(update=kept)
-    elif (folder / RECORDS).exists():
-        raise RunError(f"{folder} has records but no {CONFIG}; give another --out")
-    write_json(folder / CONFIG, mine.model_dump(mode="json"), sealed=True)
-    return mine
-
-
-def note_preparation(folder: Path, run_context: RunContext, ledger: Ledger) -> None:
-    """Write the card again, now that the index is there, with the calls that making it took.
-
-    Raises:
-        RunError: the card cannot be read or written.
-    """
-    before = read_card(folder).preparation or Preparation()
-    calls = Preparation(calls=[*before.calls, *ledger.calls])
-    write_json(folder / CONFIG, make_card(run_context, calls).model_dump(mode="json"), sealed=True)
+    if mine.shard and is_run(whole := folder.parent.parent):
+        _check_same(whole, read_card(whole), mine.model_copy(update={"shard": ""}))
+    if not is_run(folder):
+        return mine
+    theirs = read_card(folder)
+    _check_same(folder, theirs, mine)
+    return mine.model_copy(update={"run": theirs.run, "index": mine.index or theirs.index})
 
 
 def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:

@@ -11,7 +11,7 @@ import dspy
 
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
-from ragbench.errors import ConfigError, UnknownNameError
+from ragbench.errors import UnknownNameError
 from ragbench.experiments.artifacts import read_policy
 from ragbench.experiments.config import RunConfig
 from ragbench.lms import RagbenchLM, configure_cache, make_lm
@@ -61,8 +61,9 @@ class RunContext:
                 that the program cannot work with.
         """
         self.program.check_lms(self.lm, self.role_lms)
-        for lm in (self.lm, *self.role_lms.values()):
-            lm.check()
+        self.lm.check()
+        for role, lm in self.role_lms.items():
+            lm.check(f"the LM of role {role}")
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -153,9 +154,13 @@ def build(
         )
     _check_prices(retriever)
     for service in _services(retriever):
-        service.begin(patience=config.lm.patience)
+        service.begin(patience=config.lm.patience, timeout=config.lm.timeout)
     with blamed_on(program, f"program {config.program}"):
-        built = _routed(retriever, config) if config.policy else program(retriever, **config.set)
+        built = (
+            Router(retriever, read_policy(config.policy))
+            if config.policy
+            else program(retriever, **config.set)
+        )
     check_roles(built, roles)
     return RunContext(
         config=config,
@@ -167,26 +172,6 @@ def build(
         role_lms=roles,
         adapter=make_adapter(config.lm.adapter, lm),
     )
-
-
-def _routed(retriever: Retriever, config: RunConfig) -> Router:
-    """The router of the config's policy, over `retriever`.
-
-    Raises:
-        RunError: the policy cannot be read.
-        ConfigError: it reads scores of searches by another retriever, or cannot be run.
-    """
-    assert config.policy is not None
-    policy = read_policy(config.policy)
-    mine = config.identity()
-    theirs = policy.retriever
-    if policy.reads_scores and any(mine.get(name) != value for name, value in theirs.items()):
-        raise ConfigError(
-            f"the policy reads scores of {theirs.get('retriever')} with the settings "
-            f"{theirs.get('retriever_set')}; give that retriever, or learn a policy from runs of "
-            f"{mine['retriever']}"
-        )
-    return Router(retriever, policy)
 
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
@@ -209,13 +194,6 @@ def asks_servers(retriever: Retriever) -> bool:
 def takes_tokens(retriever: Retriever) -> bool:
     """Whether a server that it asks reads texts, whose tokens count."""
     return any(isinstance(service, Service) for service in _services(retriever))
-
-
-def models_in_process(retriever: Retriever) -> Iterator[str]:
-    """The embedders and rerankers that compute in this process."""
-    for model in _models(retriever):
-        if model.in_process:
-            yield type(model).__name__
 
 
 def _services(retriever: Retriever) -> Iterator[ServerCalls]:

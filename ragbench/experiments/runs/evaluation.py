@@ -6,25 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.records import (
-    Loaded,
-    RunCard,
-    StoredRecords,
-    lost_calls,
-    read_card,
-    read_records,
-    write_json,
-)
-from ragbench.experiments.runs.progress import Progress
 from ragbench.experiments.runs.summary import (
-    SUMMARY,
     headline_intervals,
-    shown,
     stop_reason,
     summarize,
 )
-from ragbench.experiments.runs.summary_model import Summary
-from ragbench.record import Totals, billed
+from ragbench.experiments.runs.summary_model import Progress, Summary
+from ragbench.experiments.store import (
+    RunCard,
+    StoredRecords,
+    lost_calls,
+    preparation_calls,
+    read_card,
+    read_records,
+)
+from ragbench.record import LM_KINDS, Call, Totals, billed
 
 
 @dataclass(frozen=True)
@@ -34,30 +30,34 @@ class Evaluation:
     folder: Path
     card: RunCard
     records: StoredRecords
-    first: StoredRecords  # the first record of each question
     summary: Summary
-    corrupt: tuple[int, ...]
-    replaced: int  # records that a later one of the same question replaced
     progress: Progress
     stopped_by: str  # the limit of spending that ended it just now, where one did
     #: What questions were billed that a kill kept from leaving a record.
     lost: Totals
+    #: What was billed for the index, and for what else all questions share.
+    prepared: Totals
 
     @classmethod
-    def of(cls, folder: Path, card: RunCard, loaded: Loaded, stopped_by: str = "") -> Evaluation:
-        """The run in `folder`, of the records that were `loaded`."""
+    def of(
+        cls, folder: Path, card: RunCard, records: StoredRecords, stopped_by: str = ""
+    ) -> Evaluation:
+        """The run in `folder`, with these `records`."""
         return cls(
             folder=folder,
             card=card,
-            records=loaded.records,
-            first=loaded.first,
-            summary=summarize(loaded.records, loaded, card.questions),
-            corrupt=tuple(loaded.corrupt),
-            replaced=len(loaded.earlier),
-            progress=Progress.of(loaded, card.questions),
+            records=records,
+            summary=summarize(records, card.questions, whole=True),
+            progress=Progress.of(records, card.questions),
             stopped_by=stopped_by,
             lost=billed(lost_calls(folder)),
+            prepared=billed(filter(_is_cost, preparation_calls(folder))),
         )
+
+    @property
+    def first(self) -> StoredRecords:
+        """The first record of each question."""
+        return self.records.first
 
     def stored(self) -> dict[str, Any]:
         """What `summary.json` holds: the summary, and the 95 % interval of each headline mean."""
@@ -68,9 +68,18 @@ class Evaluation:
         return {**self.summary.to_dict(), "intervals": intervals}
 
     @property
+    def all_failed(self) -> bool:
+        """Whether not one of its questions was answered."""
+        return bool(self.records) and self.summary.failed == len(self.records)
+
+    @property
     def unreadable(self) -> int:
         """Questions that ended without one reply of the model that could be read."""
         return sum(why == "parse_fallback" for why in self.records.column(stop_reason).values())
+
+
+def _is_cost(call: Call) -> bool:
+    return call.kind in LM_KINDS or call.cost_usd != 0  # an embedder of this machine is free
 
 
 def reopen(folder: Path) -> Evaluation:
@@ -79,13 +88,4 @@ def reopen(folder: Path) -> Evaluation:
     Raises:
         RunError: it is not a run folder.
     """
-    return Evaluation.of(folder, read_card(folder), read_records(folder, shown()))
-
-
-def write_summary(folder: Path) -> None:
-    """Write the summary of the run in `folder`, which this process holds, from its records.
-
-    Raises:
-        RunError: it is not a run folder, or cannot be written.
-    """
-    write_json(folder / SUMMARY, reopen(folder).stored())
+    return Evaluation.of(folder, read_card(folder), read_records(folder))

@@ -13,22 +13,11 @@ server. Where no question ever failed, all three are the same and none is shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from ragbench.experiments.records import StoredRecords
+from ragbench.experiments.store import StoredRecords
 from ragbench.record import Record
 
 SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
-
-
-class Attempts(Protocol):
-    """A run: the last record of each question, and the first."""
-
-    @property
-    def records(self) -> StoredRecords: ...  # noqa: D102
-
-    @property
-    def first(self) -> StoredRecords: ...  # noqa: D102
 
 
 def failed(record: Record) -> bool:
@@ -36,24 +25,25 @@ def failed(record: Record) -> bool:
     return record.failed
 
 
-def treatments(run: Attempts) -> dict[str, StoredRecords]:
+def treatments(records: StoredRecords) -> dict[str, StoredRecords]:
     """The records that each treatment counts, by question; empty where no question ever failed."""
-    at_first = run.first.column(failed)
-    if not any((*at_first.values(), *run.records.column(failed).values())):
+    first = records.first
+    at_first = first.column(failed)
+    if not any((*at_first.values(), *records.column(failed).values())):
         return {}
-    answered = run.first.only(qid for qid, fails in at_first.items() if not fails)
-    return {SCORED_0: run.first, LEFT_OUT: answered, RETRIED: run.records}
+    answered = first.only(qid for qid, fails in at_first.items() if not fails)
+    return {SCORED_0: first, LEFT_OUT: answered, RETRIED: records}
 
 
 def paired_treatments(
-    a: Attempts, b: Attempts, qids: Sequence[str]
+    a: StoredRecords, b: StoredRecords, qids: Sequence[str]
 ) -> dict[str, tuple[StoredRecords, StoredRecords]]:
     """The records of two runs that each treatment counts, over `qids`.
 
     *Left out* keeps the questions that failed at first in neither run. Empty where none of `qids`
     ever failed in either.
     """
-    sides = (a.first, b.first, a.records, b.records)
+    sides = (a.first, b.first, a, b)
     columns = [side.column(failed) for side in sides]
     if not any(column[qid] for column in columns for qid in qids):
         return {}
@@ -61,5 +51,5 @@ def paired_treatments(
     return {
         SCORED_0: (a.first.only(qids), b.first.only(qids)),
         LEFT_OUT: (a.first.only(answered), b.first.only(answered)),
-        RETRIED: (a.records.only(qids), b.records.only(qids)),
+        RETRIED: (a.only(qids), b.only(qids)),
     }

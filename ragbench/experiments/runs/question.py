@@ -1,24 +1,38 @@
-"""Asks a program one question and makes its record, whatever happens."""
+"""Asks a program one question and makes its record, whatever happens.
+
+What went wrong is filed by the boundary that failed.
+
+    the question
+    ├── limit        a limit of the run or of the question refused its next call
+    ├── provider     the LM's server: refused, timed out, out of quota, context too long
+    ├── parse        a reply that no adapter could read
+    ├── retriever    a search: an index, or a server of embeddings or rerankings
+    ├── tool         a tool that the model used: page, chunk, sandbox
+    └── program      anything else that left `forward`: a defect of ours or of a third party
+
+The class of the error decides where it says enough, else the innermost `crossing` that it passed.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import dspy
+from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench.context import current, use
-from ragbench.errors import MissingExtraError
-from ragbench.experiments.records import classify
+from ragbench.errors import DataError, MissingExtraError
 from ragbench.experiments.runs.summary import score_record
 from ragbench.ledger import open_ledger
-from ragbench.lms.calls import question_time, stopped_by
+from ragbench.lms.calls import CallRefusedError, question_time, stopped_by
 from ragbench.logs import fields, get
-from ragbench.own_code import contained
+from ragbench.own_code import contained, message_of
 from ragbench.programs.core import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
+from ragbench.redact import redact
 from ragbench.retrievers import Passage
 
 _log = get(__name__)
@@ -28,6 +42,19 @@ Alignment = Mapping[str, Sequence[Fact]]
 _EXAMPLE_FIELDS = frozenset(
     {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
 )
+
+Boundary = Literal["limit", "provider", "parse", "retriever", "tool", "program"]
+BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
+
+#: Classes of error that name their boundary; the first that fits counts.
+_BY_CLASS: tuple[tuple[type[BaseException], Boundary], ...] = (
+    (CallRefusedError, "limit"),
+    (LMError, "provider"),
+    (AdapterParseError, "parse"),
+    (CodeInterpreterError, "tool"),
+    (DataError, "retriever"),
+)
+_LONGEST = 2000
 
 
 def ask(
@@ -76,18 +103,6 @@ def ask(
     return record
 
 
-class WorkerDiedError(Exception):
-    """The process that answered the question was killed, or ended by itself."""
-
-
-def lost(example: dspy.Example, ledger: Ledger, *, latency_s: float) -> Record:
-    """The record of a question whose worker process died after the calls of `ledger`."""
-    failure = classify(WorkerDiedError("its worker process died, perhaps for want of memory"))
-    _log.warning("question failed", extra=fields(failure=failure.name))
-    record = make_record(example, None, ledger, latency_s=latency_s, failure=failure)
-    return replace(record, scores=score_record(record))
-
-
 def _told(record: Record) -> dict[str, Any]:
     spent = record.ledger.as_if
     return {
@@ -97,6 +112,16 @@ def _told(record: Record) -> dict[str, Any]:
         "tokens": spent.tokens,
         "seconds": record.latency_s,
     }
+
+
+def classify(error: BaseException) -> Failure:
+    """The failure that `error` is."""
+    marked = getattr(error, "ragbench_boundary", None)
+    boundary = next(
+        (boundary for kind, boundary in _BY_CLASS if isinstance(error, kind)),
+        marked if marked in BOUNDARIES else "program",
+    )
+    return Failure(boundary, type(error).__name__, redact(message_of(error))[:_LONGEST])
 
 
 def make_record(
@@ -152,7 +177,7 @@ def _outcome(prediction: dspy.Prediction, alignment: Alignment) -> dict[str, Any
         "passages": [_passage(passage, alignment) for passage in prediction.passages],
         "counts": dict(sorted(prediction.counts.items())),
     }
-    for name in ("citations", "plan", "facts", "tree", "stages"):
+    for name in ("citations", "plan", "facts", "tree"):
         outcome[name] = _plain(prediction.get(name))
     return outcome
 

@@ -1,16 +1,17 @@
 """Runs a config: asks the questions that have no finished record yet.
 
 Each question gets a ledger of its own and leaves exactly one record, written before the next
-question starts on that worker. Whatever a question raises is its record's failure.
+question starts on that thread. Whatever a question raises is its record's failure.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import replace
 
 import dspy
 
@@ -18,27 +19,24 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError, RunError
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.records import (
-    PREPARATION_CALLS,
-    PromptLog,
-    RecordWriter,
-    SentCalls,
-    encode,
-    locked,
-    read_card,
-    read_finished,
-    read_records,
-    settle,
-    write_json,
-)
-from ragbench.experiments.runs.card import claim, note_preparation
+from ragbench.experiments.runs.card import card_for, make_card
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.controls import ready
 from ragbench.experiments.runs.evaluation import Evaluation
+from ragbench.experiments.runs.merging import collect
 from ragbench.experiments.runs.question import ask
-from ragbench.experiments.runs.spread import WorkerPool, check_spread, processes_of
-from ragbench.experiments.runs.summary import SUMMARY, shown
-from ragbench.experiments.runs.workers import for_each
+from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
+from ragbench.experiments.runs.summary import SUMMARY
+from ragbench.experiments.store import (
+    PREPARATION,
+    RunCard,
+    Store,
+    is_run,
+    locked,
+    read_card,
+    read_records,
+    write_json,
+)
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, stopped_by
 from ragbench.logs import fields, get
@@ -60,58 +58,6 @@ OnStart = Callable[[str, int, int], None]
 OnPrepare = Callable[[int, int], None]
 
 
-def run(
-    run_context: RunContext,
-    *,
-    on_start: OnStart | None = None,
-    on_record: OnRecord | None = None,
-    on_prepare: OnPrepare | None = None,
-) -> Evaluation:
-    """Answer every question of `run_context` that has no finished record, and write the summary.
-
-    The folder may hold more questions, from a run with a larger limit: the summary that is written
-    is of them all, what is given is of those of `run_context`. A run that a limit of spending ended
-    is given as far as it came; see `stopped_by`.
-
-    Raises:
-        RunError: the folder holds a run of another config, is in use, or cannot be written.
-        KeyboardInterrupt: the user stopped it; every finished question has its record.
-    """
-    check_spread(run_context)
-    folder = run_context.config.folder()
-    with locked(folder):
-        card = claim(folder, run_context)
-        finished, corrupt = read_finished(folder)
-        todo = [e for e in run_context.examples if e.qid not in finished]
-        if todo:
-            run_context.check_lms()
-        done = len(run_context.examples) - len(todo)
-        _log.info(
-            "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
-        )
-        if on_start:
-            on_start(run_context.title, len(todo), done)
-        stopped = ""
-        with (
-            _journals(folder, prompts=run_context.config.prompts) as journals,
-            run_context.active(),
-        ):
-            if todo:
-                stopped = _prepare(run_context, todo, folder, journals.sent, on_prepare)
-            if todo and not stopped:
-                stopped = _evaluate(run_context, todo, journals, on_record)
-        settle(folder)
-        loaded = read_records(folder, shown())
-        loaded = replace(loaded, corrupt=sorted({*corrupt, *loaded.corrupt}))
-        card = read_card(folder)  # the preparation has been added
-        whole = Evaluation.of(folder, card, loaded, stopped)
-        write_json(folder / SUMMARY, whole.stored())
-        asked = {str(example.qid) for example in run_context.examples}
-        if asked.issuperset(loaded.records):
-            return whole
-        return Evaluation.of(folder, card, loaded.only(asked), stopped)
-
-
 def evaluate(
     config: RunConfig,
     *,
@@ -129,29 +75,70 @@ def evaluate(
     return run(run_context, on_start=on_start, on_record=on_record, on_prepare=on_prepare)
 
 
-@dataclass(frozen=True)
-class _Journals:
-    """The files that a run appends to."""
+def run(
+    run_context: RunContext,
+    *,
+    on_start: OnStart | None = None,
+    on_record: OnRecord | None = None,
+    on_prepare: OnPrepare | None = None,
+) -> Evaluation:
+    """Answer every question of `run_context` that has no finished record, and write the summary.
 
-    records: RecordWriter
-    sent: SentCalls
-    prompts: PromptLog | None
+    The folder may hold more questions, from a run with a larger limit: the summary that is written
+    is of them all, what is given is of those of `run_context`. A run that a limit of spending ended
+    is given as far as it came; see `stopped_by`.
 
-
-@contextmanager
-def _journals(folder: Path, *, prompts: bool) -> Iterator[_Journals]:
-    with ExitStack() as stack:
-        records = stack.enter_context(RecordWriter(folder))
-        sent = stack.enter_context(SentCalls(folder))
-        kept = stack.enter_context(PromptLog(folder)) if prompts else None
-        yield _Journals(records, sent, kept)
+    Raises:
+        RunError: the folder holds a run of another config, is in use, or cannot be written.
+        KeyboardInterrupt: the user stopped it; every finished question has its record.
+    """
+    config = run_context.config
+    check_spread(config)
+    folder = config.folder()
+    with locked(folder):
+        card = card_for(folder, run_context)
+        finished = read_records(folder).finished
+        if config.shard:  # what the whole run has is not asked again
+            finished |= read_records(folder.parent.parent).finished
+        elif collect(folder, card):  # shards that a command left which was killed
+            finished = read_records(folder).finished
+        todo = [e for e in run_context.examples if e.qid not in finished]
+        if todo:
+            run_context.check_lms()
+        done = len(run_context.examples) - len(todo)
+        _log.info(
+            "run", extra=fields(to_ask=len(todo), done=done, card=card.model_dump(mode="json"))
+        )
+        if on_start:
+            on_start(run_context.title, len(todo), done)
+        stopped = ""
+        if todo:
+            told = _Told(on_record, len(todo))
+            with run_context.active():
+                with Store(folder, card) as store:
+                    stopped = _prepare(run_context, todo, store, card, on_prepare)
+                    if not stopped and not is_spread(config):
+                        stopped = _Asker(run_context, store, told).ask_all(todo)
+                if not stopped and is_spread(config):
+                    stopped = ask_in_shards(run_context, len(todo), told)
+        records = read_records(folder)
+        if is_run(folder):
+            card = read_card(folder)  # what was made for all questions has been added
+        whole = Evaluation.of(folder, card, records, stopped)
+        if is_run(folder) and (todo or not (folder / SUMMARY).exists()):
+            write_json(folder / SUMMARY, whole.stored())
+        asked = {str(example.qid) for example in run_context.examples}
+        if asked.issuperset(records):
+            return whole
+        chosen = records.only([qid for qid in records if qid in asked])
+        return Evaluation.of(folder, card, chosen, stopped)
 
 
 def _prepare(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
-    folder: Path,
-    sent: SentCalls,
+    store: Store,
+    card: RunCard,
     on_prepare: OnPrepare | None,
 ) -> str:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
@@ -162,7 +149,7 @@ def _prepare(
     Raises:
         LMUnavailableError: an LM or a server of embeddings failed.
     """
-    with open_ledger(sent.of(PREPARATION_CALLS)) as ledger:
+    with open_ledger(store.calls_of(PREPARATION)):
         try:
             run_context.retriever.build(IndexStore(), on_prepare)
             with use(replace(current(), ahead=tuple(example.question for example in todo))):
@@ -177,115 +164,95 @@ def _prepare(
                 f"{redact(str(error))}; what was read is kept, and the same command continues"
             ) from error
         finally:
-            note_preparation(folder, run_context, ledger)
+            store.put_card(make_card(run_context, card.run))
     return ""
 
 
-def _evaluate(
-    run_context: RunContext,
-    todo: Sequence[dspy.Example],
-    journals: _Journals,
-    on_record: OnRecord | None,
-) -> str:
-    """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did."""
-    threads = min(run_context.config.workers, len(todo))
-    processes = processes_of(run_context.config, threads)
-    workers = None
-    with ExitStack() as stack:
-        if processes is not None:
-            workers = stack.enter_context(
-                WorkerPool(
-                    processes,
-                    run_context,
-                    threads=threads,
-                    sent=journals.sent,
-                    prompts=journals.prompts,
-                )
-            )
-        answer = workers.ask if workers else _here(run_context.program, journals)
-        asker = _Asker(answer, len(todo), journals.records, on_record)
-        try:
-            for_each(asker.ask, todo, threads=threads)
-        except KeyboardInterrupt:
-            if workers:
-                workers.stop()
-            asker.wait(_ENDING_S)
-            raise
-    if asker.broken is not None:
-        raise asker.broken
-    return asker.stopped_by
+class _Told:
+    """Tells `on_record` of each record, with their number."""
 
+    def __init__(self, on_record: OnRecord | None, n: int) -> None:
+        self._on_record, self._n, self._done = on_record, n, 0
+        self._lock = threading.Lock()
 
-#: The record of a question, and its line.
-_Answer = Callable[[dspy.Example], tuple[Record, bytes]]
-
-
-def _here(program: dspy.Module, journals: _Journals) -> _Answer:
-    """Answers a question in the thread that asks it."""
-    keep = journals.prompts.keep if journals.prompts else None
-
-    def answer(example: dspy.Example) -> tuple[Record, bytes]:
-        record = ask(program, example, also=journals.sent.of(example.qid), keep=keep)
-        return record, encode(record)
-
-    return answer
+    def __call__(self, record: Record) -> None:
+        with self._lock:
+            self._done += 1
+            if self._on_record:
+                self._on_record(record, self._done, self._n)
 
 
 class _Asker:
-    """Has one question answered and writes the record, whatever happens."""
+    """Asks the questions of a run in the threads of this process, and writes their records."""
 
     def __init__(
-        self,
-        answer: _Answer,
-        n: int,
-        records: RecordWriter,
-        on_record: OnRecord | None,
+        self, run_context: RunContext, store: Store, told: Callable[[Record], None]
     ) -> None:
-        self._answer, self._records = answer, records
-        self._on_record, self._n, self._done = on_record, n, 0
-        self._billed = Totals()
-        self._under_way, self._idle = 0, threading.Condition()
-        self.broken: RunError | None = None
-        self.stopped_by = ""
+        self._run_context, self._store, self._told = run_context, store, told
+        self._billed, self._lock = Totals(), threading.Lock()
+        self._broken: RunError | None = None
+        self._stopped_by = ""
 
-    def ask(self, example: dspy.Example) -> None:
-        """Ask one question, unless something stopped the run."""
-        with self._idle:
-            self._under_way += 1
+    def ask_all(self, todo: Sequence[dspy.Example]) -> str:
+        """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did.
+
+        Raises:
+            RunError: the disk is full.
+        """
+        config, left = self._run_context.config, iter(todo)
+        threads = min(config.workers, len(todo))
+        over = threading.Event()
+
+        def work() -> None:
+            while not (over.is_set() or stopping.stopped() or self._broken):
+                with self._lock:
+                    example = next(left, None)
+                if example is None:
+                    return
+                try:
+                    self._ask(example)
+                except BaseException:
+                    over.set()
+                    raise
+
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="question")
+        # What is there by now stays: to look through it for garbage again and again took a sixth of
+        # the time of a question.
+        gc.freeze()
+        workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
         try:
-            self._ask(example)
+            wait(workers)
+            for worker in workers:
+                worker.result()
         finally:
-            with self._idle:
-                self._under_way -= 1
-                self._idle.notify_all()
-
-    def wait(self, seconds: float) -> None:
-        """Return when no question is under way, but after `seconds` at the latest."""
-        with self._idle:
-            self._idle.wait_for(lambda: not self._under_way, seconds)
+            over.set()
+            pool.shutdown(wait=False)
+            wait(workers, timeout=_ENDING_S)  # after Ctrl-C
+            gc.unfreeze()
+        if self._broken is not None:
+            raise self._broken
+        return self._stopped_by
 
     def _ask(self, example: dspy.Example) -> None:
-        # After `broken` the disk is full: ask nothing that cannot be kept.
-        if stopping.stopped() or self.broken is not None:
-            return
+        """Ask one question and write its record, unless a limit lets nothing more be begun."""
         if limit := stopped_by():
-            self.stopped_by = limit
+            self._stopped_by = limit
             return
-        record, line = self._answer(example)
-        with self._idle:
+        keep = self._store.keep if self._run_context.config.prompts else None
+        also = self._store.calls_of(example.qid)
+        record = ask(self._run_context.program, example, also=also, keep=keep)
+        with self._lock:
             self._billed += record.ledger.billed
         if record.cut_off:
-            self.stopped_by = stopped_by()
+            self._stopped_by = stopped_by()
             if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
                 return
         try:
-            self._records.write(line)
+            self._store.write(record)
         except RunError as error:
+            # The disk is full: ask nothing that cannot be kept.
             spent = f"{self._billed.calls} calls, {self._billed.tokens} tokens"
-            self.broken = RunError(f"{error}; billed by this command until then: {spent}")
+            self._broken = RunError(f"{error}; billed by this command until then: {spent}")
             return
-        with self._idle:
-            self._done += 1
-            done = self._done
-        if self._on_record and not record.cut_off:
-            self._on_record(record, done, self._n)
+        if not record.cut_off:
+            self._told(record)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ragbench.errors import ConfigError, RunError, StoppedError
-from ragbench.experiments.records import (
-    CALLS,
-    RECORDS,
-    lost_calls,
-    read_calls,
-    recorded_calls,
-)
+from ragbench.experiments.store import CALLS, DATABASE, billed_calls
 from ragbench.ledger import OpenLedger
-from ragbench.lms.calls import Limits, Spent, spending, stopped_by, wait_for_calls
+from ragbench.lms.calls import Amount, Limits, Spent, spending, stopped_by, wait_for_calls
 from ragbench.record import Call, billed, was_sent
 
 
@@ -29,17 +25,14 @@ def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
     with spending(limits) as spent:
         for folder in folders if limits else ():
             calls = list(billed_under(folder))
-            if limits.cost is not None and any(_unpriced(call) for call in calls):
+            unpriced = (was_sent(call) and billed([call]).cost_usd is None for call in calls)
+            if limits.cost is not None and any(unpriced):
                 raise ConfigError(
                     f"{folder} holds calls without a known price, so {limits.option('cost')} "
                     "cannot be kept; give --max-total-tokens or --max-calls instead"
                 )
             spent.count(calls)
         yield spent
-
-
-def _unpriced(call: Call) -> bool:
-    return was_sent(call) and billed([call]).cost_usd is None
 
 
 def billed_under(folder: Path) -> Iterator[Call]:
@@ -51,11 +44,53 @@ def billed_under(folder: Path) -> Iterator[Call]:
     Raises:
         RunError: records cannot be read.
     """
-    for path in sorted(folder.rglob(RECORDS)):
-        yield from recorded_calls(path.parent)
-        yield from lost_calls(path.parent)
-    for path in sorted(folder.rglob(CALLS)):
-        yield from filter(was_sent, read_calls(path))
+    for path in sorted([*folder.rglob(DATABASE), *folder.rglob(CALLS)]):
+        yield from billed_calls(path)
+
+
+def spent_under(folder: Path) -> Amount:
+    """What `billed_under` comes to; an unknown cost is infinite."""
+    total = Amount(calls=0)
+    for call in billed_under(folder):
+        took = billed([call])
+        cost = math.inf if took.cost_usd is None else took.cost_usd
+        total += Amount(call.attempts, took.tokens, cost)
+    return total
+
+
+def shares_of(amount: Amount, n: int) -> list[Amount]:
+    """`amount` in `n` parts, as equal as whole calls and tokens allow."""
+
+    def part(total: float, number: int) -> float:
+        return total if math.isinf(total) else total // n + (number < total % n)
+
+    return [
+        Amount(part(amount.calls, i), part(amount.tokens, i), amount.cost / n)  # type: ignore[arg-type]
+        for i in range(n)
+    ]
+
+
+def is_limited(amount: Amount) -> bool:
+    """Whether anything of `amount` is finite."""
+    return any(map(math.isfinite, (amount.calls, amount.tokens, amount.cost)))
+
+
+def minus(a: Amount, b: Amount) -> Amount:
+    """What is left of `a` after `b`, at least nothing."""
+    return Amount(
+        max(0, a.calls - b.calls),
+        max(0, a.tokens - b.tokens),
+        max(0.0, a.cost - b.cost) if math.isfinite(a.cost) else a.cost,
+    )
+
+
+def as_limits(amount: Amount, minutes: float | None) -> Limits:
+    """`amount` as limits; infinity is none."""
+
+    def limit(value: float) -> Any:
+        return value if math.isfinite(value) else None
+
+    return Limits(limit(amount.cost), limit(amount.tokens), limit(amount.calls), minutes)
 
 
 def stop_if_refused(ledger: OpenLedger, *, failed: bool) -> None:

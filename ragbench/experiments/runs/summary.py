@@ -5,14 +5,20 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from ragbench.experiments.records import Loaded, StoredRecords
 from ragbench.experiments.runs.failure_policies import failed, treatments
-from ragbench.experiments.runs.progress import Progress
-from ragbench.experiments.runs.summary_model import PolicyScores, SignatureUse, Spent, Summary
+from ragbench.experiments.runs.summary_model import (
+    PolicyScores,
+    Progress,
+    SignatureUse,
+    Spent,
+    Summary,
+)
+from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import (
     Interval,
     cluster_of,
@@ -42,36 +48,34 @@ def stop_reason(record: Record) -> str | None:
     return record.stop_reason
 
 
-def shown() -> list[Any]:
-    """The facts of a record that every table shows, collected as the records are read."""
-    return [
-        *(get_metric(name).score for name in HEADLINE),
-        failed,
-        error_of,
-        stop_reason,
-        cluster_of,
-    ]
+#: What every table shows of a record, computed while the records are read once.
+_SHOWN = (*(get_metric(name).score for name in HEADLINE), failed, error_of, stop_reason, cluster_of)
 
 
 def summarize(
-    records: StoredRecords, loaded: Loaded | None = None, questions: int | None = None
+    records: StoredRecords, questions: int | None = None, *, whole: bool = False
 ) -> Summary:
-    """The summary of `records`, or of the run of so many `questions` that was `loaded` with them.
+    """The summary of `records`, or with `whole` of a run of so many `questions`.
 
     Only a whole run has what replaced and cut-off records were billed, and the failure policies.
     """
+    records.compute(_SHOWN)
     sums = _Sums()
-    for record in (*loaded.earlier, *loaded.cut_off) if loaded else ():
+    for record in chain(records.replaced(), records.cut_off()) if whole else ():
         sums.add_replaced(record)
     for qid in sorted(records):
         sums.add(records[qid])
-    policies = treatments(loaded) if loaded else {}
+    policies = treatments(records) if whole else {}
+    errors = list(filter(None, _sorted(records, error_of)))
     return Summary(
         n=len(records),
         scores=_scores(records),
-        failures=_by_boundary(records),
-        errors=error_classes(records),
-        treatments={name: _policy_scores(chosen) for name, chosen in policies.items()},
+        failures=Counter(name.partition("/")[0] for name in errors),
+        errors=dict(sorted(Counter(errors).items())),
+        treatments={
+            name: PolicyScores(len(some), sum(some.column(failed).values()), _scores(some))
+            for name, some in policies.items()
+        },
         stop_reasons=Counter(filter(None, _sorted(records, stop_reason))),
         counts=dict(sorted(sums.counts.items())),
         billed=Spent.of(sums.billed.totals()),
@@ -84,7 +88,7 @@ def summarize(
         retrievals=sums.searches,
         searches_from_memory=sums.searches_from_memory,
         latency_s=_quantiles(sums.latencies),
-        progress=Progress.of(loaded, questions) if loaded else None,
+        progress=Progress.of(records, questions) if whole else None,
     )
 
 
@@ -143,20 +147,6 @@ def _scores(records: StoredRecords) -> dict[str, float]:
     columns = {name: _sorted(records, get_metric(name).score) for name in HEADLINE}
     means = {name: np.array(column, dtype=float).mean() for name, column in columns.items()}
     return {name: round(float(mean), 6) for name, mean in means.items()}
-
-
-def error_classes(records: StoredRecords) -> dict[str, int]:
-    """Failed records by boundary and class of error, such as `provider/LMServerError`."""
-    return dict(sorted(Counter(filter(None, records.column(error_of).values())).items()))
-
-
-def _by_boundary(records: StoredRecords) -> dict[str, int]:
-    names = filter(None, _sorted(records, error_of))
-    return dict(Counter(name.partition("/")[0] for name in names))
-
-
-def _policy_scores(records: StoredRecords) -> PolicyScores:
-    return PolicyScores(len(records), sum(records.column(failed).values()), _scores(records))
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

@@ -1,19 +1,61 @@
-"""What `summary.json` holds; `runs.summary` computes it from the records."""
+"""What `summary.json` holds, how far the run came among it; `runs.summary` computes it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
 from ragbench.calls import Totals
-from ragbench.experiments.runs.progress import Progress
+from ragbench.experiments.store import StoredRecords
 
 #: Marks a field that is left out of the file where it is empty, 0 or None.
 _NOT_EMPTY = Field(exclude_if=lambda value: not value)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run's questions by outcome; all None if the run does not say."""
+
+    answered: int
+    failed: int
+    cut_off: int
+    questions: int | None = None
+
+    @classmethod
+    def of(cls, records: StoredRecords, questions: int | None) -> Progress:
+        """The progress that the records show."""
+        answered = len(records.finished)
+        cut_off = len(records.cut_off_questions)
+        return cls(answered, len(records) - answered, cut_off, questions)
+
+    @property
+    def not_asked(self) -> int:
+        """Questions that were not begun."""
+        return max(0, (self.questions or 0) - self.answered - self.failed - self.cut_off)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every question came to its end."""
+        return not self.cut_off and not self.not_asked
+
+    def words(self) -> str:
+        """In words, such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
+        parts = [f"{self.answered} of {self.questions} answered"]
+        for n, outcome in (
+            (self.failed, "failed"),
+            (self.cut_off, "cut off"),
+            (self.not_asked, "not asked"),
+        ):
+            parts += [f"{n} {outcome}"] if n else []
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {**asdict(self), "not_asked": self.not_asked}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,3 +167,11 @@ class Summary:
 @cache
 def _summaries() -> TypeAdapter[Summary]:  # made when used, for a table needs none
     return TypeAdapter(Summary)
+
+
+def stop_lines(stopped_by: str, progress: Progress) -> list[str]:
+    """The lines to print with the table of a run that is not complete; none if it is."""
+    if progress.complete:
+        return []
+    state = f"stopped by {stopped_by}" if stopped_by else "not finished"
+    return [f"{state}: {progress.words()}; the scores are of those that were answered or failed"]

@@ -3,143 +3,94 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from dspy.lm15 import Message, Request, Response, TextPart, Usage
-
-from ragbench.context import current
 from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
-from ragbench.experiments.score.annotate import Asking
-from ragbench.experiments.score.scoring import ScoreRequest, score_run
+from ragbench.experiments.score.annotate.annotator import Annotation, Unit
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.attribution import Attribution, Evidence
+from ragbench.experiments.score.annotate.calibration import labelled_claims
+from ragbench.experiments.score.annotate.grounding import Grounding
+from ragbench.experiments.score.annotate.journal import key_of, read_journal
+from ragbench.experiments.score.protocols.catalog import get_protocol
+from ragbench.experiments.score.scoring import ScoreRequest, annotation_of
+from ragbench.experiments.store import read_records
 from ragbench.lms import RagbenchLM, priced
-from ragbench.lms.calls import (
-    UNBOUNDED_REPLY,
-    Capabilities,
-    Limits,
-    MeteredEngine,
-    prompt_tokens,
-    spending,
-)
+from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.ranges import Range
+from ragbench.record import Record
+from ragbench.tokens import estimate_tokens
+
+#: Tokens of a prompt beside instructions and inputs: the names and forms of its fields.
+_FRAME = 150
 
 
 def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     """What the judge and the attributor of `request` would take on the run in `folder`.
 
-    Every question is put together as it would be sent, over a copy of the run, and answered by a
-    made-up reply; what is in the run's journal is not asked again.
+    What is in the run's journal is not asked again. A reply has one token at the least, and what
+    the LM is allowed at the most.
 
     Raises:
         RagbenchError: something the user can mend.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        scratch = Path(temporary) / "run"
-        shutil.copytree(folder, scratch, ignore=shutil.ignore_patterns(".lock", "log.jsonl"))
-        clients: list[_MadeUp] = []
-        with spending(Limits()):
-            score_run(scratch, _made_up(request, clients))
-    calls = sum(len(client.sizes) for client in clients)
-    low = sum(sum(client.sizes) + len(client.sizes) for client in clients)
-    high = sum(sum(client.sizes) + client.longest * len(client.sizes) for client in clients)
-    costs = [cost for client in clients if (cost := client.cost()) is not None]
-    cost = None
-    if len(costs) == len(clients):
-        cheap, dear = (sum(cost[i] for cost in costs) for i in (0, 1))
-        cost = (MARGIN[0] * cheap, 2 * MARGIN[1] * dear)
+    known = {row["key"] for row in read_journal(folder) if not row["provider_failed"]}
+    records = [record for record in read_records(folder).values() if not record.failed]
+    calls = low = high = 0
+    cheap: float | None = 0.0
+    dear: float | None = 0.0
+    for asking, annotation, unit in _to_ask(records, request):
+        key = key_of(annotation.name, asking.lm.model, *unit.parts)
+        if key in known:
+            continue
+        known.add(key)
+        n = annotation.calls(unit)
+        prompt = _size(annotation, unit)
+        longest = int(asking.lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
+        calls, low, high = calls + n, low + n * (prompt + 1), high + n * (prompt + longest)
+        cheap, dear = (
+            _plus(sum_of, _price(asking.lm, prompt, reply), n)
+            for sum_of, reply in ((cheap, 1), (dear, longest))
+        )
+    known_price = cheap is not None and dear is not None
     return Estimate(
         title=f"scoring {folder}: {calls} questions to models",
         calls=Range(calls, 2 * calls),
         tokens=Range(int(MARGIN[0] * low), int(2 * MARGIN[1] * high)),
-        cost=cost,
+        cost=(MARGIN[0] * (cheap or 0.0), 2 * MARGIN[1] * (dear or 0.0)) if known_price else None,
         notes=(ASKED_TWICE,),
     )
 
 
-def _made_up(request: ScoreRequest, clients: list[_MadeUp]) -> ScoreRequest:
-    def stand_in(asking: Asking) -> Asking:
-        clients.append(_MadeUp(asking.lm))
-        engine = MeteredEngine(
-            clients[-1],
-            asking.lm.model,
-            pricing=asking.lm.pricing,
-            capabilities=Capabilities(
-                response_schema=True, params=Capabilities().params | {"response_format"}
-            ),
-        )
-        settings = {name: asking.lm.kwargs.get(name) for name in ("temperature", "max_tokens")}
-        return replace(asking, lm=RagbenchLM(engine, cache=False, **settings), on_reply=None)
-
-    judge, attributor = request.judge, request.attributor
-    return replace(
-        request,
-        judge=replace(judge, asking=stand_in(judge.asking)) if judge else None,
-        attributor=stand_in(attributor) if attributor else None,
-    )
+def _to_ask(
+    records: Sequence[Record], request: ScoreRequest
+) -> Iterator[tuple[Asking, Annotation, Unit]]:
+    """Everything that `request` asks about `records`, with what asks it."""
+    annotations: list[tuple[Asking, Annotation]] = []
+    if request.attributor:
+        annotations += [(request.attributor, one) for one in (Attribution(), Evidence())]
+    judge = request.judge
+    if judge:
+        protocol = get_protocol(request.protocol) if request.protocol else None
+        annotations.append((judge.asking, annotation_of(judge, protocol)))
+    for asking, annotation in annotations:
+        if annotation.concerns(records):
+            for record in records:
+                yield from ((asking, annotation, unit) for unit in annotation.units(record))
+    if judge and judge.rule == "grounding" and judge.labelled:
+        for made in labelled_claims(records, judge.labelled):
+            yield from ((judge.asking, Grounding(), unit) for unit in made.group.units())
 
 
-class _MadeUp:
-    """Answers every call by the first value that its JSON schema allows."""
-
-    provider = "openai"
-
-    def __init__(self, lm: RagbenchLM) -> None:
-        self.lm = lm
-        self.sizes: list[int] = []
-        self.longest = int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
-
-    def prepare(self) -> None:
-        """Nothing."""
-
-    def check(self) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-    def rate_limits(self) -> dict[str, list[str]]:
-        """None."""
-        return {}
-
-    def complete(self, request: Request) -> Response:
-        """A made-up answer; the size of a prompt is noted at its first try."""
-        size = prompt_tokens(request)
-        if not current().fallback:
-            self.sizes.append(size)
-        form = request.config.response_format or {}
-        schema = form.get("schema") or (form.get("json_schema") or {}).get("schema") or {}
-        text = json.dumps(_of_schema(schema, schema.get("$defs", {}))) if schema else "correct"
-        message = Message.assistant([TextPart(text)])
-        return Response(None, request.model, message, "stop", Usage(size, 1, size + 1))
-
-    def cost(self) -> tuple[float, float] | None:
-        """US dollars with the shortest and with the longest replies."""
-        pairs = [
-            (priced(self.lm.pricing, None, n, 1), priced(self.lm.pricing, None, n, self.longest))
-            for n in self.sizes
-        ]
-        known = [(low, high) for low, high in pairs if low is not None and high is not None]
-        if len(known) < len(pairs):
-            return None
-        return sum(low for low, _ in known), sum(high for _, high in known)
+def _size(annotation: Annotation, unit: Unit) -> int:
+    inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
+    return estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
 
 
-def _of_schema(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
-    if "$ref" in schema:
-        return _of_schema(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    if "enum" in schema:
-        return schema["enum"][0]
-    if "const" in schema:
-        return schema["const"]
-    if "anyOf" in schema:
-        return _of_schema(schema["anyOf"][0], definitions)
-    kind = schema.get("type")
-    if kind == "object":
-        fields = schema.get("properties", {})
-        return {name: _of_schema(field, definitions) for name, field in fields.items()}
-    if kind == "array":
-        return [_of_schema(schema.get("items", {}), definitions)]
-    return {"integer": 1, "number": 0.5, "boolean": True}.get(str(kind), "made up")
+def _price(lm: RagbenchLM, prompt: int, reply: int) -> float | None:
+    return priced(lm.pricing, None, prompt, reply)
+
+
+def _plus(sum_of: float | None, price: float | None, n: int) -> float | None:
+    return None if sum_of is None or price is None else sum_of + n * price

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError, RunError
-from ragbench.experiments.records import RunCard, locked, read_card, read_records
 from ragbench.experiments.runs import groupings
-from ragbench.experiments.score.annotate import (
-    Annotation,
-    Asking,
-    Attribution,
-    Evidence,
-    Grounding,
-    Judging,
-    Rule,
-    Statements,
-    calibrate,
-    check_judge,
-)
-from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
+from ragbench.experiments.score.annotate.annotator import Annotation
+from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.attribution import Attribution, Evidence
+from ragbench.experiments.score.annotate.calibration import calibrate, describe_calibration
+from ragbench.experiments.score.annotate.grounding import Grounding
+from ragbench.experiments.score.annotate.judging import METRIC_OF, Judging, Rule, check_judge
+from ragbench.experiments.score.annotate.statements import Statements
+from ragbench.experiments.score.protocols.catalog import get_protocol
+from ragbench.experiments.score.protocols.protocol import Protocol, apply
 from ragbench.experiments.score.stored import StoredScores
+from ragbench.experiments.store import RunCard, locked, read_card, read_records
 from ragbench.metrics import (
     BREAKDOWN_METRICS,
     DEFAULT_METRICS,
@@ -73,11 +69,11 @@ class Scored:
     card: RunCard
     records: list[Record]
     summary: dict[str, Any]
-    corrupt: tuple[int, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 def score_run(folder: Path, request: ScoreRequest) -> Scored:
-    """The run in `folder`, scored; writes `scores.json` and `scores.jsonl` beside its records.
+    """The run in `folder`, scored; writes its scores to its database, and `scores.json`.
 
     The records are never rewritten. What models said when the run was scored before is kept as long
     as the answer is the same, so scores can be added one after another.
@@ -91,10 +87,10 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     protocol = get_protocol(request.protocol) if request.protocol else None
     by = groupings(request.closed_book)
     with locked(folder), _collector_paused(unless=request.asks):
-        loaded = read_records(folder)
-        if not loaded.records:
+        records = read_records(folder)
+        if not records:
             raise RunError(f"{folder} has no records to score")
-        stored = StoredScores.open(folder, list(loaded.records.values()))
+        stored = StoredScores.open(folder, records)
         _ask(stored, request, protocol)
         wanted = list(dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *stored.judged()]))
         if protocol:
@@ -111,7 +107,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             applied = apply(protocol, card, stored.records, stored.judges)
             summary["protocol"] = applied.to_dict()
         whole = stored.write(columns, summary)
-    return Scored(folder, card, stored.records, whole, tuple(loaded.corrupt))
+    return Scored(folder, card, stored.records, whole, records.damaged)
 
 
 def _ask(stored: StoredScores, request: ScoreRequest, protocol: Protocol | None) -> None:
@@ -119,7 +115,7 @@ def _ask(stored: StoredScores, request: ScoreRequest, protocol: Protocol | None)
     judge = request.judge
     if judge:
         check_judge(stored.records, judge.asking.lm, allow_self=judge.allow_self)
-        annotation = _annotation_of(judge, protocol)  # what is refused is refused before asking
+        annotation = annotation_of(judge, protocol)  # what is refused is refused before asking
     if request.attributor:
         stored.annotate(Attribution(), request.attributor)
         stored.annotate(Evidence(), request.attributor)
@@ -130,7 +126,12 @@ def _ask(stored: StoredScores, request: ScoreRequest, protocol: Protocol | None)
             stored.summaries[annotation.name] |= measured
 
 
-def _annotation_of(judge: JudgeRequest, protocol: Protocol | None) -> Annotation:
+def annotation_of(judge: JudgeRequest, protocol: Protocol | None) -> Annotation:
+    """What the judge is asked.
+
+    Raises:
+        ConfigError: the rule takes no repeats.
+    """
     if protocol and protocol.judged_by == "statements":
         return Statements(make_embedder(judge.embedder))
     if judge.rule != "grounding":
@@ -151,3 +152,14 @@ def _collector_paused(*, unless: bool) -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+_KINDS: Mapping[str, type[Annotation]] = {
+    **{kind.name: kind for kind in (Attribution, Evidence, Grounding, Statements)},
+    **dict.fromkeys(METRIC_OF.values(), Judging),
+}
+
+
+def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+    """The lines that a person reads of the summary called `name` in a scored run."""
+    return [*_KINDS[name].describe(name, summary), *describe_calibration(summary)]

@@ -1,38 +1,25 @@
 """The scores of a run as they are stored: read back where they still hold, and written whole.
 
-`scores.jsonl` has a line per question (its scores, sentences and triples attributed to it), and
-`scores.json` the summary. What models said before is kept as long as the answer is the same.
+The run's table `scores` has a row for each answer (its scores, and the sentences and triples that a
+model attributed to it), and `scores.json` the summary. A question that is asked again has a new
+answer, which has no scores until it is scored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragbench.errors import RunError
-from ragbench.experiments.records import (
-    StoredRecords,
-    encode,
-    read_card,
-    read_each,
-    read_object,
-    read_records,
-    tell_corrupt,
-    usable,
-    write_json,
-    write_whole,
-)
-from ragbench.experiments.score.annotate import key_of
-from ragbench.experiments.score.lines import wrong_with_scores
+from ragbench.experiments.store import Store, StoredRecords, read_object, read_scores, write_json
 from ragbench.metrics import ASKED, GROUNDED, JUDGED
 from ragbench.record import Record
 
 if TYPE_CHECKING:
-    from ragbench.experiments.score.annotate import Annotation, Asking
+    from ragbench.experiments.score.annotate.annotator import Annotation
+    from ragbench.experiments.score.annotate.asking import Asking
 
-LINES = "scores.jsonl"
 SUMMARY = "scores.json"
 
 #: Metrics that a model filled: they are kept from one scoring to the next.
@@ -53,24 +40,15 @@ class StoredScores:
     summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, folder: Path, records: Sequence[Record]) -> StoredScores:
-        """The records with the scores of before merged in, where the answer is still the same.
+    def open(cls, folder: Path, records: StoredRecords) -> StoredScores:
+        """The records of the run in `folder`, and what it was scored by before.
 
         Raises:
-            RunError: a line of the scores cannot be used.
+            RunError: the scores cannot be read.
         """
-        rows = {row["qid"]: row for row in _rows(folder / LINES)}
-        records = sorted(records, key=lambda record: record.qid)
-        merged, old, same = [], {}, bool(rows)
-        for record in records:
-            row = rows.get(record.qid)
-            if row is None or row["of"] != digest(record):
-                same = False
-                merged.append(record)
-                continue
-            old[record.qid] = row["scores"]
-            merged.append(_merge(record, row))
-        return cls(folder, merged, old, _summaries(folder) if same else {})
+        old = read_scores(folder)
+        summaries = _summaries(folder) if old.keys() >= records.keys() else {}
+        return cls(folder, [records[qid] for qid in sorted(records)], old, summaries)
 
     @property
     def judges(self) -> dict[str, dict[str, Any]]:
@@ -87,7 +65,7 @@ class StoredScores:
         Raises:
             RagbenchError: the model cannot be asked, or the journal cannot be used.
         """
-        from ragbench.experiments.score.annotate import annotate, fill  # slow: loads DSPy
+        from ragbench.experiments.score.annotate.annotator import annotate, fill  # slow: loads DSPy
 
         if not annotation.concerns(self.records):
             return
@@ -98,56 +76,21 @@ class StoredScores:
     def write(
         self, columns: Mapping[str, Sequence[float | None]], summary: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write both files, each in one step, and return the whole summary."""
-        lines = []
+        """Write the scores and their summary, and return the whole summary."""
+        rows = {}
         for i, record in enumerate(self.records):
             scores = {name: column[i] for name, column in columns.items()}
-            row = {
-                "qid": record.qid,
-                "of": digest(record),
-                "scores": {**self.old.get(record.qid, {}), **scores},
-            }
+            scores = {**self.old.get(record.qid, {}), **scores}
+            row: dict[str, Any] = {"scores": scores}
+            row["judged"] = [name for name in _KEPT if name in scores]
             row |= {n: value for n in _ATTRIBUTED if (value := getattr(record, n)) is not None}
-            lines.append(encode(row))
+            rows[record.qid] = row
         whole = {**summary, "judges": self.judges}
         whole |= {name: self.summaries.get(name) for name in _NO_JUDGES}
-        write_whole(self.folder / LINES, b"".join(lines))
+        with Store(self.folder) as store:
+            store.write_scores(rows)
         write_json(self.folder / SUMMARY, whole, sealed=True)
         return whole
-
-
-def scored_records(folder: Path) -> StoredRecords:
-    """The records of a run by qid, with what it was scored by before merged in.
-
-    Raises:
-        RunError: it is not a run folder, has no records, or a line of its scores cannot be used.
-    """
-    read_card(folder)
-    loaded = read_records(folder)
-    records = loaded.records
-    if not records:
-        raise RunError(f"{folder} has no records")
-    tell_corrupt(folder, loaded)
-    rows = {}
-    for row in _rows(folder / LINES):  # what no model said is computed from the record
-        kept = {name: row["scores"][name] for name in _KEPT if name in row["scores"]}
-        rows[row["qid"]] = {**row, "scores": kept}
-
-    def merged(record: Record) -> Record:
-        row = rows.get(record.qid)
-        return record if row is None or row["of"] != digest(record) else _merge(record, row)
-
-    return records.changed(merged, sorted(records))
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    for line in read_each(path, usable(wrong_with_scores)):
-        if line.row is None:
-            raise RunError(
-                f"{path} line {line.number} cannot be read, or was changed after it was written; "
-                "`ragbench doctor --repair` moves it out, then score the run again"
-            )
-        yield line.row
 
 
 def judge_of(folder: Path, metric: str) -> str | None:
@@ -155,21 +98,14 @@ def judge_of(folder: Path, metric: str) -> str | None:
     summaries = _summaries(folder)
     filled_by = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding")
     names = [filled_by.get(metric, metric)]
-    if metric.startswith(("sp_", "joint_", "support_", "2wiki_sp_")):
+    if metric.startswith(("sp_", "support_")):
         names = ["attribution"]
     elif metric.startswith("evidence_"):
         names = ["evidence"]
-    elif metric.startswith("2wiki_joint_"):
+    elif metric.startswith("joint_"):
         names = ["attribution", "evidence"]
     models = [summaries[name]["model"] for name in names if name in summaries]
     return " and ".join(dict.fromkeys(models)) or None
-
-
-def digest(record: Record) -> str:
-    """A hash of what scores depend on: a question that was asked again has another."""
-    pids = [passage.pid for passage in record.passages]
-    failed = record.failure is not None
-    return key_of(record.question, record.answers, record.answer, failed, pids)
 
 
 def _summaries(folder: Path) -> dict[str, dict[str, Any]]:
@@ -178,9 +114,3 @@ def _summaries(folder: Path) -> dict[str, dict[str, Any]]:
     summary = read_object(folder / SUMMARY)
     others = {name: section for name in _NO_JUDGES if (section := summary.get(name))}
     return {**(summary.get("judges") or {}), **others}
-
-
-def _merge(record: Record, row: Mapping[str, Any]) -> Record:
-    kept = {name: row["scores"][name] for name in _KEPT if name in row["scores"]}
-    said = {name: row[name] for name in _ATTRIBUTED if name in row}
-    return replace(record, scores={**record.scores, **kept}, **said)

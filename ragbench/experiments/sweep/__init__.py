@@ -1,5 +1,11 @@
 """Sweeps: many cells from one file."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.sweep.cells import Cell as Cell
+from ragbench.experiments.sweep.spec import Sweep as Sweep, load_sweep as load_sweep
+from ragbench.experiments.sweep.sweeps import (
+    Contrast as Contrast,
+    Outcome as Outcome,
+    Swept as Swept,
+    checked as checked,
+    run_sweep as run_sweep,
+)

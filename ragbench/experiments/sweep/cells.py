@@ -75,46 +75,10 @@ class Cell:
                 return False
         return True
 
-    def agreement(self, other: Cell, addresses: Iterable[str]) -> int:
-        """At how many of `addresses` both have one value, or one of them no such thing."""
-        pairs = [(self.facts.get(a), other.facts.get(a)) for a in addresses]
-        return sum(x == y or x is None or y is None for x, y in pairs)
-
-
-class Alike:
-    """Finds those of `cells` that agree with another one at every one of `addresses`.
-
-    Kept by their values, so that a cell is not compared with every one of them.
-    """
-
-    def __init__(self, cells: Iterable[Cell], addresses: Sequence[str]) -> None:
-        self._having: dict[tuple[str, ...], list[Cell]] = {}
-        for cell in cells:
-            self._having.setdefault(_having(cell, addresses), []).append(cell)
-        self._found: dict[tuple[tuple[str, ...], ...], dict[str, list[Cell]]] = {}
-
-    def to(self, cell: Cell) -> list[Cell]:
-        """Those that are alike, see `Cell.agreement`."""
-        alike = []
-        for having in self._having:
-            shared = _having(cell, having)
-            alike += self._by_values(having, shared).get(_values(cell, shared), [])
-        return alike
-
-    def _by_values(self, having: tuple[str, ...], shared: tuple[str, ...]) -> dict[str, list[Cell]]:
-        if (having, shared) not in self._found:
-            found = self._found[having, shared] = {}
-            for cell in self._having[having]:
-                found.setdefault(_values(cell, shared), []).append(cell)
-        return self._found[having, shared]
-
-
-def _having(cell: Cell, addresses: Iterable[str]) -> tuple[str, ...]:
-    return tuple(a for a in addresses if cell.facts.get(a) is not None)
-
-
-def _values(cell: Cell, addresses: Iterable[str]) -> str:
-    return str([cell.facts[a] for a in addresses])
+    def alike(self, other: Cell, addresses: Iterable[str]) -> bool:
+        """Whether both have one value at each of `addresses`, or one of them has no such thing."""
+        pairs = ((self.facts.get(a), other.facts.get(a)) for a in addresses)
+        return all(x == y or x is None or y is None for x, y in pairs)
 
 
 def labelled(cells: Sequence[Cell]) -> list[Cell]:

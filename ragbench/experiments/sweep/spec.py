@@ -21,7 +21,6 @@ from ragbench.experiments.config import CompileConfig, RunConfig, flatten, load_
 from ragbench.experiments.runs import HEADLINE, check, compiled_fields
 from ragbench.experiments.sweep.cells import (
     MAPPINGS,
-    Alike,
     Cell,
     Fields,
     check_addresses,
@@ -201,7 +200,7 @@ def _grouped(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
-    """The baseline of each cell: the only one, or of several the one like it in everything else.
+    """The baseline of each cell: the only one, or of several the one alike in all else that varies.
 
     Raises:
         ConfigError: no cell is a baseline, or several are one cell's.
@@ -212,13 +211,12 @@ def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
     bases = [cell for cell in cells if cell.matches(wanted)]
     if not bases:
         raise ConfigError(f"baseline {spec.baseline} is no cell; the cells: {_names(cells)}")
-    elsewhere = [a for a in _axes(spec) if a not in wanted]
-    names, alike = {cell.label for cell in bases}, Alike(bases, elsewhere)
+    varied = [address for address in _axes(spec) if address not in wanted]
     pairs = {}
     for cell in cells:
-        if cell.label in names:
+        if any(cell is base for base in bases):
             continue
-        like = alike.to(cell) or _most_like(cell, bases, elsewhere)
+        like = bases if len(bases) == 1 else [base for base in bases if base.alike(cell, varied)]
         if len(like) > 1:
             raise ConfigError(
                 f"baseline {spec.baseline} is {len(like)} cells for {cell.label} "
@@ -227,17 +225,6 @@ def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
         if like:
             pairs[cell.label] = like[0].label
     return pairs
-
-
-def _most_like(cell: Cell, bases: Sequence[Cell], addresses: Sequence[str]) -> Sequence[Cell]:
-    """Those of `bases` that run on what `cell` runs on, with as many of its knobs as any has."""
-    if len(bases) == 1:
-        return bases
-    knobs = [a for a in addresses if a.startswith("set.")]
-    others = [a for a in addresses if a not in knobs]
-    like = [base for base in bases if base.agreement(cell, others) == len(others)]
-    most = max((base.agreement(cell, knobs) for base in like), default=0)
-    return [base for base in like if base.agreement(cell, knobs) == most]
 
 
 def _axes(spec: SweepFields) -> list[str]:

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, Protocol
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
-from ragbench.experiments.compare import compare
+from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.compile import Plan, compile_program, make_plan
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.records import CONFIG, locked, read_records, write_json
 from ragbench.experiments.runs import (
     Evaluation,
     RunContext,
@@ -27,6 +26,7 @@ from ragbench.experiments.runs import (
     reopen,
     same_retrieval,
 )
+from ragbench.experiments.store import is_run, locked, read_records, write_json
 from ragbench.experiments.sweep.cells import Cell
 from ragbench.experiments.sweep.spec import Sweep
 from ragbench.lms.calls import Limits, spending, stopped_by
@@ -207,7 +207,11 @@ class _Runner:
             on_record=self._watch.update,
             on_prepare=self._watch.prepare,
         )
-        return Outcome(cell, "stopped" if run.stopped_by else "done", run.stopped_by)
+        if run.stopped_by:
+            return Outcome(cell, "stopped", run.stopped_by, run)
+        if run.all_failed:
+            return Outcome(cell, "failed", f"all {len(run.records)} questions failed", run)
+        return Outcome(cell, "done", run=run)
 
     def _compile(self, cell: Cell, run_context: RunContext) -> None:
         assert cell.settings is not None
@@ -246,14 +250,13 @@ def _reason(error: Exception) -> str:
 
 def _assemble(sweep: Sweep, outcomes: Sequence[Outcome]) -> Swept:
     """The sweep with runs and comparisons read from the run folders; written to `sweep.json`."""
-    read = [replace(o, run=_opened(o.cell)) for o in outcomes]
+    read = [
+        replace(one, run=reopen(one.cell.folder) if is_run(one.cell.folder) else None)
+        for one in outcomes
+    ]
     swept = Swept(sweep, read, _contrasts(sweep, read), stopped_by())
     _write(swept)
     return swept
-
-
-def _opened(cell: Cell) -> Evaluation | None:
-    return reopen(cell.folder) if (cell.folder / CONFIG).is_file() else None
 
 
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
@@ -282,9 +285,7 @@ def _write(swept: Swept) -> None:
         {
             "cell": outcome.cell.label,
             "folder": outcome.cell.folder.name,
-            "program": outcome.cell.settings.out.name
-            if outcome.cell.settings and outcome.cell.settings.out
-            else None,
+            "program": outcome.cell.program.name if outcome.cell.program else None,
             "state": outcome.state,
             "reason": outcome.reason,
             "summary": outcome.run.summary.to_dict() if outcome.run else None,

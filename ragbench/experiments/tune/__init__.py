@@ -1,5 +1,5 @@
 """Search over a program's knobs."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.tune.estimate import estimate_tune as estimate_tune
+from ragbench.experiments.tune.search import Point as Point
+from ragbench.experiments.tune.study import Tuned as Tuned, tune as tune, tune_folder as tune_folder

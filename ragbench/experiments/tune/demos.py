@@ -15,8 +15,8 @@ from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, Questions, Sidecar, read_sidecar
 from ragbench.experiments.compile import OnMessage, compile_program
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.records import read_object
 from ragbench.experiments.runs import RunContext
+from ragbench.experiments.store import read_object
 from ragbench.knobs import resolve
 from ragbench.programs.core import RAGProgram
 

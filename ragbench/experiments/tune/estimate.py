@@ -13,16 +13,14 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 from ragbench.errors import KnobError
 from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import estimate_compile, make_plan
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
-from ragbench.experiments.records import read_records
 from ragbench.experiments.runs import RunContext
+from ragbench.experiments.store import read_records
 from ragbench.experiments.tune.demos import DEMOS, drawing
 from ragbench.experiments.tune.search import Search, direction
 from ragbench.experiments.tune.search_space import Space
@@ -36,6 +34,7 @@ from ragbench.experiments.tune.study import (
     prunes,
     rungs_of,
     sampler_of,
+    storage_of,
     told,
 )
 from ragbench.ranges import Range
@@ -77,13 +76,11 @@ def _of_demos(search: Search, settings: TuneConfig) -> list[str]:
 
 def _told(search: Search) -> int:
     """Trials that came to their end before."""
-    path = search.folder / STUDY
-    if not path.is_file():
+    if not (search.folder / STUDY).is_file():
         return 0
-    storage = JournalStorage(JournalFileBackend(str(path)))
     try:
-        return told(optuna.load_study(study_name="tune", storage=storage))
-    except KeyError:  # a kill came before its first line
+        return told(optuna.load_study(study_name="tune", storage=storage_of(search.folder)))
+    except KeyError:  # a kill came before it was made
         return 0
 
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from dspy import ContextWindowExceededError
 
 from ragbench.errors import RunError, StoppedError
-from ragbench.experiments.compare import MEASURES
+from ragbench.experiments.compare.spending import MEASURES
 from ragbench.experiments.config import RunConfig, TuneConfig
-from ragbench.experiments.records import read_records
 from ragbench.experiments.runs import RunContext, run
+from ragbench.experiments.store import read_records
 from ragbench.experiments.tune.demos import DEMOS, DemoPool
 from ragbench.experiments.tune.search_space import Space
 from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
@@ -81,7 +81,7 @@ class Search:
         Raises:
             KnobError: knobs that do not go together.
             RunError: the LM answers no question, or a price is not known.
-        StoppedError: a limit of spending was reached.
+            StoppedError: a limit of spending was reached.
         """
         done = run(replace(self.made(params), examples=self.run_context.examples[:n]))
         if done.stopped_by:
@@ -97,7 +97,7 @@ class Search:
 
     def records(self, params: Mapping[str, Any]) -> list[Record]:
         """The records of a combination, in the order of the questions; those that there are."""
-        kept = read_records(self.config(params).folder()).records
+        kept = read_records(self.config(params).folder())
         return [kept[e.qid] for e in self.run_context.examples if e.qid in kept]
 
     def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:

@@ -2,7 +2,7 @@
 
     tune.json      what was asked for
     demos/         the compile that drew demonstrations, if some may be shown
-    study.log      Optuna's journal; a search that was cut off goes on from it
+    study.db       Optuna's storage (SQLite); a search that was cut off goes on from it
     trials/        one run folder per combination of knobs
     front/00, ...  the best trade-offs, as compiled programs: knobs, and demonstrations if any
 
@@ -21,8 +21,6 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench.errors import (
@@ -36,15 +34,15 @@ from ragbench.errors import (
 from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import duration
-from ragbench.experiments.records import is_claimed as is_folder_of, locked, write_json
 from ragbench.experiments.runs import build
+from ragbench.experiments.store import is_claimed as is_folder_of, locked, write_json
 from ragbench.experiments.tune.demos import DEMOS, draw_demos
 from ragbench.experiments.tune.front import best_trials, corrected, save_point
 from ragbench.experiments.tune.search import COSTS, Point, Search, direction
 from ragbench.experiments.tune.search_space import describe, make_space
 from ragbench.metrics import Best, metric_names
 
-ASKED, STUDY, FRONT = "tune.json", "study.log", "front"
+ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
 #: Trials whose knobs depend on no result, and those that are not given up early.
 STARTUP, NEVER_PRUNED = 8, 4
 
@@ -189,25 +187,10 @@ def sampler_of(settings: TuneConfig, number: int) -> optuna.samplers.BaseSampler
     return optuna.samplers.RandomSampler(seed=seed)
 
 
-class _FolderIsHeld(JournalFileOpenLock):
-    """No lock beside that of the folder, which this process holds."""
-
-    def acquire(self) -> bool:
-        """Nothing to wait for."""
-        return True
-
-    def release(self) -> None:
-        """Nothing is held."""
-
-
 def _study(search: Search) -> optuna.Study:
-    path = search.folder / STUDY
-    if path.exists():
-        with path.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)  # a kill may have cut the last line
     study = optuna.create_study(
         study_name="tune",
-        storage=JournalStorage(JournalFileBackend(str(path), _FolderIsHeld(str(path)))),
+        storage=storage_of(search.folder),
         load_if_exists=True,
         directions=[direction(name) for name in search.settings.objectives],
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
@@ -218,6 +201,11 @@ def _study(search: Search) -> optuna.Study:
     if not told(study) and not waiting and (first := first_trial(search)):
         study.enqueue_trial(first)
     return study
+
+
+def storage_of(folder: Path) -> str:
+    """The address of the study in the search's folder."""
+    return f"sqlite:///{folder / STUDY}"
 
 
 def first_trial(search: Search) -> dict[str, Any] | None:

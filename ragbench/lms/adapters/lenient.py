@@ -6,32 +6,34 @@ more as JSON, and that second call is in the ledger as a fallback.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 import dspy
-import json_repair
 from dspy import AdapterParseError
+from pydantic import TypeAdapter
 
 from ragbench.context import current, use
-from ragbench.dspy_internals import apply_output_field_defaults
 from ragbench.errors import UnknownNameError
-from ragbench.lms.adapters.repair import UnreadableError, read_value
-from ragbench.lms.calls import count
+from ragbench.ledger import count
+from ragbench.lms.adapters.repair import UnreadableError, read_value, repaired_json
+from ragbench.lms.cache import forget_reply
 from ragbench.lms.encodable import encodable
 
-_HEADER = re.compile(r"[*_`]*\[\[\s*#+\s*(\w+)\s*#+\s*\]\][*_`]*:?")
+_HEADER = re.compile(r"\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?")
+#: What models put around a header, which is no part of the field before it.
+_DECORATION = "*_`"
 #: Signature -> what the LM can, and the format that it is asked for.
 _FORMATS: MutableMapping[type[dspy.Signature], dict[tuple[Any, ...], dict[str, Any]]] = (
     WeakKeyDictionary()
 )
 #: Signature -> kind of adapter, its setting and the instructions -> system message.
 _SYSTEM: MutableMapping[type[dspy.Signature], dict[tuple[Any, ...], str]] = WeakKeyDictionary()
-_OBJECT = re.compile(r"\{.*\}", re.S)
 
 
 class PartialReplyError(AdapterParseError):
@@ -49,7 +51,7 @@ class LenientParsing(dspy.Adapter):
         made = _SYSTEM.setdefault(signature, {})
         key = (type(self), self.use_native_function_calling, signature.instructions)
         if key not in made:
-            made[key] = str(super().format_system_message(signature))
+            made[key] = _in_written_order(str(super().format_system_message(signature)), signature)
         return made[key]
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class LenientParsing(dspy.Adapter):
                 unread.append(f"field {name}: {error}")
             else:
                 repairs += mended
-        complete: dict[str, Any] = apply_output_field_defaults(signature, values)
+        complete = _with_defaults(signature, values)
         missing = [name for name in signature.output_fields if name not in complete]
         if unread or missing:
             message = "; ".join(unread) or f"no field {', '.join(missing)}"
@@ -90,7 +92,22 @@ class LenientParsing(dspy.Adapter):
     ) -> PartialReplyError:
         error = PartialReplyError(type(self).__name__, signature, completion, message)
         error.read = dict(read or {})
+        if not read:
+            forget_reply()  # or it would be the answer for ever
         return error
+
+
+def _with_defaults(signature: type[dspy.Signature], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` in the order of the signature, with what fields that are not there default to."""
+    complete: dict[str, Any] = {}
+    for name, field in signature.output_fields.items():
+        if name in values:
+            complete[name] = values[name]
+        elif not field.is_required():
+            complete[name] = field.get_default(call_default_factory=True)
+        elif type(None) in get_args(field.annotation):
+            complete[name] = None
+    return complete
 
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
@@ -114,9 +131,9 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         lm_kwargs.update(formats[key])
 
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
-        value = json_repair.loads(completion)
-        if not isinstance(value, dict) and (match := _OBJECT.search(completion)):
-            value = json_repair.loads(match.group(0))
+        value = repaired_json(completion)
+        if not isinstance(value, dict) and "{" in completion:
+            value = repaired_json(completion[completion.find("{") : completion.rfind("}") + 1])
         if not isinstance(value, dict):
             raise self._failure(signature, completion, "no JSON object")
         return {name: value[name] for name in signature.output_fields if name in value}
@@ -125,6 +142,28 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         """The last line of a prompt. The types stand in the system's message, as JSON has them."""
         names = ", ".join(f"`{name}`" for name in signature.output_fields)
         return f"Respond with a JSON object of the following fields, in this order: {names}."
+
+
+def _in_written_order(message: str, signature: type[dspy.Signature]) -> str:
+    """`message` with the fields of nested types in the order written; DSPy sorts them by name."""
+    for field in signature.output_fields.values() if "JSON schema" in message else ():
+        schema = TypeAdapter(field.annotation).json_schema()
+        written = json.dumps(schema, ensure_ascii=False)
+        by_name = json.dumps(_by_name(schema), ensure_ascii=False)
+        message = message.replace(by_name, written)  # as a chat shows it, and within JSON
+        message = message.replace(_inside(by_name), _inside(written))
+    return message
+
+
+def _inside(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _by_name(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        keys = sorted(schema, key=lambda key: (key != "type", key))
+        return {key: _by_name(schema[key]) for key in keys}
+    return [_by_name(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def bound_lists(schema: Any, most: int) -> None:
@@ -213,8 +252,10 @@ def section(completion: str, name: str) -> str:
 def _sections(completion: str) -> dict[str, str]:
     pieces = _HEADER.split(completion)[1:]
     sections: dict[str, str] = {}
-    for name, text in zip(pieces[::2], pieces[1::2], strict=True):
-        sections.setdefault(name, text.strip())
+    for place in range(0, len(pieces), 2):
+        name, text = pieces[place], pieces[place + 1]
+        last = place + 2 == len(pieces)
+        sections.setdefault(name, (text if last else text.rstrip(_DECORATION)).strip())
     return sections
 
 
@@ -224,8 +265,10 @@ class LenientXML(LenientParsing, _AskedAgain, dspy.XMLAdapter):
     def _raw(self, signature: type[dspy.Signature], completion: str) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name in signature.output_fields:
-            if match := re.search(rf"<{name}>(.*?)</{name}>", completion, re.S):
-                values[name] = match.group(1).strip()
+            start = completion.find(f"<{name}>")
+            end = completion.find(f"</{name}>", start)
+            if 0 <= start < end:
+                values[name] = completion[start + len(name) + 2 : end].strip()
         return values
 
 

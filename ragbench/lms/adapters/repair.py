@@ -16,15 +16,22 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Literal, Union, get_args, get_origin
 
+import json_repair
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ragbench.dspy_internals import parse_value
 from ragbench.lms.encodable import encodable
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
-_MARKER = re.compile(r"\s*\**\[\[\s*#+\s*\w*\s*#*\s*\]*\**\s*\Z")  # also one that was cut off
+_MARKER = re.compile(r"\[\[\s*#+\s*\w*\s*#*\s*\]*\**")  # also one that was cut off
+_LONGEST_MARKER = 200
+#: A longer text is no label and no number.
+_LONGEST_VALUE = 10_000
+#: Of a longer text that is no JSON so much is mended, which can take more than in proportion.
+_LONGEST_MENDED = 40_000
+#: Brackets without an end in what a model meant as JSON: a few.
+_MOST_OPEN = 100
 _NOTHING = {"none", "null", "n/a", "na", "nil", "empty", "nothing"}
 _NO_VALUE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 _NEGATIONS = {"not", "no", "never", "neither", "nor", "without", "hardly", "cannot", "nothing"}
@@ -46,7 +53,7 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
     """
     if raw is None and annotation is str:
         raise UnreadableError("missing")
-    value = _MARKER.sub("", raw) if isinstance(raw, str) else raw
+    value = _unmarked(raw) if isinstance(raw, str) else raw
     if _optional_text(annotation) and isinstance(value, str) and _bare(value) in _NOTHING:
         return None, True
     mended = value is not raw and value != raw
@@ -58,6 +65,30 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
         if not isinstance(value, str) or not value.strip():
             raise UnreadableError(str(error)) from error
         return _mend(value, annotation), True
+
+
+def _unmarked(text: str) -> str:
+    """`text` without the mark of a next field at its end."""
+    start = text.rfind("[[")
+    tail = text[start:].rstrip() if start >= 0 else ""
+    if 0 < len(tail) <= _LONGEST_MARKER and _MARKER.fullmatch(tail):
+        return text[:start].rstrip("*").rstrip()
+    return text
+
+
+def repaired_json(text: str) -> Any:
+    """The JSON that `text` is, or was meant to be; "" where there is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    text = text[:_LONGEST_MENDED]
+    if text.count("{") - text.count("}") + text.count("[") - text.count("]") > _MOST_OPEN:
+        return ""
+    try:
+        return json_repair.loads(text)
+    except (ValueError, RecursionError):  # nested too deeply
+        return ""
 
 
 def _strict(value: Any, annotation: Any) -> Any:
@@ -74,7 +105,11 @@ def _strict(value: Any, annotation: Any) -> Any:
         if isinstance(read, float) and not math.isfinite(read):
             raise UnreadableError(f"{read} is not finite")
         return read
-    return parse_value(value, annotation)
+    if annotation is str:
+        return str(value)
+    if isinstance(value, str) and not _optional_text(annotation):
+        value = repaired_json(value) or value
+    return TypeAdapter(annotation).validate_python(value)
 
 
 def _parsed(text: str) -> Any:
@@ -105,6 +140,8 @@ def _readable_objects(value: Any, annotation: Any) -> list[Any]:
 
 def _mend(text: str, annotation: Any) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is not list and len(text) > _LONGEST_VALUE:
+        raise UnreadableError(f"{text[:80]!r} is longer than a {annotation}")
     if origin in (Union, types.UnionType):
         members = [a for a in arguments if a is not type(None)]
         if len(members) == 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,22 +20,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ragbench.context import current, use
-from ragbench.dspy_internals import LM15Engine
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,
     Amount,
-    Attempt,
-    Caller,
     CallRefusedError,
-    CallSpec,
-    Capabilities,
     HostedClient,
     MeteredEngine,
     Retries,
-    StoredReply,
-    send,
 )
+from ragbench.lms.calls.http import HttpReply
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing, priced
 from ragbench.lms.specs import HostedSpec
@@ -96,24 +91,15 @@ class BatchClient(HostedClient):
     """A client whose replies come from `replies`, and which collects what has none in `asked`."""
 
     def __init__(self, spec: HostedSpec) -> None:
-        super().__init__(spec, timeout=60.0)
+        super().__init__(spec, timeout=60.0, transport=_Transport(self))
         self.replies: dict[str, BatchReply] = {}
         self.asked: dict[str, Item] = {}
-        self._config = replace(self._config, timeouts=None, transport=_Transport(self))
-        self._engine = LM15Engine(self._config)
 
     @contextmanager
     def task(self, key: str) -> Iterator[None]:
         """Calls inside the block belong to the task `key`; asked again, they are the same calls."""
         with use(current().plus(_Task(key))):
             yield
-
-
-class _Unreserved(Caller):
-    """Makes calls out of batches, which were reserved as a whole when they were sent."""
-
-    def _send(self, attempt: Attempt, asked: CallSpec[Any]) -> None:
-        send(attempt, asked)
 
 
 @dataclass(frozen=True)
@@ -129,8 +115,21 @@ class _Transport:
 
     def __init__(self, client: BatchClient) -> None:
         self._client = client
+        self._local = threading.local()
 
-    def stream(self, request: Any) -> StoredReply:
+    @property
+    def last(self) -> HttpReply | None:
+        """What the calling thread's last request got."""
+        reply: HttpReply | None = getattr(self._local, "last", None)
+        return reply
+
+    def stream(self, request: Any) -> HttpReply:
+        """The reply that is known; else the request is collected.
+
+        Raises:
+            PendingReply: it was.
+        """
+        self._local.last = None
         task = current().get(_Task)
         assert task is not None
         path = urlsplit(request.url).path
@@ -142,7 +141,9 @@ class _Transport:
             beta = tuple((n, v) for n, v in request.headers if n.lower() == "anthropic-beta")
             self._client.asked[key] = Item(key, path, json.loads(request.body), beta)
             raise PendingReply("the reply comes with a batch")
-        return StoredReply(reply.status, json.dumps(reply.body).encode())
+        made = HttpReply(reply.status, json.dumps(reply.body).encode())
+        self._local.last = made
+        return made
 
     def close(self) -> None:
         """Nothing is open."""
@@ -167,14 +168,10 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
         BatchClient(client.spec),
         engine.identity,
         pricing=HalfPrice(engine.pricing),
-        capabilities=Capabilities(
-            response_schema=engine.supports_response_schema,
-            function_calling=engine.supports_function_calling,
-            reasoning=engine.supports_reasoning,
-            params=engine.supported_params,
-        ),
+        capabilities=engine.capabilities,
+        retries=Retries(limit=0, timeouts=0),
+        reserves=False,  # a batch was reserved as a whole when it was sent
     )
-    made.caller = _Unreserved(engine.identity, retries=Retries(limit=0, timeouts=0))
     copied = lm.copy(engine=made, cache=False)
     assert isinstance(copied, RagbenchLM)
     return copied

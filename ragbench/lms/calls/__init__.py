@@ -1,5 +1,59 @@
-"""One call to an LM server: engine, middleware, limits, retries and client."""
+"""Calls to servers of models: sent, limited, tried again, priced and filed."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.ledger import count as count
+from ragbench.lms.calls.attempt import Attempt as Attempt, Reply as Reply
+from ragbench.lms.calls.breaker import PATIENCE_S as PATIENCE_S, Breaker as Breaker
+from ragbench.lms.calls.caller import (
+    Answered as Answered,
+    Caller as Caller,
+    CallSpec as CallSpec,
+    Retries as Retries,
+)
+from ragbench.lms.calls.client import (
+    Client as Client,
+    HostedClient as HostedClient,
+    StoredReply as StoredReply,
+)
+from ragbench.lms.calls.engine import (
+    EVENTS as EVENTS,
+    UNBOUNDED_REPLY as UNBOUNDED_REPLY,
+    AsyncMeteredEngine as AsyncMeteredEngine,
+    Capabilities as Capabilities,
+    Meter as Meter,
+    MeteredEngine as MeteredEngine,
+    prompt_tokens as prompt_tokens,
+)
+from ragbench.lms.calls.http import HttpRequest as HttpRequest
+from ragbench.lms.calls.limits import (
+    GIVE_PRICE as GIVE_PRICE,
+    Amount as Amount,
+    CallRefusedError as CallRefusedError,
+    LimitReachedError as LimitReachedError,
+    Limits as Limits,
+    QuestionTimeoutError as QuestionTimeoutError,
+    Reservation as Reservation,
+    Scope as Scope,
+    Spent as Spent,
+    active as active,
+    check_price as check_price,
+    cost_is_limited as cost_is_limited,
+    question_time as question_time,
+    refuse as refuse,
+    reserved as reserved,
+    room as room,
+    spending as spending,
+    stop as stop,
+    stopped_by as stopped_by,
+    wait_for_calls as wait_for_calls,
+)
+from ragbench.lms.calls.other_clients import (
+    LiteLLMClient as LiteLLMClient,
+    LocalClient as LocalClient,
+)
+from ragbench.lms.calls.rate import RateLimit as RateLimit, shared_rate_limit as shared_rate_limit
+from ragbench.lms.calls.services import (
+    Post as Post,
+    Server as Server,
+    ServerCalls as ServerCalls,
+    Service as Service,
+)

@@ -6,27 +6,50 @@ that sends one request.
 
 from __future__ import annotations
 
-import itertools
+import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic
 
-from ragbench.context import current
-from ragbench.lms.calls.middleware import Attempt, Holding, Middleware, Reply
-from ragbench.lms.calls.refusal import CallRefusedError
-from ragbench.lms.calls.retry import Retries
-from ragbench.lms.calls.scope import Scope
-from ragbench.lms.calls.spend_limits import Amount
+from dspy import lm15
+from dspy.lm15 import LM15Error
+from tenacity import RetryCallState, Retrying, retry_if_exception
+
+from ragbench.lms.calls.attempt import Attempt, Reply, Value
+from ragbench.lms.calls.breaker import Breaker
+from ragbench.lms.calls.limits import Amount, CallRefusedError, Reservation, Scope
+from ragbench.lms.calls.rate import LONGEST_RESET_S, RateLimit
 from ragbench.logs import fields, get
 from ragbench.record import FailedAttempts
 
-Value = TypeVar("Value")
+#: What may be otherwise at the next attempt.
+TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
+#: Seconds before a call that was rejected goes again; doubled for each further rejection.
+REJECTED_S, LONGEST_WAIT_S = 0.05, 60.0
+#: A call that was rejected for so long while others were answered is given up.
+REJECTED_FOR_S = 600.0
+
 _log = get(__name__)
 #: Characters of a server's message that a log line keeps.
 _MESSAGE = 500
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often and after how long a failed attempt is made again.
+
+    Overload and lost connections are tried again `limit` times, a time-out once: each costs a whole
+    time limit. Rejections (HTTP 429) are not counted where a rate limit spaces the calls. The wait
+    doubles from `base_s` with seeded jitter; it is no shorter than a server's Retry-After, and one
+    over `longest_s` is given up.
+    """
+
+    limit: int = 4
+    timeouts: int = 1
+    base_s: float = 1.0
+    longest_s: float = 120.0
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,47 +84,21 @@ class Answered(Generic[Value]):
     failed: FailedAttempts | None = None
 
 
-class Decider(Protocol):
-    """What decides on the calls of a worker process in its place: see `ragbench.lms.link`."""
-
-    def call(
-        self, caller: Caller, asked: CallSpec[Value], *, file_failure: Callable[..., None]
-    ) -> Answered[Value]:
-        """As `Caller.call`."""
-
-    def turn(self, key: object) -> AbstractContextManager[Any]:
-        """As `ragbench.lms.in_flight.turn`."""
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """The part of a context whose limits are kept in another process."""
-
-    link: Decider
-
-
-_numbers = itertools.count(1)
-_callers: WeakValueDictionary[int, Caller] = WeakValueDictionary()
-
-
 class Caller:
-    """Makes calls to `model`; thread-safe.
+    """Makes calls to `model`; thread-safe. `reserves` is false where others reserved for it."""
 
-    `holding` is middleware that may hold a failed call and let it go again beside its retries;
-    what is appended to `middleware` only watches.
-    """
-
-    def __init__(self, model: str, *, retries: Retries, holding: Sequence[Holding] = ()) -> None:
-        self.model, self.retries, self.holding = model, retries, tuple(holding)
-        self.middleware: list[Middleware] = list(holding)
-        #: Tells the callers of a process apart, and those that a fork of it has from it.
-        self.number = next(_numbers)
-        _callers[self.number] = self
-
-    @staticmethod
-    def numbered(number: int) -> Caller:
-        """The caller of this number."""
-        return _callers[number]
+    def __init__(
+        self,
+        model: str,
+        *,
+        retries: Retries,
+        breaker: Breaker | None = None,
+        rate: RateLimit | None = None,
+        reserves: bool = True,
+    ) -> None:
+        self.model, self.retries, self.breaker, self.rate = model, retries, breaker, rate
+        self.reserves = reserves
+        self.random = random.Random(retries.seed)
 
     def call(self, asked: CallSpec[Value], *, file_failure: Callable[..., None]) -> Answered[Value]:
         """What `asked` gives, after as many attempts as it takes.
@@ -113,94 +110,129 @@ class Caller:
             CallRefusedError: the call was refused, perhaps after attempts that failed.
             Exception: what the last attempt failed with.
         """
-        if (elsewhere := current().get(Elsewhere)) is not None:
-            return elsewhere.link.call(self, asked, file_failure=file_failure)
-        scope, start = Scope.current(), time.perf_counter()
-        last: Attempt | None = None
-        held = 0
-        failed: FailedAttempts | None = None
+        made = _Attempts(self, asked, Scope.current())
+        retrying = Retrying(
+            retry=retry_if_exception(made.again),
+            wait=made.wait_s,
+            sleep=made.scope.sleep,
+            reraise=True,
+        )
         try:
-            for number in itertools.count(1):
-                attempt = self._attempt(asked, number, scope)
-                self._send(attempt, asked)
-                last = attempt
-                if attempt.reply is not None:
-                    return Answered(attempt.reply, number, time.perf_counter() - start, failed)
-                assert attempt.error is not None
-                if lost := asked.billed(attempt.error):
-                    failed = failed + lost if failed else lost
-                if any(one.holds(attempt, held) for one in self.holding):
-                    held += 1
-                    continue
-                wait = self.retries.wait_s(attempt.error, number - held)
-                if wait is None:
-                    scope.check_time()  # what broke off the last attempt is no fault of the server
-                    raise attempt.error
-                _log.info("waiting to try again", extra=told(attempt, seconds=round(wait, 3)))
-                scope.sleep(wait)
+            reply = retrying(made.once)
+            return Answered(reply, made.sent, time.perf_counter() - made.start, made.failed)
         except Exception as error:
+            seconds = time.perf_counter() - made.start
             if isinstance(error, CallRefusedError):
                 _log.info("call refused", extra=fields(model=self.model, why=str(error)[:_MESSAGE]))
-            if last is not None and last.error is not None:
-                seconds = time.perf_counter() - start
-                told_of = {"attempts": last.number, "latency_s": seconds, "failed": failed}
-                file_failure(last.error, **told_of)
-                _log.info("call failed", extra=told(last, seconds=round(seconds, 3)))
+            if made.last is not None:
+                took = {"attempts": made.sent, "latency_s": seconds, "failed": made.failed}
+                file_failure(made.last, **took)
+                _log.info("call failed", extra=made.told(seconds))
+            if error is made.last:
+                made.scope.check_time()  # what broke off the last attempt is no fault of the server
             raise
-        raise AssertionError("unreachable")
 
-    def _attempt(self, asked: CallSpec[Any], number: int, scope: Scope) -> Attempt:
-        return Attempt(
-            model=self.model,
-            number=number,
-            prompt=asked.prompt,
-            prompt_tokens=asked.prompt_tokens,
-            reply_tokens=asked.reply_tokens,
-            scope=scope,
-        )
 
-    def _send(self, attempt: Attempt, asked: CallSpec[Any]) -> None:
-        """Send the attempt when the middleware lets it pass; tell that after.
+@dataclass
+class _Attempts(Generic[Value]):
+    """The attempts at one call: each in its turn, and whether another follows."""
+
+    caller: Caller
+    asked: CallSpec[Value]
+    scope: Scope
+    start: float = field(default_factory=time.perf_counter)
+    sent: int = 0
+    failed: FailedAttempts | None = None
+    last: Exception | None = None
+    _counted: int = 0  # attempts that used up a retry
+    _rejected: int = 0
+
+    def once(self) -> Reply[Value]:
+        """The reply to one attempt, when limits, breaker and rate let it pass.
 
         Raises:
-            CallRefusedError: middleware, a limit of spending, a stop or the question's time.
+            CallRefusedError: they do not.
+            Exception: it failed.
         """
-        passed: list[Middleware] = []
-        amount = Amount(asked.calls, attempt.tokens, asked.cost_usd)
+        asked, breaker, rate = self.asked, self.caller.breaker, self.caller.rate
+        attempt = Attempt(asked.prompt, asked.prompt_tokens, asked.reply_tokens, self.scope)
+        if not self.caller.reserves:
+            return self._send(attempt, Reservation(Amount(0)))
+        self.scope.check()
+        if breaker is not None:
+            breaker.enter(attempt)
         try:
-            for one in self.middleware:
-                one.before_call(attempt)
-                passed.append(one)
-            with attempt.scope.reserved(amount) as reservation:
-                reservation.taken = Amount(asked.calls)
-                start = time.perf_counter()
-                send(attempt, asked)
-                attempt.latency_s = time.perf_counter() - start
-                if reply := attempt.reply:
-                    reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.calls)
-                elif attempt.error and (lost := asked.billed(attempt.error)):
-                    tokens = lost.prompt_tokens + lost.completion_tokens
-                    reservation.take(tokens=tokens, cost=lost.cost_usd)
+            turn = None if rate is None else rate.enter(attempt)
+            try:
+                most = Amount(asked.calls, attempt.tokens, asked.cost_usd)
+                with self.scope.reserved(most) as reservation:
+                    return self._send(attempt, reservation)
+            finally:
+                if rate is not None and turn is not None:
+                    rate.leave(turn, attempt)
         finally:
-            for one in passed:
-                one.after_call(attempt)
+            if breaker is not None:
+                breaker.leave(attempt)
 
+    def _send(self, attempt: Attempt, reservation: Reservation) -> Reply[Value]:
+        asked = self.asked
+        reservation.taken = Amount(0)
+        try:
+            reply = asked.send()
+        except CallRefusedError:
+            raise
+        except Exception as error:
+            self.sent += 1
+            attempt.error = self.last = error
+            reservation.taken = Amount(asked.calls)
+            if lost := asked.billed(error):
+                self.failed = self.failed + lost if self.failed else lost
+                took = lost.prompt_tokens + lost.completion_tokens
+                reservation.take(tokens=took, cost=lost.cost_usd, calls=asked.calls)
+            raise
+        self.sent += 1
+        attempt.reply = reply
+        reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.calls)
+        return reply
 
-def send(attempt: Attempt, asked: CallSpec[Any]) -> None:
-    """Make the attempt, and put what came of it there.
+    def again(self, error: BaseException) -> bool:
+        """Whether another attempt follows one that failed with `error`."""
+        if isinstance(error, CallRefusedError):
+            return False
+        if self.caller.breaker is not None and self.caller.breaker.holds(error):
+            return True
+        retries = self.caller.retries
+        if isinstance(error, lm15.RateLimitError) and self.caller.rate is not None:
+            self._rejected += 1
+            late = time.perf_counter() - self.start > REJECTED_FOR_S
+            return not late and (error.retry_after or 0.0) <= LONGEST_RESET_S
+        self._counted += 1
+        most = retries.timeouts if isinstance(error, lm15.TimeoutError) else retries.limit
+        if self._counted > most or not isinstance(error, TRANSIENT):
+            return False
+        return self._retry_after(error) <= retries.longest_s
 
-    Raises:
-        CallRefusedError: nothing was sent.
-    """
-    try:
-        attempt.reply = asked.send()
-    except CallRefusedError:
-        raise
-    except Exception as error:
-        attempt.error = error
+    def wait_s(self, state: RetryCallState) -> float:
+        """Seconds until the next attempt."""
+        error = state.outcome.exception() if state.outcome else None
+        if error is None or (self.caller.breaker and self.caller.breaker.holds(error)):
+            return 0.0
+        retries, jitter = self.caller.retries, self.caller.random.random()
+        wait = retries.base_s * 2.0 ** (self._counted - 1)
+        if self._rejected and isinstance(error, lm15.RateLimitError):
+            wait = min(REJECTED_S * 2.0 ** min(self._rejected, 20), LONGEST_WAIT_S)
+        wait *= 0.5 + 0.5 * jitter
+        if after := self._retry_after(error):
+            wait = max(wait, after + 0.25 * jitter)
+        _log.info("waiting to try again", extra=self.told(wait))
+        return wait
 
+    def told(self, seconds: float) -> dict[str, Any]:
+        """The fields of a log line on the last attempt that failed."""
+        error = f"{type(self.last).__name__}: {self.last}"[:_MESSAGE]
+        about = {"model": self.caller.model, "attempt": self.sent, "error": error}
+        return fields(**about, seconds=round(seconds, 3))
 
-def told(attempt: Attempt, **more: Any) -> dict[str, Any]:
-    """The fields of a log line on an attempt that failed."""
-    error = f"{type(attempt.error).__name__}: {attempt.error}"[:_MESSAGE]
-    return fields(model=attempt.model, attempt=attempt.number, error=error, **more)
+    @staticmethod
+    def _retry_after(error: BaseException) -> float:
+        return (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from dspy import LMConfigurationError
-from dspy.lm15 import Request, Response, Usage
+from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
 
-from ragbench.dspy_internals import usage_dict, wrap_error
 from ragbench.errors import RagbenchError
-from ragbench.lms.calls.caller import Answered, Caller, CallSpec
-from ragbench.lms.calls.client import Client
-from ragbench.lms.calls.completion import MOST_TOKENS, billed_usage
-from ragbench.lms.calls.counting import count, file
-from ragbench.lms.calls.middleware import Holding, Middleware, Reply
-from ragbench.lms.calls.retry import Retries
-from ragbench.lms.calls.spend_limits import replies_are_limited
+from ragbench.ledger import count, file_lm_call
+from ragbench.lms.calls.attempt import Reply
+from ragbench.lms.calls.breaker import Breaker
+from ragbench.lms.calls.caller import Answered, Caller, CallSpec, Retries
+from ragbench.lms.calls.client import MOST_TOKENS, Client, billed_usage
+from ragbench.lms.calls.limits import CallRefusedError, replies_are_limited
+from ragbench.lms.calls.rate import RateLimit
 from ragbench.lms.encodable import encodable
 from ragbench.lms.prices import Pricing, UnknownPrice, list_price, priced, reply_of
 from ragbench.record import FailedAttempts
@@ -72,11 +69,7 @@ class Meter:
 
 
 class MeteredEngine:
-    """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed.
-
-    `holding` is middleware that may hold a failed call and let it go again beside its retries. The
-    limits of `ragbench.lms.calls.spend_limits` are kept after the middleware let a call pass.
-    """
+    """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed."""
 
     def __init__(
         self,
@@ -86,23 +79,22 @@ class MeteredEngine:
         pricing: Pricing | None = None,
         retries: Retries | None = None,
         capabilities: Capabilities | None = None,
-        holding: Sequence[Holding] = (),
+        breaker: Breaker | None = None,
+        rate: RateLimit | None = None,
+        reserves: bool = True,
     ) -> None:
         self.client, self.identity = client, identity
         self.pricing: Pricing = pricing or UnknownPrice()
-        self.caller = Caller(identity, retries=retries or Retries(), holding=holding)
-        capabilities = capabilities or Capabilities()
-        self.supports_response_schema = capabilities.response_schema
-        self.supports_function_calling = capabilities.function_calling
-        self.supports_reasoning = capabilities.reasoning
-        self.supported_params = capabilities.params
-        self.max_items = capabilities.max_items
+        self.caller = Caller(
+            identity, retries=retries or Retries(), breaker=breaker, rate=rate, reserves=reserves
+        )
+        self.capabilities = capabilities or Capabilities()
+        self.supports_response_schema = self.capabilities.response_schema
+        self.supports_function_calling = self.capabilities.function_calling
+        self.supports_reasoning = self.capabilities.reasoning
+        self.supported_params = self.capabilities.params
+        self.max_items = self.capabilities.max_items
         self._density = 1.0  # most tokens that the server counted for one that was estimated
-
-    @property
-    def middleware(self) -> list[Middleware]:
-        """What may delay or refuse a call, asked in order."""
-        return self.caller.middleware
 
     def complete(self, request: Request) -> Response:
         """The answer to `request`, filed in the ledger; so is the failure.
@@ -136,11 +128,11 @@ class MeteredEngine:
     def _send(self, request: Request) -> Reply[Response]:
         reply = _without_keys(self.client.complete(request))
         response = _with_cache_read(_with_usage(reply, request, self.client.provider))
-        usage = usage_dict(response, self.client.provider)
-        self._learn(prompt_tokens(request), usage["prompt_tokens"])
+        sent, got = _billed_tokens(response.usage, self.client.provider)
+        self._learn(prompt_tokens(request), sent)
         return Reply(
             response,
-            tokens=usage["prompt_tokens"] + usage["completion_tokens"],
+            tokens=sent + got,
             cost_usd=self.pricing.cost(request, response),
             headers=self.client.rate_limits(),
         )
@@ -154,23 +146,19 @@ class MeteredEngine:
         usage = billed_usage(error)
         if usage is None:
             return None
-        counted = usage_dict(reply_of(usage), self.client.provider)
-        return FailedAttempts(
-            counted["prompt_tokens"],
-            counted["completion_tokens"],
-            self.pricing.cost(request, reply_of(usage)),
-        )
+        sent, got = _billed_tokens(usage, self.client.provider)
+        return FailedAttempts(sent, got, self.pricing.cost(request, reply_of(usage)))
 
     def _meter(self, request: Request, answered: Answered[Response]) -> Meter:
         response, paid = answered.reply.value, answered.reply.cost_usd
-        usage = usage_dict(response, self.client.provider)
+        sent, got = _billed_tokens(response.usage, self.client.provider)
         read, written = response.usage.cache_read_tokens, response.usage.cache_write_tokens
         listed = paid
         if paid is not None and (read or written):
-            listed = list_price(self.pricing, request, response, usage["prompt_tokens"])
+            listed = list_price(self.pricing, request, response, sent)
         return Meter(
-            prompt_tokens=usage["prompt_tokens"],
-            completion_tokens=usage["completion_tokens"],
+            prompt_tokens=sent,
+            completion_tokens=got,
             cost_usd=listed,
             latency_s=round(answered.latency_s, 6),
             attempts=answered.attempts,
@@ -184,18 +172,13 @@ class MeteredEngine:
         event = EVENTS.get(response.finish_reason)
         if event:
             count(event)
-        file(self.identity, **meter, failed=answered.failed)
+        file_lm_call(self.identity, **meter, failed=answered.failed)
         # The provider's own reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
-        return replace(
-            response,
-            id=None,
-            provider_data={METER_KEY: meter},
-        )
+        return replace(response, id=None, provider_data={METER_KEY: meter})
 
     def _file_failure(self, error: Exception, **took: Any) -> None:
-        kind = type(wrap_error(error, model=self.identity)).__name__
-        file(self.identity, error=kind, **took)
+        file_lm_call(self.identity, error=_dspy_name(error), **took)
 
 
 @dataclass(frozen=True)
@@ -212,20 +195,38 @@ class Capabilities:
 class AsyncMeteredEngine:
     """The same engine for `acall`: each call runs in a thread, with its caller's context."""
 
-    def __init__(self, engine: MeteredEngine, *, threads: int = 64) -> None:
-        self.engine, self._threads = engine, threads
-        self._pool: ThreadPoolExecutor | None = None
+    def __init__(self, engine: MeteredEngine) -> None:
+        self.engine = engine
 
     async def complete(self, request: Request) -> Response:
         """See `MeteredEngine.complete`."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="lm")
-        loop = asyncio.get_running_loop()
-        context = copy_context()
-        return await loop.run_in_executor(self._pool, context.run, self.engine.complete, request)
+        return await asyncio.to_thread(self.engine.complete, request)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
         return self
+
+
+def _dspy_name(error: Exception) -> str:
+    """The name of the error that DSPy makes of `error`, which is what a program sees."""
+    if isinstance(error, CallRefusedError):
+        return type(error).__name__
+    if isinstance(error, ContextLengthError):
+        return "ContextWindowExceededError"
+    return f"LM{type(error).__name__}" if isinstance(error, LM15Error) else "LMUnexpectedError"
+
+
+#: Providers, as DSPy calls them, whose count of reply tokens leaves out those of reasoning.
+_REASONING_APART = frozenset({"gemini", "vertex", "vertex-express", "xai"})
+
+
+def _billed_tokens(usage: Usage, provider: str) -> tuple[int, int]:
+    """Tokens of the prompt and of the reply, those that the provider counts apart included."""
+    sent, got = usage.input_tokens or 0, usage.output_tokens or 0
+    if "anthropic" in provider:
+        sent += (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    if provider in _REASONING_APART:
+        got += usage.reasoning_tokens or 0
+    return sent, got
 
 
 def _without_keys(response: Response) -> Response:

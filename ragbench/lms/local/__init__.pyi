@@ -1,9 +1,3 @@
-from .build import (
-    build_server as build_server,
-    built_server as built_server,
-    remove_built as remove_built,
-    server_version as server_version,
-)
 from .catalog import (
     CATALOGUE as CATALOGUE,
     DEFAULT_EMBEDDER as DEFAULT_EMBEDDER,
@@ -15,7 +9,9 @@ from .serve import (
     KEY_VARIABLE as KEY_VARIABLE,
 )
 from .server import (
+    PROGRAM_VARIABLE as PROGRAM_VARIABLE,
     LocalServer as LocalServer,
+    server_version as server_version,
     settings_for as settings_for,
     shared_server as shared_server,
 )
@@ -26,4 +22,5 @@ from .store import (
     is_installed as is_installed,
     paths as paths,
     pull as pull,
+    sha256_of as sha256_of,
 )

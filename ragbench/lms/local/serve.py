@@ -4,8 +4,8 @@ Run by `ragbench.lms.local.server`. It reads the API key from the environment (a
 seen by every user of the machine), writes its address as one line of JSON once it can answer, and
 ends when its parent does, however that ends.
 
-llama.cpp comes with the wheel `xllamacpp`; where `ragbench models build` has compiled it for this
-machine's processor (`--binary`), that program serves, as a child of this process.
+llama.cpp comes with the wheel `xllamacpp`; a `llama-server` that the user has compiled (`--binary`)
+serves as a child of this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 KEY_VARIABLE = "RAGBENCH_SERVER_KEY"
@@ -48,7 +47,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ragbench.lms.local.serve")
     parser.add_argument("--model", required=True)
     parser.add_argument("--alias", required=True)
-    parser.add_argument("--binary", help="llama.cpp's own server, compiled for this machine")
+    parser.add_argument("--binary", help="a llama-server to run in the place of the wheel")
     for name in ("port", "slots", "context", "threads", "cache-mib"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--life", type=int, help="a pipe that only what serves holds open")
@@ -80,7 +79,7 @@ def _start(options: argparse.Namespace, key: str) -> Any:
 def _start_binary(
     options: argparse.Namespace, key: str, children: list[subprocess.Popen[str]]
 ) -> str:
-    """The address of the compiled server, once it can answer; its process joins `children`."""
+    """The address of the `llama-server`, once it can answer; its process joins `children`."""
     command = [
         options.binary, "--model", options.model, "--alias", options.alias,
         "--host", "127.0.0.1", "--port", str(options.port), "--parallel", str(options.slots),
@@ -104,17 +103,18 @@ def _start_binary(
     assert process.stdout is not None
     for line in process.stdout:
         if match := re.search(r"listening on (http://\S+)", line):
-            threading.Thread(target=_forward, args=(process.stdout,), daemon=True).start()
+            threading.Thread(target=_forward, args=(process,), daemon=True).start()
             return match[1]
         print(line, end="", file=sys.stderr)
     sys.exit(process.wait() or 1)
 
 
-def _forward(lines: Iterable[str]) -> None:
+def _forward(process: subprocess.Popen[str]) -> None:
     """Read what the server says until it ends, and end with it; its errors are handed on."""
-    for line in lines:
+    for line in process.stdout or ():
         if "error" in line.lower():
             print(line, end="", file=sys.stderr, flush=True)
+    process.wait()
     os._exit(1)
 
 
@@ -134,6 +134,7 @@ def _exit_with_parent(parent: int, children: list[subprocess.Popen[str]]) -> Non
 def _exit(children: list[subprocess.Popen[str]]) -> NoReturn:
     for child in children:
         child.kill()
+        child.wait()  # its port is free then
     os._exit(0)  # llama.cpp's own shutdown waits for the slots
 
 

@@ -19,16 +19,18 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
 from ragbench.environment import child_environment
 from ragbench.errors import LMSetupError
-from ragbench.lms.local.build import built_environment, built_server
 from ragbench.lms.local.catalog import LocalSpec
 from ragbench.lms.local.serve import KEY_VARIABLE
-from ragbench.lms.local.store import ensure, paths
+from ragbench.lms.local.store import ensure, paths, sha256_of
 
+#: Names a compiled `llama-server` that serves in the place of the wheel's llama.cpp.
+PROGRAM_VARIABLE = "RAGBENCH_LLAMA_SERVER"
 START_TIMEOUT_S = 120.0
 # llama.cpp's threads wait for each other thousands of times a second. By default they spin, and
 # where other work wants the cores each wait costs a whole time slice: a tenth of the speed is left.
@@ -202,6 +204,30 @@ def shared_server(settings: ServerSettings) -> LocalServer:
         return _shared(settings)
 
 
+def server_version() -> str:
+    """Which llama.cpp serves: a part of the identity of a local LM.
+
+    Raises:
+        LMSetupError: RAGBENCH_LLAMA_SERVER names no program.
+        PackageNotFoundError: neither that variable nor the wheel is here.
+    """
+    program = _program()
+    return f"llama-server-{sha256_of(program)[:12]}" if program else version("xllamacpp")
+
+
+def _program() -> Path | None:
+    given = os.environ.get(PROGRAM_VARIABLE)
+    if not given:
+        return None
+    path = Path(given).expanduser()
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise LMSetupError(
+            f"{PROGRAM_VARIABLE}={given} is no program that can be run; give the path of a "
+            "llama-server, or unset it to use the wheel's llama.cpp"
+        )
+    return path.resolve()
+
+
 def cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -229,8 +255,7 @@ def _check_port(port: int) -> None:
 
 def _environment(key: str) -> Mapping[str, str]:
     given = child_environment("OMP_WAIT_POLICY", prefixes=("GGML_", "LLAMA_"))
-    fast = built_environment() if built_server() else {}
-    return {**_SLEEPING_THREADS, **fast, **given, KEY_VARIABLE: key}
+    return {**_SLEEPING_THREADS, **given, KEY_VARIABLE: key}
 
 
 def _command(settings: ServerSettings) -> list[str]:
@@ -243,7 +268,7 @@ def _command(settings: ServerSettings) -> list[str]:
         "threads": settings.threads or cores(),
         "cache-mib": settings.cache_mib,
     }
-    if binary := built_server():
+    if binary := _program():
         values["binary"] = binary
     options = [f"--{name}={value}" for name, value in values.items()]
     # -P: a file of the working folder must not be imported in the place of a library.

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -77,6 +78,23 @@ def pull(name: str) -> dict[str, Path]:
 def installed_models() -> list[tuple[Model, bool]]:
     """Every model of the catalogue, and whether it is in the store."""
     return [(model, is_installed(name)) for name, model in CATALOGUE.items()]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal; the same file is read once.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    stat = path.stat()
+    return _sha256(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path, size: int, mtime_ns: int) -> str:
+    # Size and time are there for the cache: a file that was replaced is read again.
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _folder(model: Model) -> Path:

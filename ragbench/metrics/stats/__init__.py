@@ -1,5 +1,8 @@
 """Statistics of means and paired differences: intervals, tests, power, seeds, clusters, looks."""
 
+# DSPy 3.4.0 leaves numpy half imported, and `numpy.typing` then fails.
+from numpy import ndarray as _ndarray  # noqa: F401
+
 from ragbench.metrics.stats.betting import (
     EProcess as EProcess,
     anytime_interval as anytime_interval,
@@ -12,6 +15,7 @@ from ragbench.metrics.stats.comparison import (
     bet_units as bet_units,
     compare_scores as compare_scores,
     correct as correct,
+    holm as holm,
 )
 from ragbench.metrics.stats.estimates import (
     Interval as Interval,
@@ -22,7 +26,7 @@ from ragbench.metrics.stats.estimates import (
 )
 from ragbench.metrics.stats.power import (
     ALPHA as ALPHA,
-    power as power,
+    PlannedTest as PlannedTest,
     questions_needed as questions_needed,
 )
 from ragbench.metrics.stats.seeds import LEAST_SEEDS as LEAST_SEEDS, VarianceSplit as VarianceSplit
@@ -31,4 +35,3 @@ from ragbench.metrics.stats.selection import (
     corrected_best as corrected_best,
     expected_lead as expected_lead,
 )
-from ragbench.metrics.stats.significance import McNemar as McNemar, holm as holm

@@ -78,9 +78,9 @@ def _hedged(x: Floats, means: Floats, alpha: float) -> Floats:
 
 @dataclass(frozen=True)
 class EProcess:
-    """The capital of bets for and against a mean of 0 after `n` values.
+    """The capital of bets for and against a mean after `n` values.
 
-    `log_up` is the logarithm of the capital of bets that the mean is above 0, `log_down` below.
+    `log_up` is the logarithm of the capital of bets that the mean is higher, `log_down` lower.
     """
 
     n: int
@@ -89,7 +89,7 @@ class EProcess:
 
     @property
     def e_value(self) -> float:
-        """The evidence against a mean of 0; its mean is at most 1 where that is true."""
+        """The evidence against the mean; its own mean is at most 1 where that is true."""
         return float(math.exp(min(700.0, max(self.log_up, self.log_down) - math.log(2))))
 
     @property
@@ -98,10 +98,10 @@ class EProcess:
         return min(1.0, 1 / self.e_value) if self.e_value else 1.0
 
 
-def e_process(values: ArrayLike, reach: float) -> EProcess:
-    """The evidence in `values` `(n,)`, each within ±`reach`, against a mean of 0."""
+def e_process(values: ArrayLike, reach: float, *, null: float = 0.0) -> EProcess:
+    """The evidence in `values` `(n,)`, each within ±`reach`, against a mean of `null`."""
     x = np.asarray(values, dtype=np.float64) / reach
-    return EProcess(len(x), _capital(x, 0.0), _capital(-x, 0.0))
+    return EProcess(len(x), _capital(x, null / reach), _capital(-x, -null / reach))
 
 
 def anytime_interval(values: ArrayLike, reach: float, *, level: float = 0.95) -> Interval:

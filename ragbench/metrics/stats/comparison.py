@@ -2,7 +2,7 @@
 
 A difference is always B minus A. Questions are the unit: several seeds of one question are averaged
 before a test, so that no seed counts as another question. A verdict of a difference rests on the
-test of the mean, whose interval is printed; sign flips stand beside it.
+test of the mean, whose interval is printed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ragbench.errors import CompareError
 from ragbench.metrics.stats.betting import (
@@ -22,17 +21,20 @@ from ragbench.metrics.stats.betting import (
     e_process,
 )
 from ragbench.metrics.stats.estimates import (
+    Bounds,
     Floats,
     Interval,
     MeanEstimate,
     cluster_sums,
     difference_bounds,
-    estimate_mean,
 )
-from ragbench.metrics.stats.power import ALPHA, least_shift, questions_needed
+from ragbench.metrics.stats.power import ALPHA, PlannedTest
 from ragbench.metrics.stats.seeds import VarianceSplit, estimate_difference, split_variance
-from ragbench.metrics.stats.significance import McNemar, holm, mcnemar, sign_flip_p
 
+#: With fewer questions, nothing is said of how many a difference would take.
+LEAST_PILOT = 10
+#: Where seeds vary, more seeds are asked for rather than so many times the questions.
+_FAR_MORE = 20
 #: Per question a score, or one score per seed (as many for every question).
 Scores = Mapping[str, float] | Mapping[str, Sequence[float]]
 
@@ -41,11 +43,14 @@ Scores = Mapping[str, float] | Mapping[str, Sequence[float]]
 class Comparison:
     """Two arms on one metric; `difference` is B minus A.
 
-    `interval` (95 %) is None for fewer than two questions. `p` is of the test of the mean, dual to
-    the interval; `p_adjusted` is Holm's where the comparison is one of a family; `p_sign_flip` is
-    of the sign-flip test. `effect_size` is Cohen's d of the differences. `minimum_detectable` is
-    the least difference that is shown with 80 % power, `n_needed` how many questions would show
-    the difference that was seen, both corrected for the family as p is. `estimate` is what the
+    `interval` (95 %) is None where none can be given: fewer than two questions, or one cluster.
+    `p` is of the test of the mean, dual to the interval; `p_equivalent` of its lying outside the
+    margin; `p_adjusted` and `p_equivalent_adjusted` are Holm's where the comparison is one of a
+    family. `minimum_detectable` is the least difference that is shown with 80 % power. `n_needed`
+    is how many questions would show the difference that was seen, `n_least` the largest that the
+    interval holds, `seeds_needed` how many seeds (of `n_needed` questions) where questions alone
+    would not. All are corrected for the family as p is.
+    `interval_a` and `interval_b` are of the arms' means, seeds included. `estimate` is what the
     interval comes from unless it `bets`, `variance` the split of an arm of several seeds. None:
     cannot be said.
     """
@@ -56,14 +61,15 @@ class Comparison:
     difference: float
     interval: Interval | None
     p: float
-    effect_size: float | None
-    minimum_detectable: float | None
-    n_needed: int | None
-    verdict: str
+    verdict: str = ""
+    minimum_detectable: float | None = None
+    n_needed: int | None = None
+    n_least: int | None = None
+    seeds_needed: int | None = None
     sd: float = 0.0
-    p_sign_flip: float = 1.0
-    mcnemar: McNemar | None = None
     p_adjusted: float | None = None
+    p_equivalent: float = 1.0
+    p_equivalent_adjusted: float | None = None
     higher_is_better: bool = True
     margin: float | None = None
     score_range: tuple[float, float] | None = (0.0, 1.0)
@@ -72,6 +78,8 @@ class Comparison:
     estimate: MeanEstimate | None = None
     bets: bool = False
     variance: VarianceSplit | None = None
+    seeds: int = 1
+    clusters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,7 @@ class Method:
     the cluster of a question, where questions vary together. `exact` takes the betting interval
     and its test, which hold for any distribution; it needs bounds, and speaks of the seeds at hand.
     `anytime` takes the interval and the test that may be looked at as often as one likes.
-    `random_seeds`: arms of three or more seeds stand for all there could be. `flips` and `seed`
-    are of the sign-flip test.
+    `random_seeds`: arms of three or more seeds stand for all there could be.
     """
 
     margin: float | None = None
@@ -91,8 +98,6 @@ class Method:
     exact: bool = False
     anytime: bool = False
     random_seeds: bool = True
-    flips: int = 9_999
-    seed: int = 0
 
 
 def compare_scores(
@@ -115,15 +120,18 @@ def compare_scores(
     left, right = _aligned(a, b)
     clusters = [method.clusters.get(qid, (qid,)) for qid in sorted(a)] if method.clusters else None
     d = right.mean(axis=0) - left.mean(axis=0)
-    estimate = estimate_difference(
-        left, right, difference_bounds(score_range), clusters=clusters,
-        random_seeds=method.random_seeds,
-    )  # fmt: skip
+
+    def estimated(one: Floats, other: Floats, bounds: Bounds) -> MeanEstimate | None:
+        return estimate_difference(
+            one, other, bounds, clusters=clusters, random_seeds=method.random_seeds
+        )
+
+    estimate = estimated(left, right, difference_bounds(score_range))
+    nothing = np.zeros((1, len(d)))
+    arms = [estimated(nothing, arm, score_range) for arm in (left, right)]
     bets = score_range is not None and (method.exact or method.anytime)
-    interval, p = _bet(d, score_range, clusters, method) if bets else _tested(estimate)
-    means = [estimate_mean(arm.mean(axis=0), score_range, clusters) for arm in (left, right)]
-    single = len(left) == len(right) == 1
-    binary = single and bool(np.isin([left, right], (0.0, 1.0)).all())
+    tested = _bet(d, score_range, clusters, method) if bets else _tested(estimate, method.margin)
+    interval, p, p_equivalent = tested
     seeded = right if len(right) >= len(left) else left
     comparison = Comparison(
         n=len(d),
@@ -132,30 +140,41 @@ def compare_scores(
         difference=float(d.mean()),
         interval=interval,
         p=p,
-        effect_size=effect_size(left.mean(axis=0), right.mean(axis=0)),
-        minimum_detectable=None,
-        n_needed=None,
-        verdict="",
+        p_equivalent=p_equivalent,
         sd=_sd(d),
-        p_sign_flip=sign_flip_p(cluster_sums(d, clusters), n=method.flips, seed=method.seed),
-        mcnemar=mcnemar(left[0], right[0]) if binary else None,
         higher_is_better=higher_is_better,
         margin=method.margin,
         score_range=score_range,
-        interval_a=means[0].interval() if means[0] else None,
-        interval_b=means[1].interval() if means[1] else None,
+        interval_a=arms[0].interval() if arms[0] else None,
+        interval_b=arms[1].interval() if arms[1] else None,
         estimate=estimate,
         bets=bets,
         variance=split_variance(seeded, left if seeded is right else right),
+        seeds=len(seeded),
+        clusters=len(set(clusters)) if clusters else None,
     )
     return _judged(comparison, alpha=ALPHA, family=1)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given (Holm 1979)."""
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
 def correct(family: Sequence[Comparison], *, alpha: float = ALPHA) -> list[Comparison]:
-    """The comparisons with Holm's p-values over the family, and verdicts that rest on them."""
+    """The comparisons with Holm's p-values over the family, and verdicts that rest on them.
+
+    Differences and equivalences are two families: no contrast can be a false claim of both.
+    """
+    different = holm([c.p for c in family])
+    equivalent = holm([c.p_equivalent for c in family])
     return [
-        _judged(replace(comparison, p_adjusted=p), alpha=alpha, family=len(family))
-        for comparison, p in zip(family, holm([c.p for c in family]), strict=True)
+        _judged(replace(c, p_adjusted=p, p_equivalent_adjusted=q), alpha=alpha, family=len(family))
+        for c, p, q in zip(family, different, equivalent, strict=True)
     ]
 
 
@@ -163,61 +182,85 @@ def verdict(comparison: Comparison, *, alpha: float = ALPHA) -> str:
     """What the comparison shows of B: better, worse, equivalent, or no difference shown."""
     c = comparison
     p = c.p if c.p_adjusted is None else c.p_adjusted
-    close = is_equivalent(c)
+    close = is_equivalent(c, alpha=alpha)
     if c.interval and p <= alpha and c.interval.excludes_zero():
         word = "better" if (c.difference > 0) == c.higher_is_better else "worse"
         return f"{word}, by less than the margin of {c.margin:g}" if close else word
     if close:
         return f"equivalent within ±{c.margin:g}"
+    why = _why_nothing_is_shown(c)
+    return f"no difference shown ({why})" if why else "no difference shown"
+
+
+def _why_nothing_is_shown(c: Comparison) -> str:
+    if c.clusters == 1 and c.n > 1:
+        return "all questions share a gold passage, so no interval can be given"
     if abs(c.difference) < 1e-9:
-        return "no difference shown (the two score the same)"
-    if c.bets and c.n > 1:
-        return "no difference shown"
-    if c.n < 2:
-        return "no difference shown (too few questions to say how many would be needed)"
+        return "the two score the same"
+    if c.n < LEAST_PILOT:
+        return "too few questions to say how many would be needed"
+    if c.seeds_needed is not None:
+        asked = c.n_needed or c.n
+        more = f", of about {_rounded(asked):,} questions" if asked > c.n else ""
+        return f"it needs more seeds: about {_rounded(c.seeds_needed):,}{more}"
     if c.n_needed is None:
-        return "no difference shown (too small for any number of questions to show)"
+        return ""
     needed = _rounded(max(c.n_needed, c.n + 1))
-    return (
-        f"no difference shown (a new run of about {needed:,} questions would be needed to show one "
-        "this size)"
-    )
+    said = f"a new run of about {needed:,} questions would be needed to show one this size"
+    if c.n_least is None or _rounded(c.n_least) >= needed:
+        return said
+    return f"{said}, and of {_rounded(c.n_least):,} to show the largest that the interval holds"
 
 
-def is_equivalent(comparison: Comparison) -> bool:
-    """Whether the interval lies within the margin, where there is one and scores have bounds."""
+def is_equivalent(comparison: Comparison, *, alpha: float = ALPHA) -> bool:
+    """Whether the mean is shown to lie within the margin, where there is one and scores have ends.
+
+    In a family the p-value that Holm adjusted decides, so that it is wrong as seldom as the rest.
+    """
     c = comparison
     if c.margin is None or c.interval is None or c.score_range is None:
         return False
-    return -c.margin < c.interval.low and c.interval.high < c.margin
+    p = c.p_equivalent if c.p_equivalent_adjusted is None else c.p_equivalent_adjusted
+    return p <= alpha and -c.margin < c.interval.low and c.interval.high < c.margin
 
 
-def effect_size(a: ArrayLike, b: ArrayLike) -> float | None:
-    """Cohen's d of the paired differences: mean over standard deviation; None without spread."""
-    d = np.asarray(b, dtype=np.float64) - np.asarray(a, dtype=np.float64)
-    spread = _sd(d)
-    return float(d.mean() / spread) if spread else None
-
-
-def _tested(estimate: MeanEstimate | None) -> tuple[Interval | None, float]:
-    return (estimate.interval(), estimate.p_value()) if estimate else (None, 1.0)
+def _tested(
+    estimate: MeanEstimate | None, margin: float | None
+) -> tuple[Interval | None, float, float]:
+    """The interval, the p-value of a mean of 0, and that of one beyond the margin."""
+    if estimate is None:
+        return None, 1.0, 1.0
+    beyond = 1.0 if margin is None else estimate.p_beyond(margin)
+    return estimate.interval(), estimate.p_value(), beyond
 
 
 def _bet(
     d: Floats, score_range: tuple[float, float] | None, clusters: Sequence[Hashable] | None,
     method: Method,
-) -> tuple[Interval | None, float]:  # fmt: skip
-    """The interval of the mean of `d` and the p-value of its being 0, by betting."""
+) -> tuple[Interval | None, float, float]:  # fmt: skip
+    """As `_tested`, by betting on the mean of `d`."""
     if score_range is None or len(d) < 2:
-        return None, 1.0
+        return None, 1.0, 1.0
     units, reach = bet_units(d, score_range, clusters)
-    if method.anytime:
-        interval, p = anytime_interval(units, reach), e_process(units, reach).p
-    else:
-        interval = betting_interval(units, (-reach, reach))
-        p = betting_p(units, (-reach, reach))
+    if len(units) < 2:
+        return None, 1.0, 1.0
     scale = len(units) / len(d)  # from a mean over units back to one over questions
-    return Interval(interval.low * scale, interval.high * scale, interval.level), p
+
+    def p_of(mean: float) -> float:
+        null = min(reach, max(-reach, mean / scale))
+        if abs(null) >= reach:
+            return float(abs(null) <= reach)
+        if method.anytime:
+            return e_process(units, reach, null=null).p
+        return betting_p(units, (-reach, reach), null=null)
+
+    anytime = method.anytime
+    ends = anytime_interval(units, reach) if anytime else betting_interval(units, (-reach, reach))
+    interval = Interval(ends.low * scale, ends.high * scale, ends.level)
+    beyond = 1.0
+    if method.margin is not None and abs(d.mean()) < method.margin:
+        beyond = max(p_of(method.margin), p_of(-method.margin))
+    return interval, p_of(0.0), beyond
 
 
 def bet_units(
@@ -231,27 +274,36 @@ def bet_units(
 
 
 def _judged(comparison: Comparison, *, alpha: float, family: int) -> Comparison:
-    """`comparison` with its detectable difference, questions needed and verdict."""
-    c, each = comparison, alpha / family
-    said = c.estimate and c.sd and not c.bets  # power is known of the t test alone
-    least = c.estimate.detectable(alpha=each) if c.estimate and said else None
-    judged = replace(c, minimum_detectable=least, n_needed=_needed(c, each))
+    """`comparison` with its verdict, and what would show more of it."""
+    c = comparison
+    judged = replace(c, n_needed=None, n_least=None, seeds_needed=None, minimum_detectable=None)
+    if c.estimate and c.sd and c.interval and not c.bets:  # power is known of the t test alone
+        test = PlannedTest(
+            alpha=alpha / family,
+            reach=c.score_range[1] - c.score_range[0] if c.score_range else None,
+            design_effect=c.estimate.design_effect,
+            seed_variance=c.estimate.of_seeds * c.seeds,
+            seeds=c.seeds,
+        )
+        least = test.detectable(c.sd**2, c.difference, c.n)
+        judged = _with_needed(replace(judged, minimum_detectable=least), test)
     return replace(judged, verdict=verdict(judged, alpha=alpha))
 
 
-def _needed(c: Comparison, alpha: float) -> int | None:
-    """Questions that would show the difference seen, if they vary as those at hand do.
-
-    None where no number would: it is too small, or no larger than what seeds alone vary by.
-    """
-    if c.estimate is None or c.bets:
-        return None
-    sd = c.sd * math.sqrt(c.estimate.design_effect)
-    if not c.estimate.of_seeds:
-        return questions_needed(c.difference, sd, alpha=alpha)
-    wanted = (c.difference / least_shift(c.estimate.df, alpha=alpha)) ** 2
-    left = wanted - c.estimate.of_seeds
-    return max(2, math.ceil(sd**2 / left)) if left > 1e-9 else None
+def _with_needed(c: Comparison, test: PlannedTest) -> Comparison:
+    """`c` with the questions that would show the difference seen and the largest, or else seeds."""
+    if abs(c.difference) < 1e-9 or c.interval is None:
+        return c
+    largest = max(c.interval.high, c.difference) if c.difference > 0 else min(
+        c.interval.low, c.difference
+    )  # fmt: skip
+    needed = test.questions(c.difference, c.sd**2)
+    if needed is not None and (not test.seed_variance or needed <= _FAR_MORE * c.n):
+        return replace(c, n_needed=needed, n_least=test.questions(largest, c.sd**2))
+    n = c.n
+    while (seeds := test.more_seeds(c.difference, c.sd**2, n)) is None and n < 10**9:
+        n *= 2
+    return replace(c, seeds_needed=seeds, n_needed=n if seeds else None)
 
 
 def _rounded(n: int) -> int:

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragbench.metrics.stats.power import ALPHA, POWER, least_shift, t_power
-from ragbench.metrics.stats.student import t_quantile, t_tail
+from ragbench.metrics.stats.power import t_quantile, t_tail
 
 Floats = NDArray[np.float64]
 #: The least and the greatest that a value can be; None where there are no bounds.
@@ -45,17 +44,16 @@ class Interval:
 class MeanEstimate:
     """A mean with its standard error and degrees of freedom, by which t tests it.
 
-    `centre` is drawn towards the middle of the bounds by the pseudo-values: of a true difference
-    it shows the share `shrinkage`, in (0, 1]. `design_effect` (at least 1) is how many times
-    larger the variance is than that of as many questions that are not clustered. `of_seeds` is the
-    part of the squared standard error that seeds make, where they count as a random effect.
+    `centre` is drawn towards the middle of the bounds by the pseudo-values. `design_effect` (at
+    least 1) is how many times larger the variance is than that of as many questions that are not
+    clustered. `of_seeds` is the part of the squared standard error that seeds make, where they
+    count as a random effect.
     """
 
     centre: float
     standard_error: float
     df: float
     bounds: Bounds = None
-    shrinkage: float = 1.0
     design_effect: float = 1.0
     clusters: int = 0
     of_seeds: float = 0.0
@@ -77,18 +75,15 @@ class MeanEstimate:
             return 0.0
         return 2 * t_tail(off / self.standard_error, self.df)
 
-    def power(self, difference: float, *, alpha: float = ALPHA) -> float:
-        """The chance that a true mean of `difference` is shown."""
-        if self.standard_error < 1e-12:
-            return float(difference != 0)
-        shift = difference * self.shrinkage / self.standard_error
-        return t_power(shift, self.df, alpha=alpha)
+    def p_beyond(self, margin: float) -> float:
+        """The p-value of the mean lying outside ±`margin`, by two one-sided tests.
 
-    def detectable(self, *, alpha: float = ALPHA, wanted: float = POWER) -> float | None:
-        """The smallest true mean that is shown with power `wanted`; None past the bounds."""
-        least = least_shift(self.df, alpha=alpha, wanted=wanted)
-        shown = least * self.standard_error / self.shrinkage
-        return None if self.bounds and shown > self.bounds[1] else shown
+        It is doubled, so that it is at most 0.05 just where the 95 % interval lies within.
+        """
+        room = margin - abs(self.centre)
+        if self.standard_error < 1e-12:
+            return float(room <= 0)
+        return min(1.0, 2 * t_tail(room / self.standard_error, self.df))
 
 
 def estimate_mean(
@@ -123,7 +118,6 @@ def estimate_mean(
         standard_error=0.0 if variance < 1e-24 else math.sqrt(variance),
         df=max(1.0, float(all_sizes.sum() ** 2 / (all_sizes**2).sum()) - 1),
         bounds=bounds,
-        shrinkage=len(x) / total,
         design_effect=max(1.0, variance / plain) if plain > 1e-24 else 1.0,
         clusters=len(sizes),
     )

@@ -16,13 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ragbench.metrics.stats.estimates import Bounds, Floats, MeanEstimate, estimate_mean
+from ragbench.metrics.stats.power import SHARE_OF_DF
 
 #: With fewer seeds, their variance cannot be told: the difference is of these programs alone.
 LEAST_SEEDS = 3
-#: Satterthwaite's degrees of freedom are too many with few seeds, since they are computed from the
-#: variances that were seen. With this share of the seeds' own, false claims at a nominal 5 % are
-#: 6.0 % at most (3 seeds, any ratio of the two variances); with the whole, 7.8 %.
-_SHARE_OF_DF = 0.6
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def estimate_difference(
     if of_seeds < 1e-24:
         return of_questions
     spread = own**2 / of_questions.df + sum(
-        part**2 / (_SHARE_OF_DF * (len(arm) - 1)) for part, arm in zip(parts, seeded, strict=True)
+        part**2 / (SHARE_OF_DF * (len(arm) - 1)) for part, arm in zip(parts, seeded, strict=True)
     )
     return replace(
         of_questions,

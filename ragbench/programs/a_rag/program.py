@@ -16,46 +16,48 @@ can call tools. `backend=typed` asks with `ToolStep`, which works with any LM an
 every search shows `k` chunks there. One tool is used per turn, as the paper says; with
 `parallel_tools` all that a native turn asks for, as its code does.
 
-After `max_steps` turns, or once the conversation has `token_budget` tokens, an answer is forced:
-natively by the same conversation without tools, else from all that was shown. Departures: chunks of
-at most `short_words` words are shown whole, since a snippet hides the sentence after its match
-(`short_words=0` as published); an answer before anything was shown is asked for again after a
-search (`unsearched_answers` as published); a tool called again and again for the same result is
-withdrawn, as in react; the oldest steps leave the prompt where they outgrow `context_tokens` or the
-LM's own window; and answers are brief by default (`answer_style=free` as published).
+After `max_steps` turns, or once the conversation has `token_budget` tokens, the same conversation
+answers without tools. The oldest steps leave the prompt where they outgrow `context_tokens` or the
+LM's own window; answers are brief by default (`answer_style=free` as published). `guards` lists
+what is added to help a model (see `ragbench.programs.core.tools`); `short_words` shows chunks of so
+many words whole, since a snippet hides the sentence after its match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Literal, Self
 
 import dspy
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ragbench.context import current
+from ragbench.context import current, making
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.programs.a_rag.tools import MAX_TOP_K, ChunkTools, Settings
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
-    Backend,
     BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
     StopReason,
+    Trace,
+    is_answer,
+)
+from ragbench.programs.core.tools import (
+    DEFAULT_GUARDS,
+    Backend,
+    Guard,
     ToolAsker,
     ToolLoop,
-    Trace,
     check_backend,
-    predict,
-    role_lm,
+    guards_of,
     tool_predictor,
 )
+from ragbench.programs.core.trace import role_lm
 from ragbench.retrievers import Distracting, GranularIndex, PerQuestion, Progress, Retriever
-from ragbench.signatures import AnswerFromContext, ToolStep
+from ragbench.signatures import ToolStep
 
 #: What the agent is told beside its task, and the tools that must be in use for it.
 _RULES: tuple[tuple[str, set[str]], ...] = (
@@ -92,14 +94,16 @@ class ARAGKnobs(ProgramKnobs):
     parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
     prompt: Literal["full", "short"] = Field("full", description="with rules of searching, or not")
     short_words: int = Field(
-        120, ge=0, le=10_000, description="chunks of so many words at the most are shown whole"
+        0, ge=0, le=10_000, description="chunks of so many words at the most are shown whole"
     )
-    unsearched_answers: bool = Field(
-        False, description="let an answer stand before anything was shown"
+    guards: tuple[Guard, ...] = Field(
+        DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"
     )
     reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
         "", description="passed to LMs that reason; blank leaves it to the LM"
     )
+
+    _guards = field_validator("guards", mode="before")(guards_of)
 
     @model_validator(mode="after")
     def _can_search(self) -> Self:
@@ -121,15 +125,14 @@ class ARAGKnobs(ProgramKnobs):
 
 
 @PROGRAMS.register("a_rag")
-class ARAG(RAGProgram):
+class ARAG(RAGProgram[ARAGKnobs]):
     """Use search and reading tools in turns until the answer is found."""
 
     name = "a_rag"
     family = "agentic"
     paper = "Du et al. 2026"
-    calls = "turns (<= max_steps), twice where a thought is repeated, + 1 if forced"
+    calls = "turns (<= max_steps) + 1 if forced"
     autonomy = Autonomy("yes", "yes", "yes")
-    Knobs = ARAGKnobs
     variants = {  # noqa: RUF012
         "full": {},
         "naive": {"keyword_search": False, "chunk_read": False, "whole_chunks": True},
@@ -141,13 +144,12 @@ class ARAG(RAGProgram):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.settings = self.knobs.tools()
-        described = self.settings.described()
+        names = self.settings.names
         step = ToolStep
         if self.knobs.prompt == "full":
-            rules = " ".join(rule for rule, needed in _RULES if needed <= set(described))
+            rules = " ".join(rule for rule, needed in _RULES if needed <= set(names))
             step = ToolStep.with_instructions(f"{ToolStep.instructions}\n\n{rules}")
-        self.act = tool_predictor(step, described, like=ToolStep)
-        self.conclude = predict(AnswerFromContext)
+        self.act = tool_predictor(step, names, like=ToolStep)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """Do nothing if the LM of the role "reason" can take the program's turns.
@@ -172,7 +174,8 @@ class ARAG(RAGProgram):
             return
         index = self.index_of(self.retriever)
         before = len(index.index_calls)
-        (index.build_chunks if self.knobs.whole_chunks else index.build_sentences)(progress)
+        with making("vectors of chunks" if self.knobs.whole_chunks else "vectors of sentences"):
+            (index.build_chunks if self.knobs.whole_chunks else index.build_sentences)(progress)
         for call in index.index_calls[before:]:
             file_call(call)
 
@@ -183,7 +186,7 @@ class ARAG(RAGProgram):
         )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Turns until one answers, then a forced answer if none did."""
+        """Turns until one answers, then an answer of the same conversation if none did."""
         self.check_lms(dspy.settings.lm, current().role_lms)
         knobs = self.knobs
         box = ChunkTools(trace, self.index_of(trace.retriever), self.settings)
@@ -192,9 +195,9 @@ class ARAG(RAGProgram):
             box,
             backend=knobs.backend,
             context_tokens=knobs.context_tokens,
-            style=knobs.answer_style,
+            guards=knobs.guards,
             parallel=knobs.parallel_tools,
-            config=self._effort(trace, "reason"),
+            config=self._effort(trace),
         )
         loop = ToolLoop(
             box,
@@ -202,37 +205,24 @@ class ARAG(RAGProgram):
             max_steps=knobs.max_steps,
             token_budget=knobs.token_budget,
             parallel=knobs.parallel_tools and asker.native,
-            unsearched_answers=knobs.unsearched_answers,
         )
+        answer: str
         reason: StopReason
         try:
             answer, reason = loop.run()
         except BudgetSpentError:
             answer, reason = "", "budget"
-        answer = answer or loop.settled(self._concluded(box, loop, asker))
+        answer = answer or asker.conclude(loop.done)
+        if loop.guess and not is_answer(answer):
+            answer = loop.guess
         return trace.prediction(answer, reason)
 
-    def _concluded(self, box: ChunkTools, loop: ToolLoop, asker: ToolAsker) -> str:
-        """An answer from all that was shown; the question is searched first if nothing was."""
-        if box.shown_nothing:
-            with suppress(BudgetSpentError):
-                loop.search_question()
-        answer = asker.conclude(loop.done) if asker.native else ""
-        config = self._effort(box.trace, "answer") if not answer else {}
-        return answer or box.trace.answer(
-            self.conclude,
-            last=True,
-            context=box.context(max_tokens=self.knobs.context_tokens),
-            question=box.trace.question,
-            **({"config": config} if config else {}),
-        )
-
-    def _effort(self, trace: Trace, role: str) -> dict[str, Any]:
-        """What asks the LM of `role` for the reasoning effort, where it reasons at all."""
+    def _effort(self, trace: Trace) -> dict[str, Any]:
+        """What asks the LM for the reasoning effort, where it reasons at all."""
         effort = self.knobs.reasoning_effort
         if not effort:
             return {}
-        if not role_lm(role).supports_reasoning:
+        if not role_lm("reason").supports_reasoning:
             trace.count("reasoning_effort_ignored")
             return {}
         return {"reasoning_effort": effort}

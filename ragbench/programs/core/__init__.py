@@ -1,5 +1,105 @@
-"""What every architecture stands on."""
+"""What every architecture stands on; to write one, these fifteen concepts are enough.
 
-import lazy_loader
+    class HopKnobs(ProgramKnobs):
+        max_hops: int = Field(2, ge=1, le=10, description="searches at the most")
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+    @PROGRAMS.register("hop")
+    class Hop(RAGProgram[HopKnobs]):
+        "Search for the next missing fact, then answer."  # shown to optimizers: short, neutral
+
+        name, family, calls = "hop", "recursive", "max_hops + 1"
+        variants = {"default": {}, "long": {"max_hops": 4}}
+
+        def __init__(self, retriever, **knobs):
+            super().__init__(retriever, **knobs)
+            self.next_query = predict(NextQuery)
+            self.read = chain_of_thought(AnswerFromContext)
+
+        def solve(self, trace):
+            for _ in range(self.knobs.max_hops):
+                context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+                reply = trace.ask(self.next_query, otherwise={"query": trace.question},
+                                  question=trace.question, context=context)
+                trace.search(reply.query, k=self.knobs.k)
+            return trace.prediction(self.force(trace), "answered")
+
+        def force(self, trace):
+            return self.answer_from(trace, self.read, trace.passages)
+
+1. `PROGRAMS`: the registry; `register` makes the program known by its name.
+2. `RAGProgram[MyKnobs]`: a `dspy.Module`. Write `solve`; `self.knobs` is typed.
+3. `ProgramKnobs`: the knobs that every program has (`k`, `context_tokens`, `max_calls`, ...); a
+   subclass adds fields with a default, bounds and a description. `variants` change defaults.
+4. `predict` and `chain_of_thought` make predictors, as attributes, so that optimizers find them.
+5. `Trace` is one question: `trace.question`, `trace.passages` (all seen), and what follows.
+6. `trace.ask` calls a predictor; `otherwise` holds the fields of a reply that cannot be read.
+7. `trace.answer` calls one that answers, and notes the step. `last=True` marks the forced answer.
+8. `trace.search`, `search_many`: the retriever's passages; a query asked before costs nothing.
+   `trace.search_by` is for a program's own index.
+9. `trace.fan_out` asks several things at once, in an order that does not depend on timing.
+10. `trace.step` notes what was done, `trace.count` an event such as `resampled`. A program never
+    reads them back: what it needs later it keeps in locals of `solve`.
+11. `trace.prediction(answer, stop_reason, passages=...)` ends `solve`; `StopReason` lists the ways.
+12. `BudgetSpentError` leaves `trace.ask` and `trace.search` at a limit. Left alone, it ends in
+    `force`; a program whose forced answer needs more than the trace catches it in `solve`.
+13. `render` shows passages within a bound of tokens; each line knows its passage (`Line`).
+14. `is_answer` says whether a text commits itself; `first_sentence`, `sentences_of`, `distinct`,
+    `fuse`, `jaccard` are the other helpers for texts and rankings.
+15. `Autonomy` and the other class attributes describe the program in tables.
+
+Where a model chooses tools, see `core.tools`; for probabilities of labels, `core.confidence`; for
+an index of a program's own, `core.indexed`.
+"""
+
+from ragbench.programs.core.confidence import (
+    Label as Label,
+    Weighing as Weighing,
+    ask_probabilities as ask_probabilities,
+    grader as grader,
+    labels_of as labels_of,
+    token_probabilities as token_probabilities,
+    unit as unit,
+)
+from ragbench.programs.core.indexed import IndexProgram as IndexProgram
+from ragbench.programs.core.program import (
+    NO_ANSWER as NO_ANSWER,
+    PROGRAMS as PROGRAMS,
+    Autonomy as Autonomy,
+    Described as Described,
+    IndexAhead as IndexAhead,
+    ProgramKnobs as ProgramKnobs,
+    RAGProgram as RAGProgram,
+    Reader as Reader,
+    calls_of as calls_of,
+    chain_of_thought as chain_of_thought,
+    done_so_far as done_so_far,
+    named as named,
+    predict as predict,
+    reading as reading,
+)
+from ragbench.programs.core.prompts import (
+    Line as Line,
+    render as render,
+    render_one as render_one,
+)
+from ragbench.programs.core.text import (
+    Fusion as Fusion,
+    answers_used as answers_used,
+    cosine as cosine,
+    distinct as distinct,
+    embedder_of as embedder_of,
+    first_sentence as first_sentence,
+    fuse as fuse,
+    is_answer as is_answer,
+    jaccard as jaccard,
+    sentences_of as sentences_of,
+    with_answers as with_answers,
+)
+from ragbench.programs.core.trace import (
+    RESAMPLING_TEMPERATURE as RESAMPLING_TEMPERATURE,
+    Budget as Budget,
+    BudgetSpentError as BudgetSpentError,
+    StopReason as StopReason,
+    Trace as Trace,
+    role_lm as role_lm,
+)

@@ -1,13 +1,9 @@
 """Probabilities of labels, from where an LM can give them.
 
-Self-RAG reads the probability of each reflection token. Three sources stand in for that:
-
-- `verbal`: the label and a confidence that the model states. It is not a calibrated probability.
-- `decision`: a probability per label, as DSPy's decision types ask for it (Noul, Choice); a
-  back-end for decisions returns its own, another LM writes them down.
+- `label`: what is named is certain.
+- `verbal`: the label and a confidence that the model states, which any LM can. It is not a
+  calibrated probability.
 - `logprob`: the LM's token probabilities at the place of the label in its reply.
-
-Experimental in DSPy 3.4.1: the decision types.
 """
 
 from __future__ import annotations
@@ -20,13 +16,12 @@ from typing import Any, Literal, get_args
 
 import dspy
 
-from ragbench.dspy_internals import Choice, Noul
 from ragbench.errors import LMSetupError
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.trace import Trace
 
-#: Where the confidence in a label comes from; with "label", a bare label counts as certain.
-Weighing = Literal["label", "verbal", "decision", "logprob"]
+#: Where the confidence in a label comes from.
+Weighing = Literal["label", "verbal", "logprob"]
 Label = str | int | bool
 
 #: Alternatives asked for at each token; the most that hosted APIs give.
@@ -38,14 +33,8 @@ def grader(signature: type[dspy.Signature], field: str, source: Weighing) -> dsp
     if source == "verbal":
         return predict(signature)
     bare = signature.delete("confidence") if "confidence" in signature.fields else signature
-    if source == "label":
-        return predict(bare, like=signature)
-    if source == "logprob":
-        return predict(bare, like=signature, logprobs=True, top_logprobs=TOP_LOGPROBS)
-    labels = labels_of(signature, field)
-    kind = Noul if labels == (True, False) else Choice[tuple((label, "") for label in labels)]
-    asked = bare.with_updated_fields(field, type_=kind, desc=signature.instructions)
-    return predict(asked, like=signature)
+    asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS} if source == "logprob" else {}
+    return predict(bare, like=signature, **asked)
 
 
 def labels_of(signature: type[dspy.Signature], field: str) -> tuple[Label, ...]:
@@ -68,18 +57,10 @@ def ask_probabilities(
     Raises:
         LMSetupError: token probabilities were asked for and the LM gives none.
     """
-    try:
-        reply = trace.ask(grading, otherwise={field: None}, **inputs)
-    except ValueError:  # a distribution of zeros, which DSPy's decoder refuses
-        trace.count("parse_fallback")
-        return None
+    reply = trace.ask(grading, otherwise={field: None}, **inputs)
     value = reply[field]
     if value is None:
         return None
-    if isinstance(value, Noul):
-        return {True: float(value.probability or 0.0), False: 1.0 - float(value.probability or 0.0)}
-    if isinstance(value, Choice):
-        return normalised({label: (value.probabilities or {})[str(label)] for label in labels})
     if source == "logprob":
         return _from_tokens(reply, field, value, labels)
     stated = reply.get("confidence") if source == "verbal" else None

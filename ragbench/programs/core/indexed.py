@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import dspy
-from pydantic import Field
 
 from ragbench.context import current
 from ragbench.ledger import open_ledger
-from ragbench.programs.core.asking import role_lm
-from ragbench.programs.core.program import IndexAhead, ProgramKnobs, RAGProgram
-from ragbench.programs.core.trace import Trace
+from ragbench.programs.core.program import Described, IndexAhead, K, RAGProgram
+from ragbench.programs.core.trace import Trace, role_lm
 from ragbench.retrievers import Corpus, PerQuestion, Progress, Retriever
-from ragbench.retrievers.graph import LMIndex, at_once
+from ragbench.retrievers.lm_index import LMIndex, at_once, rehearsed
+from ragbench.signatures import role_of
 
 
-class IndexKnobs(ProgramKnobs):
-    """Knobs of programs with an index of their own."""
-
-    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
-    embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
-
-
-class IndexProgram(RAGProgram):
+class IndexProgram(RAGProgram[K]):
     """Answer a question with passages found through an index."""
 
+    #: The class of the index, whose settings are among the program's knobs.
     Index: ClassVar[type[LMIndex]]
     _facts: Mapping[str, Any] = {}
 
-    @abstractmethod
-    def index_settings(self) -> Mapping[str, Any]:
-        """The settings of the index beside its embedder and its LM."""
-
     @property
-    def index_role(self) -> str:
-        """The role of the LM that makes the index; empty where none is asked."""
-        return next((call.role for call in self.other_calls()), "")
+    def index_kind(self) -> type[LMIndex]:
+        """The index that these knobs need: vectors alone where a variant leaves the rest out."""
+        return self.Index
+
+    def other_calls(self) -> Sequence[Described]:
+        """What the index asks the LM."""
+        asked = self.index_kind.asked(self.knobs)
+        return [Described("index", signature.__name__, role_of(signature)) for signature in asked]
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Make or load the index of the corpus, or of the passages of each question ahead.
@@ -51,30 +44,49 @@ class IndexProgram(RAGProgram):
             self._facts = self.index_of(retriever, progress).facts()
             return
         questions = list(dict.fromkeys(current().ahead))
+        rows = {row: None for text in questions for row in retriever.corpus.contexts[text]}
         with dspy.context(lm=self._index_lm()):
-            self.Index.read_ahead(self._corpus_ahead(), progress, **self._settings())
+            passages = retriever.corpus.subset(list(rows))
+            self.index_kind.read_ahead(passages, progress, **self._settings())
         made = at_once(
-            lambda text: self.index_of(retriever.for_question(text)), questions, progress
+            lambda text: self.index_of(retriever.for_question(text)),
+            questions,
+            progress,
+            "indexes of questions",
         )
-        self._facts = summed([index.facts() for index in made])
+        self._facts = _summed([index.facts() for index in made])
 
     def index_ahead(self) -> Sequence[IndexAhead]:
-        """What is still to be read off the passages."""
-        if not self.index_role:
+        """What is still to be asked for the index, by making it without asking anybody."""
+        calls = self.other_calls()
+        if not calls:
             return ()
+        corpus = self.retriever.corpus
+        corpora = [corpus]
+        if isinstance(self.retriever, PerQuestion):
+            corpora = [corpus.subset(corpus.contexts[text]) for text in current().ahead]
         with dspy.context(lm=self._index_lm()):
-            index = self.Index(self._corpus_ahead(), **self._settings())
-            ahead = index.ahead()
-        return (IndexAhead(self.index_role, ahead.calls, ahead.tokens, ahead.kept, index.more),)
+            indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
+        if len(corpora) == 1:
+            _REHEARSED[self._key(corpus)] = indexes[0]
+        tokens = ahead.prompt_tokens, ahead.reply_tokens
+        return [IndexAhead(calls[0].role, ahead.calls, *tokens, ahead.kept)]
 
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
-        """The index of the corpus that `retriever` searches, built.
+        """The index of the corpus that `retriever` searches, built; in a rehearsal, a made-up one.
 
         Raises:
             dspy.LMError: a reply could not be had.
         """
         with dspy.context(lm=self._index_lm()):
-            return self.Index.of(retriever.corpus, progress=progress, **self._settings())
+            if not current().rehearsal:
+                return self.index_kind.of(retriever.corpus, progress=progress, **self._settings())
+            key = self._key(retriever.corpus)
+            if key not in _REHEARSED:
+                (_REHEARSED[key],), _ = rehearsed(
+                    self.index_kind, [retriever.corpus], **self._settings()
+                )
+            return _REHEARSED[key]
 
     def opened(self, trace: Trace) -> Any:
         """The index for the question of `trace`, noted as a step with what it took.
@@ -91,31 +103,30 @@ class IndexProgram(RAGProgram):
         """What the index took and how large it is; those of all questions ahead together."""
         return self._facts
 
-    def _corpus_ahead(self) -> Corpus:
-        """The passages that are read: all, or those of the questions ahead."""
-        corpus = self.retriever.corpus
-        if not isinstance(self.retriever, PerQuestion):
-            return corpus
-        return corpus.subset(
-            list({i: None for text in current().ahead for i in corpus.contexts[text]})
-        )
-
     def _index_lm(self) -> Any:
-        return role_lm(self.index_role)
+        return role_lm(next((call.role for call in self.other_calls()), ""))
 
     def _settings(self) -> dict[str, Any]:
-        knobs = self.knobs
-        asked = getattr(self._index_lm(), "model", "") if self.index_role else ""
-        return {
-            "embedder": knobs.embedder,
-            "api_base": knobs.embedder_base,
-            "lm": str(asked),
-            **self.index_settings(),
-        }
+        """The LM of the index, and those of the knobs that are its settings."""
+        lm = str(getattr(self._index_lm(), "model", "")) if self.other_calls() else ""
+        names = self.index_kind.Settings.model_fields
+        return {"lm": lm, **{name: getattr(self.knobs, name) for name in names}}
+
+    def _key(self, corpus: Corpus) -> tuple[str, ...]:
+        settings = {**self._settings(), "lm": ""}  # a rehearsal asks another LM than the run
+        return self.index_kind.name, corpus.digest, repr(settings)
 
 
-def summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The sum of each number; None where one is not known."""
-    names = dict.fromkeys(name for one in facts for name in one)
-    columns = {name: [one.get(name, 0) for one in facts] for name in names}
-    return {name: None if None in column else sum(column) for name, column in columns.items()}
+    sums: dict[str, Any] = {}
+    for one in facts:
+        for name, value in one.items():
+            before = sums.get(name, 0)
+            if not isinstance(value, list):
+                sums[name] = None if value is None or before is None else before + value
+    return sums
+
+
+#: Made-up indexes of this process, for its estimates.
+_REHEARSED: dict[tuple[str, ...], LMIndex] = {}

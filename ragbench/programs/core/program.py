@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, get_args
 
 import dspy
 from pydantic import Field
+from typing_extensions import TypeVar
 
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.knobs import Knobs, resolve
-from ragbench.programs.core.budget import Budget, BudgetSpentError
 from ragbench.programs.core.prompts import render
-from ragbench.programs.core.trace import Trace
+from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace
+from ragbench.ranges import Range
 from ragbench.registry import Registry
 from ragbench.retrievers import Passage, Progress, Retriever
-from ragbench.signatures import AnswerStyle, role_of, styled
+from ragbench.signatures import AnswerStyle, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
 Reader = Literal["predict", "cot"]
@@ -99,31 +101,25 @@ class Described:
 
 @dataclass(frozen=True)
 class IndexAhead:
-    """Calls to the LM of `role` that an index still needs, and tokens of their prompts.
+    """Calls to the LM of `role` that an index still needs, with the tokens that they take.
 
-    `kept` are those whose replies are kept from before; `more` says what cannot be counted yet.
+    `kept` is the number of replies that are kept from before.
     """
 
     role: str
-    calls: int
-    prompt_tokens: int
+    calls: Range
+    prompt_tokens: Range
+    reply_tokens: Range
     kept: int = 0
-    more: str = ""
 
 
-class _Styled(type(dspy.Module)):  # type: ignore[misc]
-    """Puts the wording of `answer_style` into every predictor once a program is made."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        program = super().__call__(*args, **kwargs)
-        for predictor in program.predictors():
-            predictor.signature = styled(predictor.signature, program.knobs.answer_style)
-        return program
+# Covariant: a program of certain knobs is a program. Without a parameter, of those that all have.
+K = TypeVar("K", bound=ProgramKnobs, default=ProgramKnobs, covariant=True)
 
 
 # Class docstrings of programs are shown to instruction optimizers as part of the prompt: keep them
 # short, neutral and without citations; the module docstring is the place for those.
-class RAGProgram(dspy.Module, metaclass=_Styled):
+class RAGProgram(dspy.Module, Generic[K]):
     """Answer a question with retrieved passages."""
 
     name: ClassVar[str]
@@ -132,14 +128,23 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
     #: LM calls per question with the default knobs, as a formula, for `ragbench show`.
     calls: ClassVar[str] = ""
     autonomy: ClassVar[Autonomy] = Autonomy("no", "no", "no")
+    #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
+    knobs: K
     #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            for given in get_args(base):
+                if isinstance(given, type) and issubclass(given, ProgramKnobs):
+                    cls.Knobs = given
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__()
         self.retriever = retriever
-        self.knobs: Any = self.resolve_knobs(knobs)
+        self.knobs = self.resolve_knobs(knobs)  # type: ignore[assignment]
 
     @classmethod
     def resolve_knobs(cls, given: Mapping[str, Any]) -> ProgramKnobs:
@@ -199,7 +204,8 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
             dspy.LMError: the provider failed.
         """
         budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
-        trace = Trace(question, self.retriever.for_question(question), budget)
+        retriever = self.retriever.for_question(question)
+        trace = Trace(question, retriever, budget, style=self.knobs.answer_style)
         try:
             with use(replace(current(), question=question).plus(trace.pending)):
                 prediction = self._solved(trace)
@@ -217,13 +223,10 @@ class RAGProgram(dspy.Module, metaclass=_Styled):
         try:
             return self.solve(trace)
         except BudgetSpentError:
-            return trace.prediction(self._forced(trace), "budget")
-
-    def _forced(self, trace: Trace) -> str:
-        try:
-            return self.force(trace)
-        except BudgetSpentError:  # the call kept back is spent as well
-            return ""
+            answer = ""
+            with suppress(BudgetSpentError):  # the call kept back may be spent as well
+                answer = self.force(trace)
+            return trace.prediction(answer, "budget")
 
     @abstractmethod
     def solve(self, trace: Trace) -> dspy.Prediction:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import dspy
 from pydantic import BaseModel
 
-from ragbench.dspy_internals import REPLHistory
 from ragbench.retrievers import Passage
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens, first_tokens
 
 Part = TypeVar("Part")
 
 #: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
-_GROWING = frozenset({"trajectory", "history", "repl_history", "thoughts"})
+_GROWING = frozenset({"trajectory", "history", "thoughts"})
 _WHOLE = frozenset({"question", "tools", "signature", "config"})
 #: Characters, of all inputs that may be cut, under which cutting is given up.
 _LEAST = 200
@@ -29,8 +28,20 @@ _CHARS_PER_TOKEN = CHARACTERS_PER_TOKEN + 1
 _MARK = " ..."
 
 
+class Line(str):
+    """A text of a prompt that shows the passage `pid`, whole or in part."""
+
+    pid: str
+
+    def __new__(cls, text: str, pid: str = "") -> Self:
+        """The line; without a pid only while it is copied."""
+        line = super().__new__(cls, text)
+        line.pid = pid
+        return line
+
+
 def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
-    """Passages as a prompt shows them, "[n] title | text" with n from 1, in `max_tokens` in all.
+    """Passages as a prompt shows them, each a `Line` "[n] title | text", n from 1, in `max_tokens`.
 
     The passage that crosses the limit is cut at a word; later ones are left out. The first is
     always shown, cut if need be.
@@ -42,11 +53,33 @@ def render(passages: Sequence[Passage], *, max_tokens: int) -> list[str]:
         size = estimate_tokens(line)
         if size > left:
             if left >= 30 or not lines:
-                lines.append(first_tokens(line, left))
+                lines.append(Line(first_tokens(line, left), passage.pid))
             break
-        lines.append(line)
+        lines.append(Line(line, passage.pid))
         left -= size
     return lines
+
+
+def render_one(passage: Passage, *, max_tokens: int) -> Line:
+    """A single passage as a prompt shows it, without a number, in `max_tokens`."""
+    return Line(first_tokens(str(passage), max_tokens), passage.pid)
+
+
+def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """Pids of the passages that `inputs` show, in order, and by input the texts of no passage.
+
+    The question is left out, and so is what is no text.
+    """
+    pids: list[str] = []
+    others: dict[str, list[str]] = {}
+    for name, value in inputs.items():
+        if name == "question" or not isinstance(value, str | list):
+            continue
+        lines = [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)]
+        pids += [line.pid for line in lines if isinstance(line, Line)]
+        if rest := [line for line in lines if line and not isinstance(line, Line)]:
+            others[name] = rest
+    return tuple(pids), others
 
 
 def shortened(
@@ -98,8 +131,6 @@ def _size(value: Any) -> int:
         return len(value)
     if isinstance(value, dspy.History):
         return sum(len(str(message)) for message in value.messages)
-    if isinstance(value, REPLHistory):
-        return len(value.format())
     if isinstance(value, BaseModel):
         return len(value.model_dump_json())
     if isinstance(value, list | tuple):
@@ -109,13 +140,11 @@ def _size(value: Any) -> int:
 
 def _cut(value: Any, room: int, *, newest: bool) -> Any:
     if isinstance(value, str):
-        return _end(value, room) if newest else _head(value, room)
+        cut = _end(value, room) if newest else _head(value, room)
+        return Line(cut, value.pid) if isinstance(value, Line) else cut
     if isinstance(value, dspy.History):
         kept = _fitting(value.messages, room, newest=True, size=lambda m: len(str(m)))
         return dspy.History(messages=kept)
-    if isinstance(value, REPLHistory):
-        entries = _fitting(value.entries, room, newest=True)
-        return REPLHistory(entries=entries, max_output_chars=value.max_output_chars)
     if isinstance(value, BaseModel):
         return _with_less(value, room)
     return _fitting(list(value), room, newest=newest, shorten=_shorter)

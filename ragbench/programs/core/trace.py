@@ -1,41 +1,148 @@
 """The state of one question: what was asked, searched, found and spent.
 
 A `Trace` lives for one `forward`. Programs ask models, search and note steps through it, so that
-the budget is checked before each call, parse failures take their declared default and are counted,
-and every program leaves the same kind of record.
+the budget is checked before each call, failures that have a way out take it and are counted, and
+every program leaves the same kind of record.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import dspy
+from dspy import AdapterParseError, ContextWindowExceededError
 
 from ragbench.context import current, use
 from ragbench.errors import crossing
 from ragbench.ledger import PendingCalls, fan_out
+from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
 from ragbench.own_code import contained
-from ragbench.programs.core.asking import ask
-from ragbench.programs.core.budget import Budget, BudgetSpentError
-from ragbench.programs.core.question_log import QuestionLog
-from ragbench.programs.core.references import split_shown
+from ragbench.programs.core.prompts import shortened, split_shown
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import AnswerStyle, styled
 
 _log = get(__name__)
 
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
 
+#: Of a call that asks again because a reply only repeated what was there.
+RESAMPLING_TEMPERATURE = 0.7
+
+#: Bounds of one question: generated code can make a query of any length and note steps without end.
 MAX_QUERY_CHARS = 4_000
+MAX_STEPS = 5_000
+MAX_STEP_CHARS = 2_000_000
+_HEAD = 200
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def role_lm(role: str) -> Any:
+    """The LM that answers the calls of `role`: its own, or the current one."""
+    return current().role_lms.get(role) or dspy.settings.lm
+
+
+class BudgetSpentError(Exception):
+    """A limit of the question's budget is reached; what follows is a forced answer."""
+
+
+@dataclass
+class Budget:
+    """Limits on one question; one call is always kept back for the forced answer."""
+
+    max_calls: int
+    max_retrievals: int
+    calls: int = 0
+    retrievals: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def spend_call(self, *, last: bool = False) -> None:
+        """Count one LM call; only `last` may use the one kept back.
+
+        Raises:
+            BudgetSpentError: the limit is reached.
+        """
+        with self._lock:
+            if self.calls + (not last) >= self.max_calls:
+                raise BudgetSpentError("LM calls")
+            self.calls += 1
+
+    def give_call_back(self) -> None:
+        """Undo one `spend_call`: the LM refused the call, so nothing was said or billed."""
+        with self._lock:
+            self.calls -= 1
+
+    def spend_retrievals(self, n: int) -> None:
+        """Count `n` searches.
+
+        Raises:
+            BudgetSpentError: the limit would be passed.
+        """
+        with self._lock:
+            if self.retrievals + n > self.max_retrievals:
+                raise BudgetSpentError("searches")
+            self.retrievals += n
+
+    @property
+    def calls_left(self) -> int:
+        """LM calls left beside the one kept back."""
+        return self.max_calls - 1 - self.calls
+
+
+@dataclass
+class _Log:
+    """What happened in a question, or in one item of a fan-out until it is merged, in order."""
+
+    steps: list[Step] = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
+    seen: dict[str, Passage] = field(default_factory=dict)
+    chars: int = 0
+    #: Calls since the last step.
+    pending: PendingCalls = field(default_factory=PendingCalls)
+
+    def note(self, step: Step) -> bool:
+        """Add `step`; False if its texts were cut, or it was left out, because the log is full."""
+        if len(self.steps) >= MAX_STEPS:
+            return False
+        step = replace(step, calls=(*step.calls, *self.pending.take()))
+        size = len(step.input) + len(step.thought) + len(step.observation)
+        fits = self.chars + size <= MAX_STEP_CHARS or size <= _HEAD
+        if fits:
+            self.chars += size
+        else:
+            step = replace(
+                step,
+                input=_head(step.input),
+                thought=_head(step.thought),
+                observation=_head(step.observation),
+            )
+        self.steps.append(step)
+        return fits
+
+    def add(self, search: Search, passages: Sequence[Passage]) -> None:
+        """Add `search` and its `passages`; a search too many is left out, its passages are not."""
+        if len(self.searches) < MAX_STEPS:
+            self.searches.append(search)
+        for passage in passages:
+            self.seen.setdefault(passage.pid, passage)
+
+    def merge(self, other: _Log) -> None:
+        """Append what `other` holds."""
+        for step in other.steps:
+            self.note(step)
+        self.pending.add(*other.pending.take())
+        self.searches += other.searches
+        for pid, passage in other.seen.items():
+            self.seen.setdefault(pid, passage)
 
 
 @dataclass(frozen=True)
@@ -43,21 +150,29 @@ class _ItemLog:
     """The trace that an item of a fan-out belongs to, and that item's log."""
 
     trace: Trace
-    log: QuestionLog
+    log: _Log
 
 
 class Trace:
     """What one question has done so far. Local to one `forward`; safe under `fan_out`."""
 
-    def __init__(self, question: str, retriever: Retriever, budget: Budget) -> None:
+    def __init__(
+        self,
+        question: str,
+        retriever: Retriever,
+        budget: Budget,
+        *,
+        style: AnswerStyle = "brief",
+    ) -> None:
         self.question, self.retriever, self.budget = question, retriever, budget
+        self.style = style
         self.counts: Counter[str] = Counter()
-        self._root = QuestionLog()
+        self._root = _Log()
         self._cache: dict[tuple[str, int], list[Passage]] = {}
         self._lock = threading.Lock()
 
     @property
-    def _log(self) -> QuestionLog:
+    def _log(self) -> _Log:
         item = current().get(_ItemLog)
         # Another trace's: a program inside another's fan-out.
         return item.log if item is not None and item.trace is self else self._root
@@ -112,11 +227,14 @@ class Trace:
         """
         reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
         text = str(reply.answer or "").strip()
-        pids, notes = split_shown(shown, self.passages)
-        thought = str(reply.get("reasoning", "") or "")
-        question = str(shown.get("question", ""))
+        pids, notes = split_shown(shown)
         self.step(
-            "answer", input=question, thought=thought, observation=text, pids=pids, notes=notes
+            "answer",
+            input=str(shown.get("question", "")),
+            thought=str(reply.get("reasoning", "") or ""),
+            observation=text,
+            pids=pids,
+            notes=notes,
         )
         return text
 
@@ -127,15 +245,39 @@ class Trace:
         last: bool,
         inputs: Mapping[str, Any],
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
-        with use(replace(current(), counts=self.counts)):
-            return ask(
-                predictor,
-                inputs,
-                otherwise=otherwise,
-                last=last,
-                budget=self.budget,
-                count=self.count,
-            )
+        """The reply, and the inputs that it is the reply to, cut where need be."""
+        role = getattr(predictor, "rb_role", "")
+        lm = role_lm(role)
+        if self.style != "brief":
+            signature = inputs.get("signature") or predictor.predictors()[0].signature
+            inputs = {**inputs, "signature": styled(signature, self.style)}
+        caller = (getattr(predictor, "rb_signature", ""), role)
+        with use(replace(current(), counts=self.counts, caller=caller), lm=lm):
+            for attempt in itertools.count():
+                self.budget.spend_call(last=last)
+                try:
+                    return predictor(**inputs), inputs
+                except AdapterParseError as error:
+                    read = error.read if isinstance(error, PartialReplyError) else {}
+                    if read:
+                        self.count("partial_reply")
+                        mended = {**(otherwise or {}), **read, "partial_reply": True}
+                        return dspy.Prediction(**mended), inputs
+                    self.count("parse_fallback")
+                    break
+                except ContextWindowExceededError as error:
+                    self.budget.give_call_back()
+                    refusal = "" if attempt else str(error)  # words that did not help: halve
+                    room = int(lm.kwargs.get("max_tokens") or 0)
+                    cut = shortened(inputs, refusal=refusal, reply_tokens=room)
+                    if cut is None and (last or otherwise is None):
+                        raise
+                    if cut is None:
+                        self.count("context_overflow")
+                        break
+                    self.count("context_cut")
+                    inputs = cut
+        return dspy.Prediction(**(otherwise or {}), parse_fallback=True), inputs
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The retriever's passages for `query`, noted as a search; a repeat costs nothing.
@@ -148,8 +290,7 @@ class Trace:
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list of passages per query, in order; each is noted as a search.
 
-        Of a query of more than 4,000 characters the rest is left out: generated code can make one
-        of any length.
+        Of a query of more than 4,000 characters the rest is left out.
 
         Raises:
             BudgetSpentError: not that many searches are left.
@@ -167,8 +308,7 @@ class Trace:
                 fresh = query in searched and (query, k) not in self._cache
                 hits = self._cache.setdefault((query, k), searched.get(query, []))
                 pairs = tuple((p.pid, p.score) for p in hits)
-                search = Search(query, k, pairs, each if fresh else 0.0, not fresh)
-                self._log.add_search(search, hits)
+                self._log.add(Search(query, k, pairs, each if fresh else 0.0, not fresh), hits)
         return [list(self._cache[query, k]) for query in queries]
 
     def search_by(
@@ -183,10 +323,9 @@ class Trace:
         start = time.perf_counter()
         with crossing("retriever"), contained("the retriever"):
             passages = list(find())
-        elapsed = time.perf_counter() - start
+        pairs = tuple((passage.pid, passage.score) for passage in passages)
         with self._lock:
-            pairs = tuple((passage.pid, passage.score) for passage in passages)
-            self._log.add_search(Search(query, k, pairs, elapsed), passages)
+            self._log.add(Search(query, k, pairs, time.perf_counter() - start), passages)
         return passages
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
@@ -211,9 +350,9 @@ class Trace:
             raise BudgetSpentError("LM calls")
         if affordable < len(items):
             self.count("cut_by_budget", len(items) - affordable)
-        outer, logs = self._log, [QuestionLog() for _ in items[:affordable]]
+        outer, logs = self._log, [_Log() for _ in items[:affordable]]
 
-        def run(pair: tuple[QuestionLog, Item]) -> Result:
+        def run(pair: tuple[_Log, Item]) -> Result:
             with use(current().plus(_ItemLog(self, pair[0]), pair[0].pending)):
                 return function(pair[1])
 
@@ -250,7 +389,9 @@ class Trace:
 
         `passages` are the program's own ranking, where it makes one; else all seen, in order.
         """
-        self._log.name_the_rest()
+        log = self._log
+        if log.steps and (rest := log.pending.take()):  # made to end what the last step began
+            log.steps[-1] = replace(log.steps[-1], calls=(*log.steps[-1].calls, *rest))
         return dspy.Prediction(
             answer=answer,
             passages=self.passages if passages is None else list(passages),
@@ -260,3 +401,7 @@ class Trace:
             counts=self.counts,
             **extra,
         )
+
+
+def _head(text: str) -> str:
+    return text if len(text) <= _HEAD else text[:_HEAD] + " ..."

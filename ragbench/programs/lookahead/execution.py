@@ -2,86 +2,72 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from itertools import islice, product
+from typing import NamedTuple, TypeVar
 
-import dspy
-
-from ragbench.context import current
-from ragbench.programs.core import BudgetSpentError, Trace, fuse, render
-from ragbench.programs.lookahead.binding import Filled, fill, read_bindings
+from ragbench.data import question_key
+from ragbench.programs.core import BudgetSpentError, Trace, fuse, is_answer
 from ragbench.programs.lookahead.graph import LookedUp, Node, PlanGraph
-from ragbench.programs.lookahead.rerank import Scorer, chosen
-from ragbench.record import CriticalPath
+from ragbench.programs.lookahead.knobs import LookaheadKnobs
+from ragbench.programs.lookahead.reading import variable_name
 from ragbench.retrievers import Passage
+from ragbench.signatures import Binding
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-
-class Stages:
-    """Seconds spent in each stage; what the cache saved is added back, as in a record."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Add the time of the block to the stage `name`."""
-        start = _clock()
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(self.seconds.get(name, 0.0) + _clock() - start, 6)
-
-
-def _clock() -> float:
-    path = current().get(CriticalPath)
-    return time.perf_counter() + (path.cached_s if path is not None else 0.0)
+#: Values of a variable at the most, and queries of a look-up that uses several.
+MAX_VALUES = 3
+#: (look-up, variable) -> its values, best first.
+Values = Mapping[tuple[str, str], Sequence[str]]
+#: The best passages for a query.
+Rerank = Callable[[str, Sequence[Passage]], list[Passage]]
+#: The values of variables that a look-up's passages state.
+Bind = Callable[[LookedUp, Sequence[Passage], Sequence[str]], dict[str, tuple[str, ...]]]
 
 
 class Run:
-    """The look-ups of one question, done level by level; `spent` once a limit cut something."""
+    """The look-ups of one question, done level by level; `spent` once a limit cut something.
+
+    `rerank` and `bind` are None where the plan is followed without; each call of `rerank` takes
+    `calls` calls of an LM.
+    """
 
     def __init__(
         self,
         trace: Trace,
-        knobs: Any,
+        knobs: LookaheadKnobs,
         *,
-        bind: dspy.Module | None = None,
-        select: dspy.Module | None = None,
-        scorer: Scorer | None = None,
+        rerank: Rerank | None = None,
+        rerank_calls: int = 0,
+        bind: Bind | None = None,
     ) -> None:
-        self.trace, self.knobs, self.stages = trace, knobs, Stages()
+        self.trace, self.knobs = trace, knobs
         self.looked_up: list[LookedUp] = []
         self.spent = False
-        self._bind, self._select, self._scorer = bind, select, scorer
+        self._rerank, self._rerank_calls, self._bind = rerank, rerank_calls, bind
         self._values: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._ignored: frozenset[str] = frozenset()
+        # As published, comparisons are searched for too.
+        self._computes = knobs.variables != "keep"
 
     def follow(self, graph: PlanGraph) -> None:
         """Do every look-up of `graph`, those of a level at once."""
-        self._ignored = graph.conclusions if not self.knobs.search_all else frozenset()
         levels = graph.levels()
         if not self.knobs.parallel:
             levels = [[node] for level in levels for node in level]
         for level in levels:
-            with self.stages.timed("retrieve"):
-                done = self.search(level)
-            if self._select is not None or self._scorer is not None:
-                with self.stages.timed("rerank"):
-                    done = self._reranked(done)
-            if self._bind is not None and any(self._wanted(graph, node) for node in level):
-                with self.stages.timed("bind"):
-                    done = self._bound(done, graph)
+            done = self.search(level)
+            if self._rerank is not None:
+                done = self._reranked(done, self._rerank)
+            if self._bind is not None:
+                done = self._bound(done, graph, self._bind)
             self.looked_up += done
 
     def search(self, nodes: Sequence[Node]) -> list[LookedUp]:
         """The passages of each of `nodes`; none for queries that the budget has no search for."""
-        computed = [node for node in nodes if node.computed and not self.knobs.search_all]
+        computed = [node for node in nodes if node.computed and self._computes]
         nodes = [node for node in nodes if node not in computed]
         filled = [self._filled(node) for node in nodes]
         wanted = list(dict.fromkeys(query for item in filled for query in item.queries))
@@ -93,6 +79,8 @@ class Run:
         hits = dict(zip(allowed, lists, strict=True))
         done = []
         for node, item in zip(nodes, filled, strict=True):
+            if item.unresolved:
+                self.trace.count("unresolved_variable", item.unresolved)
             rankings = [hits[query] for query in item.queries if query in hits]
             passages = rankings[0] if len(rankings) == 1 else fuse(rankings, fusion="rrf")
             done.append(LookedUp(node, tuple(item.queries), tuple(passages)))
@@ -102,87 +90,45 @@ class Run:
                 pids=tuple(p.pid for p in passages),
                 notes={"node": node.id, "op": node.op, "unresolved": item.unresolved},
             )
-        return done + [self._computed(node) for node in computed]
+        for node in computed:  # worked out of what others found: it searches nothing
+            queries = self._filled(node).queries[:1] or [node.query]
+            self.trace.step("compute", input=queries[0], notes={"node": node.id, "op": node.op})
+            done.append(LookedUp(node, tuple(queries), searched=False))
+        return done
 
-    def _computed(self, node: Node) -> LookedUp:
-        """A look-up that is worked out of what others found: it searches nothing."""
-        queries = self._filled(node, count=False).queries[:1] or [node.query]
-        self.trace.step("compute", input=queries[0], notes={"node": node.id, "op": node.op})
-        return LookedUp(node, tuple(queries), searched=False)
-
-    def _wanted(self, graph: PlanGraph, node: Node) -> tuple[str, ...]:
-        return graph.wanted(node, ignoring=self._ignored)
-
-    def _filled(self, node: Node, *, count: bool = True) -> Filled:
+    def _filled(self, node: Node) -> Filled:
         if self.knobs.variables == "keep":
-            filled = Filled([node.query], len(node.references))
-        else:
-            instead = {item.node.id: " ".join(item.queries[:1]) for item in self.looked_up}
-            filled = fill(node, self._values, instead, most=self.knobs.max_values)
-        if filled.unresolved and count:
-            self.trace.count("unresolved_variable", filled.unresolved)
-        return filled
+            return Filled([node.query], len(node.references))
+        instead = {item.node.id: " ".join(item.queries[:1]) for item in self.looked_up}
+        return fill(node, self._values, instead)
 
-    def _reranked(self, done: list[LookedUp]) -> list[LookedUp]:
-        def rerank(item: LookedUp) -> list[Passage]:
-            question = self.knobs.rerank_query == "question" or not item.queries
-            query = self.trace.question if question else item.queries[0]
-            keep = self.knobs.rerank_keep
-            if self._scorer is not None:
-                return self._scorer.order(
-                    query, item.passages, keep=keep, at_least=self.knobs.rerank_min
-                )
-            return self._selected(query, item, keep)
+    def _reranked(self, done: list[LookedUp], rerank: Rerank) -> list[LookedUp]:
+        def best(item: LookedUp) -> tuple[Passage, ...]:
+            # As published, against the question; here against what the look-up asks.
+            query = "" if self.knobs.variables == "keep" else " ".join(item.queries[:1])
+            return tuple(rerank(query or self.trace.question, item.passages))
 
         some = [item for item in done if len(item.passages) > 1]
-        calls = 1 if self._select is not None else 0
-        orders = self._at_once(rerank, some, calls_each=calls)
-        better = {item.node.id: tuple(order) for item, order in zip(some, orders, strict=False)}
+        orders = self._at_once(best, some, calls_each=self._rerank_calls)
+        better = {item.node.id: order for item, order in zip(some, orders, strict=False)}
         return [replace(i, passages=better.get(i.node.id, i.passages)) for i in done]
 
-    def _selected(self, query: str, item: LookedUp, keep: int) -> list[Passage]:
-        assert self._select is not None
-        shown = render(item.passages, max_tokens=self.knobs.context_tokens)
-        reply = self.trace.ask(
-            self._select, otherwise={"keep": []}, question=query, candidates=shown
+    def _bound(self, done: list[LookedUp], graph: PlanGraph, bind: Bind) -> list[LookedUp]:
+        # What only a comparison uses that the answering call makes is left to that call.
+        ignored = graph.conclusions if self._computes else frozenset()
+        wanted = {item.node.id: graph.wanted(item.node, ignoring=ignored) for item in done}
+        producers = [i for i in done if wanted[i.node.id] and self._evidence(i)]
+        replies = self._at_once(
+            lambda i: bind(i, self._evidence(i), wanted[i.node.id]), producers, calls_each=1
         )
-        kept = chosen(item.passages, reply.keep, keep=keep)
-        pids = tuple(p.pid for p in kept)
-        self.trace.step("judge", input=query, pids=pids, notes={"node": item.node.id})
-        return kept
-
-    def _bound(self, done: list[LookedUp], graph: PlanGraph) -> list[LookedUp]:
-        producers = [i for i in done if self._wanted(graph, i.node) and self._evidence(i)]
-        replies = self._at_once(lambda i: self._read(i, self._wanted(graph, i.node)), producers)
         read = {i.node.id: reply for i, reply in zip(producers, replies, strict=False)}
         bound = []
         for item in done:
             values = read.get(item.node.id, {})
-            wanted = self._wanted(graph, item.node)
-            for name, known in values.items():
-                self._values[item.node.id, name] = known
-            missing = tuple(name for name in wanted if name not in values)
+            self._values.update({(item.node.id, name): known for name, known in values.items()})
+            missing = tuple(name for name in wanted[item.node.id] if name not in values)
             bound.append(replace(item, values=values, unbound=missing))
         return bound
-
-    def _read(self, item: LookedUp, variables: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        assert self._bind is not None
-        reply = self.trace.ask(
-            self._bind,
-            otherwise={"bindings": []},
-            context=render(self._evidence(item), max_tokens=self.knobs.context_tokens),
-            question=self.trace.question,
-            query=" / ".join(item.queries),
-            variables=list(variables),
-        )
-        values = read_bindings(reply.bindings, variables, most=self.knobs.max_values)
-        self.trace.step(
-            "bind",
-            input=item.queries[0],
-            observation="\n".join(f"{name} = {', '.join(v)}" for name, v in values.items()),
-            notes={"node": item.node.id, "values": values},
-        )
-        return values
 
     def _evidence(self, item: LookedUp) -> Sequence[Passage]:
         """What `item` is read off: its passages, or those of the look-ups that it is made of."""
@@ -192,7 +138,7 @@ class Run:
         return fuse(before, fusion="rrf")
 
     def _at_once(
-        self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
+        self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int
     ) -> list[Result]:
         """The results of as many of `items` as the budget allows, which may be none."""
         try:
@@ -201,3 +147,47 @@ class Run:
             results = []
         self.spent = self.spent or len(results) < len(items)
         return results
+
+
+class Filled(NamedTuple):
+    """The queries of one look-up, and how many of its variables had no value."""
+
+    queries: list[str]
+    unresolved: int
+
+
+def fill(node: Node, values: Values, instead: Mapping[str, str]) -> Filled:
+    """The query of `node` with every variable replaced; one query per combination of values.
+
+    A variable without a value gives way to `instead` of its look-up (the query that should have
+    found it), or to nothing. At most `MAX_VALUES` queries come back, and none is blank.
+    """
+    known = [values.get((r.node, r.variable), ()) for r in node.references]
+    choices = [
+        found or [instead.get(reference.node, "")]
+        for reference, found in zip(node.references, known, strict=True)
+    ]
+    queries = []
+    for chosen in islice(product(*choices), MAX_VALUES):
+        text = node.query
+        for reference, value in reversed(list(zip(node.references, chosen, strict=True))):
+            text = text[: reference.start] + value + text[reference.end :]
+        queries.append(" ".join(text.split()))
+    fresh = [query for query in dict.fromkeys(queries) if question_key(query)]
+    return Filled(fresh, sum(not found for found in known))
+
+
+def read_bindings(rows: Iterable[Binding], variables: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Variable -> its values in `rows`, at most `MAX_VALUES`; what commits to nothing is left out.
+
+    A row of another name is left out too, unless one variable was asked for and no row names it.
+    """
+    values_of: dict[str, dict[str, str]] = {}
+    named = [(variable_name(row.variable), row.value) for row in rows]
+    if len(variables) == 1 and variables[0] not in dict(named):
+        named = [(variables[0], value) for _, value in named]
+    for name, text in named:
+        value = " ".join(text.split()).rstrip(".")
+        if name in variables and is_answer(value):
+            values_of.setdefault(name, {}).setdefault(question_key(value), value)
+    return {name: tuple(values.values())[:MAX_VALUES] for name, values in values_of.items()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from ragbench.retrievers import Passage
@@ -44,20 +46,10 @@ class Node:
         """Whether it can be worked out from what the look-ups that it waits for find."""
         return self.op in COMPUTED and bool(self.depends_on)
 
-    @property
-    def bindings(self) -> dict[str, str]:
-        """Variable as this query names it -> look-up and variable that it is taken from."""
-        return {
-            self.query[r.start : r.end]: f"{r.node}.{r.variable}" for r in self.references if r.node
-        }
-
 
 @dataclass(frozen=True)
 class PlanGraph:
-    """Look-ups in the order planned, or kept.
-
-    Every dependency is one of them, and none goes in a circle.
-    """
+    """Look-ups in the order planned, or kept; each depends on others of them alone."""
 
     nodes: tuple[Node, ...]
 
@@ -75,35 +67,39 @@ class PlanGraph:
     @property
     def entropy(self) -> float:
         """Mean binary entropy of the stated confidences, in [0, 1]: 1 where all are 0.5."""
-        return _mean([_entropy(node.confidence) for node in self.nodes if node.stated], none=0.0)
+        stated = [_entropy(node.confidence) for node in self.nodes if node.stated]
+        return fmean(stated) if stated else 0.0
 
     @property
     def confidence(self) -> float:
         """Mean stated confidence, in [0, 1]; 1 where none is stated."""
-        return _mean([node.confidence for node in self.nodes if node.stated], none=1.0)
+        stated = [node.confidence for node in self.nodes if node.stated]
+        return fmean(stated) if stated else 1.0
 
     @property
-    def critical(self) -> frozenset[str]:
+    def awaited(self) -> frozenset[str]:
         """Ids of the look-ups that others depend on."""
         return frozenset(d for node in self.nodes for d in node.depends_on)
 
     def levels(self) -> list[list[Node]]:
-        """The look-ups that can run at once, level by level.
+        """The look-ups that can run at once, level by level, in the order in which they are ready.
 
-        The first level is in the order planned, each further one in the order in which the level
-        before it makes its look-ups ready.
+        Raises:
+            graphlib.CycleError: look-ups wait for each other.
         """
-        waiting = {node.id: set(node.depends_on) for node in self.nodes}
-        level = [node for node in self.nodes if not node.depends_on]
+        by_id = {node.id: node for node in self.nodes}
+        sorter: TopologicalSorter[str] = TopologicalSorter({i: () for i in by_id})
+        for node in self.nodes:
+            sorter.add(node.id, *node.depends_on)
+        sorter.prepare()
         levels = []
-        while level:
-            levels.append(level)
-            level = [
-                after for node in level for after in self.nodes if _is_last(waiting[after.id], node)
-            ]
+        while sorter.is_active():
+            ready = sorter.get_ready()
+            sorter.done(*ready)
+            levels.append([by_id[i] for i in ready])
         return levels
 
-    def wanted(self, node: Node, *, ignoring: Container[str] = ()) -> tuple[str, ...]:
+    def wanted(self, node: Node, *, ignoring: Collection[str] = ()) -> tuple[str, ...]:
         """The variables of `node` that other look-ups use, but those whose ids are ignored."""
         users = [other for other in self.nodes if other.id not in ignoring]
         used = (r.variable for other in users for r in other.references if r.node == node.id)
@@ -115,28 +111,12 @@ class PlanGraph:
         used = {r.node for node in self.nodes for r in node.references}
         return frozenset(n.id for n in self.nodes if n.computed and n.id not in used)
 
-    def keep(self, ids: Sequence[str]) -> PlanGraph:
-        """The graph of these look-ups alone, in this order; it must have all their dependencies."""
-        known = {node.id: node for node in self.nodes}
-        return PlanGraph(tuple(known[i] for i in ids))
-
     def lines(self) -> list[str]:
         """One line a look-up: id, query, what it waits for, what it finds out."""
-        return [_line(node) for node in self.nodes]
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """The look-ups, JSON-ready."""
         return [
-            {
-                "id": node.id,
-                "query": node.query,
-                "op": node.op,
-                "depends_on": list(node.depends_on),
-                "confidence": round(node.confidence, 4),
-                "cost": node.cost,
-                "produces": list(node.produces),
-                "bindings": node.bindings,
-            }
+            f"{node.id}: {node.query}"
+            + (f" (after {', '.join(node.depends_on)})" if node.depends_on else "")
+            + (f" -> {', '.join(node.produces)}" if node.produces else "")
             for node in self.nodes
         ]
 
@@ -155,12 +135,32 @@ class LookedUp:
     unbound: tuple[str, ...] = ()
     searched: bool = True
 
-    def line(self, numbers: Sequence[int] = ()) -> str:
-        """The look-up as the answer's prompt tells it: its findings, its passages' `numbers`."""
+    def line(self, labels: Sequence[str] = ()) -> str:
+        """The look-up as the answer's prompt tells it: its findings, its passages' `labels`."""
         values = "; ".join(f"{name} = {', '.join(given)}" for name, given in self.values.items())
-        shown = f" [{', '.join(map(str, numbers))}]" if numbers else ""
+        shown = f" [{', '.join(labels)}]" if labels else ""
         text = f"{self.node.id}: {' / '.join(self.queries)}" + (f" -> {values}" if values else "")
         return text + shown
+
+    def to_dict(self) -> dict[str, Any]:
+        """The look-up as planned and done, JSON-ready; `bindings` say where variables come from."""
+        node = self.node
+        return {
+            "id": node.id,
+            "query": node.query,
+            "op": node.op,
+            "depends_on": list(node.depends_on),
+            "confidence": round(node.confidence, 4),
+            "cost": node.cost,
+            "produces": list(node.produces),
+            "bindings": {
+                node.query[r.start : r.end]: f"{r.node}.{r.variable}"
+                for r in node.references
+                if r.node
+            },
+            "queries": list(self.queries),
+            "values": {name: list(values) for name, values in self.values.items()},
+        }
 
 
 def single(question: str) -> PlanGraph:
@@ -168,23 +168,5 @@ def single(question: str) -> PlanGraph:
     return PlanGraph((Node("n1", question),))
 
 
-def _is_last(waiting: set[str], node: Node) -> bool:
-    """Whether `node` is the last that was waited for; it is waited for no longer."""
-    if node.id not in waiting:
-        return False
-    waiting.remove(node.id)
-    return not waiting
-
-
-def _line(node: Node) -> str:
-    after = f" (after {', '.join(node.depends_on)})" if node.depends_on else ""
-    gives = f" -> {', '.join(node.produces)}" if node.produces else ""
-    return f"{node.id}: {node.query}{after}{gives}"
-
-
 def _entropy(p: float) -> float:
     return 0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p)
-
-
-def _mean(numbers: Sequence[float], *, none: float) -> float:
-    return sum(numbers) / len(numbers) if numbers else none

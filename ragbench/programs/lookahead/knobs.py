@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from ragbench.programs.core import ProgramKnobs
-from ragbench.programs.lookahead.context import Cut
-from ragbench.programs.lookahead.pruner import Score
+from ragbench.programs.lookahead.choosing import Score
 
 
 class LookaheadKnobs(ProgramKnobs):
@@ -21,15 +20,10 @@ class LookaheadKnobs(ProgramKnobs):
     variables: Literal["bind", "keep", "none"] = Field(
         "bind", description="read off passages, left in the query, or not planned with"
     )
-    max_values: int = Field(
-        3, ge=1, le=20, description="values of a variable, queries of a look-up"
+    confidence_threshold: float = Field(
+        0.3, ge=0, le=1, description="less confident look-ups that none waits for are left out"
     )
-    mend_plan: bool = Field(True, description="drop dangling dependencies instead of the plan")
     samples: int = Field(1, ge=1, le=20, description="plans drafted; agreement gives confidence")
-    sample_temperature: float = Field(0.7, gt=0, le=2, description="of all plans but the first")
-    search_all: bool = Field(
-        False, description="search for comparisons and aggregates too, which the answer makes"
-    )
     prune: bool = Field(True, description="leave look-ups out where the budget is passed")
     budget: int = Field(10, ge=1, le=1000, description="cost of all look-ups at the most")
     score: Score = Field("product", description="utility: weighted sum, or weighted geometric mean")
@@ -38,23 +32,13 @@ class LookaheadKnobs(ProgramKnobs):
     w_hop: float = Field(0.2, ge=0, le=10, description="weight of its place in the chain")
     parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
     rerank: str = Field("none", description="none, lm, maxsim, cross-encoder:NAME, http address")
-    rerank_query: Literal["node", "question"] = Field(
-        "node", description="what passages are reranked against"
-    )
     rerank_keep: int = Field(3, ge=1, le=100, description="passages kept of a look-up")
     rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
     fallback: bool = Field(True, description="one round of further searches where a trigger fires")
-    max_fallback_queries: int = Field(2, ge=1, le=10, description="searches of the fallback")
-    min_passages: int = Field(2, ge=0, le=100, description="fewer passages in all trigger it")
-    min_coverage: float = Field(
+    coverage_threshold: float = Field(
         0.3, ge=0, le=1, description="a smaller share of look-ups that found something triggers it"
     )
-    max_entropy: float = Field(
-        0.95, ge=0, le=1, description="more mean entropy of the confidences (bits) triggers it"
-    )
-    min_confidence: float = Field(0.4, ge=0, le=1, description="less mean confidence triggers it")
-    critical: bool = Field(True, description="an empty look-up that others wait for triggers it")
+    max_fallback_queries: int = Field(2, ge=1, le=10, description="searches of the fallback")
     assemble: bool = Field(True, description="context without near-duplicates, in shares")
     duplicate_at: float = Field(0.8, gt=0, le=1, description="share of words of near-duplicates")
-    cut: Cut = Field("middle", description="where a passage that does not fit is cut")
     cite: bool = Field(True, description="show the plan and ask for citations")

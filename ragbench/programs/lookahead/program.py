@@ -8,17 +8,17 @@ After the open-source project of that name, whose code and description differ. V
   goes to the retriever as it stands, so a hop whose entity is found on the way cannot be followed.
 - `rewrite`: two calls, and the planner writes queries that make sense by themselves.
 
-Parts, each with its module and its knob: several plans of which the typical one is
-followed (`samples`), the pruner (`prune`), levels at once (`parallel`), the reranker (`rerank`),
-the fallback (`fallback`), the assembled context (`assemble`), checked citations (`cite`). Without a
-graph at all it is `multi_query`; with `parallel=false`, a plan that is executed step by step.
+Seven parts, each with its knob: several plans of which the typical one is followed (`samples`), the
+pruner (`prune`), levels at once (`parallel`), the reranker (`rerank`), the fallback (`fallback`),
+the assembled context (`assemble`), checked citations (`cite`). Without a graph at all it is
+`multi_query`; with `parallel=false`, a plan that is executed step by step.
 
-Departures: a plan with a dangling dependency, or a circle of dependencies that no query needs, is
-mended, not thrown away, except in `engine`; the limit of the entropy trigger is one that a mean of
-bits can reach (published: 1.5); shares of the context that are not used go to later look-ups; the
-fallback also fires where a look-up that others wait for came to nothing; a comparison is made by
-the answering call, not searched for, except in `engine`. Citations are numbers, which a schema can
-hold.
+Departures: no reranker by default, since the project's cross-encoder needs torch
+(`rerank=cross-encoder:cross-encoder/ms-marco-MiniLM-L6-v2`); a plan with a dangling dependency, or
+a circle of dependencies that no query needs, is mended, not thrown away, except in `engine`; the
+limit of the entropy trigger is one that a mean of bits can reach (published: 1.5); shares of the
+context that are not used go to later look-ups; a comparison is made by the answering call, not
+searched for, except in `engine`; synonyms of the fallback are a small table of relations.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ from ragbench.programs.core import (
     predict,
     render,
 )
-from ragbench.programs.lookahead.context import Assembled, Evidence, assemble, in_order
-from ragbench.programs.lookahead.execution import Run
-from ragbench.programs.lookahead.fallback import Limits, reformulations, triggers
+from ragbench.programs.lookahead.choosing import Pruned, Weights, consensus, prune
+from ragbench.programs.lookahead.context import Evidence, assemble, in_order
+from ragbench.programs.lookahead.execution import Run, read_bindings
+from ragbench.programs.lookahead.fallback import reformulations, triggers
 from ragbench.programs.lookahead.graph import LookedUp, PlanGraph, single
 from ragbench.programs.lookahead.knobs import LookaheadKnobs
-from ragbench.programs.lookahead.pruner import Pruned, Weights, prune
 from ragbench.programs.lookahead.reading import BadPlanError, read_plan
-from ragbench.programs.lookahead.rerank import Scorer
-from ragbench.programs.lookahead.samples import consensus
 from ragbench.retrievers import Passage, Retriever
+from ragbench.retrievers.rerankers import make_reranker
 from ragbench.signatures import (
     AnswerFromContext,
     AnswerFromPlan,
@@ -56,9 +55,12 @@ from ragbench.signatures import (
     SelectItems,
 )
 
+#: Temperature of all plans but the first.
+SAMPLING = 0.7
+
 
 @PROGRAMS.register("lookahead")
-class LookaheadRAG(RAGProgram):
+class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     """Plan every look-up up front, run them level by level, and answer once with citations."""
 
     name = "lookahead"
@@ -68,23 +70,17 @@ class LookaheadRAG(RAGProgram):
         "+ samples - 1; + 1 per look-up if rerank=lm"
     )
     autonomy = Autonomy("no", "partly", "no")
-    Knobs = LookaheadKnobs
     variants = {  # noqa: RUF012
         "bound": {},
         "engine": {
             "variables": "keep",
-            "search_all": True,
+            "confidence_threshold": 0.0,
             "context_tokens": 4096,
             "score": "sum",
             "w_confidence": 0.4,
             "w_hop": 0.3,
-            "min_coverage": 0.0,
-            "mend_plan": False,
-            "rerank_query": "question",
             "rerank_keep": 10,
             "rerank_min": 0.5,
-            "max_entropy": 1.0,
-            "critical": False,
         },
         "rewrite": {"variables": "none"},
     }
@@ -98,39 +94,34 @@ class LookaheadRAG(RAGProgram):
         if self.knobs.rerank == "lm":
             self.select = predict(SelectItems)
         elif self.knobs.rerank != "none":
-            self.scorer = Scorer(self.knobs.rerank)
+            make_reranker(self.knobs.rerank)  # a wrong one is told at once
         self.answer = predict(AnswerFromPlan if self.knobs.cite else AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Plan, prune, look up, fall back if need be, answer."""
+        knobs = self.knobs
         run = Run(
             trace,
-            self.knobs,
-            bind=getattr(self, "bind", None),
-            select=getattr(self, "select", None),
-            scorer=getattr(self, "scorer", None),
+            knobs,
+            rerank=None if knobs.rerank == "none" else lambda *asked: self._reranked(trace, *asked),
+            rerank_calls=int(knobs.rerank == "lm"),
+            bind=None if knobs.variables != "bind" else lambda *asked: self._bound(trace, *asked),
         )
-        with run.stages.timed("plan"):
-            graph = self._plan(trace, run)
-        if self.knobs.prune:
-            with run.stages.timed("prune"):
-                graph = self._pruned(trace, graph)
+        graph = self._pruned(trace, self._plan(trace, run))
         run.follow(graph)
-        if self.knobs.fallback:
-            with run.stages.timed("fallback"):
-                self._fall_back(trace, graph, run)
-        with run.stages.timed("context"):
-            evidence = self._context(trace, run)
-        with run.stages.timed("answer"):
-            answer, citations = self._answer(trace, run, evidence)
-        shown = [item.passage for item in evidence]
+        if knobs.fallback:
+            self._fall_back(trace, graph, run)
+        evidence = self._context(trace, run)
+        answer, citations = self._answer(trace, run, evidence)
+        shown = {item.passage.pid: item.passage for item in evidence}
+        others = [passage for passage in trace.passages if passage.pid not in shown]
+        by_id = {item.node.id: item for item in run.looked_up}
         return trace.prediction(
             answer,
             "budget" if run.spent else "answered",
-            passages=[*shown, *_others(trace, shown)],
-            plan=_told(graph, run),
-            stages=run.stages.seconds,
-            **({"citations": citations} if self.knobs.cite else {}),
+            passages=[*shown.values(), *others],
+            plan=[by_id[node.id].to_dict() for node in graph],
+            **({"citations": citations} if knobs.cite else {}),
         )
 
     def force(self, trace: Trace) -> str:
@@ -161,19 +152,18 @@ class LookaheadRAG(RAGProgram):
         return graph
 
     def _draft(self, trace: Trace, sample: int) -> PlanGraph | None:
-        again = {"temperature": self.knobs.sample_temperature, "rollout_id": sample}
         reply = trace.ask(
             self.draft,
             otherwise={"nodes": []},
             question=trace.question,
             max_nodes=self.knobs.max_nodes,
-            config=again if sample else {},
+            config={"temperature": SAMPLING, "rollout_id": sample} if sample else {},
         )
         try:
             return read_plan(
                 reply.nodes,
                 max_nodes=self.knobs.max_nodes,
-                mend=self.knobs.mend_plan,
+                mend=self.knobs.variables != "keep",
                 count=trace.count,
             )
         except BadPlanError:
@@ -187,15 +177,23 @@ class LookaheadRAG(RAGProgram):
         return prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
 
     def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
-        result = self.pruned(graph)
-        dropped = [node for node in graph if node not in result.graph.nodes]
+        """`graph` without look-ups of little confidence, and within the budget."""
+        least = self.knobs.confidence_threshold
+        sure = [n for n in graph if not n.stated or n.confidence >= least or n.id in graph.awaited]
+        if len(sure) < len(graph):
+            trace.count("unsure_nodes", len(graph) - len(sure))
+        result = Pruned(PlanGraph(tuple(sure)), {})
+        if self.knobs.prune:
+            result = self.pruned(result.graph)
+        dropped = [node.id for node in graph if node not in result.graph.nodes]
         if not dropped:
             return graph
-        trace.count("pruned_nodes", len(dropped))
+        if len(result.graph) < len(sure):
+            trace.count("pruned_nodes", len(sure) - len(result.graph))
         trace.step(
             "prune",
             input=f"cost {graph.cost}, budget {self.knobs.budget}",
-            observation="left out: " + ", ".join(node.id for node in dropped),
+            observation="left out: " + ", ".join(dropped),
             notes={"utilities": {i: round(u, 4) for i, u in result.utilities.items()}},
         )
         if len(result.graph):
@@ -203,20 +201,54 @@ class LookaheadRAG(RAGProgram):
         trace.count("all_pruned")
         return single(trace.question)
 
-    def _fall_back(self, trace: Trace, graph: PlanGraph, run: Run) -> None:
-        knobs = self.knobs
-        limits = Limits(
-            passages=knobs.min_passages,
-            coverage=knobs.min_coverage,
-            entropy=knobs.max_entropy,
-            confidence=knobs.min_confidence,
-            critical=knobs.critical,
+    def _reranked(self, trace: Trace, query: str, passages: Sequence[Passage]) -> list[Passage]:
+        """The best of `passages`, best first: by scores, or as the LM names them."""
+        keep = self.knobs.rerank_keep
+        if self.knobs.rerank != "lm":
+            reranker = make_reranker(self.knobs.rerank)
+            scores = reranker.score(query, passages) if reranker else []
+            scored = [p.scored(score) for p, score in zip(passages, scores, strict=True)]
+            best = sorted(scored, key=lambda p: -p.score)  # stable
+            return ([p for p in best if p.score >= self.knobs.rerank_min] or best)[:keep]
+        shown = render(passages, max_tokens=self.knobs.context_tokens)
+        reply = trace.ask(self.select, otherwise={"keep": []}, question=query, candidates=shown)
+        named = [passages[n - 1] for n in dict.fromkeys(reply.keep) if 0 < n <= len(passages)]
+        kept = (named or list(passages))[:keep]
+        trace.step("judge", input=query, pids=tuple(p.pid for p in kept))
+        return kept
+
+    def _bound(
+        self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """The values of `variables` that `passages` state."""
+        reply = trace.ask(
+            self.bind,
+            otherwise={"bindings": []},
+            context=render(passages, max_tokens=self.knobs.context_tokens),
+            question=trace.question,
+            query=" / ".join(item.queries),
+            variables=list(variables),
         )
-        fired = triggers(graph, run.looked_up, limits)
+        values = read_bindings(reply.bindings, variables)
+        trace.step(
+            "bind",
+            input=item.queries[0],
+            observation="\n".join(f"{name} = {', '.join(v)}" for name, v in values.items()),
+            notes={"node": item.node.id, "values": values},
+        )
+        return values
+
+    def _fall_back(self, trace: Trace, graph: PlanGraph, run: Run) -> None:
+        fired = triggers(
+            graph,
+            run.looked_up,
+            coverage=self.knobs.coverage_threshold,
+            published=self.knobs.variables == "keep",
+        )
         if not fired:
             return
-        tried = [search.query for search in trace.searches]
-        most = knobs.max_fallback_queries
+        tried = [query for item in run.looked_up for query in item.queries]
+        most = self.knobs.max_fallback_queries
         nodes = reformulations(trace.question, run.looked_up, tried=tried, most=most)
         trace.count("fallback")
         trace.step(
@@ -228,15 +260,11 @@ class LookaheadRAG(RAGProgram):
 
     def _context(self, trace: Trace, run: Run) -> list[Evidence]:
         knobs = self.knobs
+        made = in_order(run.looked_up, max_tokens=knobs.context_tokens)
         if knobs.assemble:
-            made: Assembled = assemble(
-                run.looked_up,
-                max_tokens=knobs.context_tokens,
-                duplicate_at=knobs.duplicate_at,
-                cut=knobs.cut,
+            made = assemble(
+                run.looked_up, max_tokens=knobs.context_tokens, duplicate_at=knobs.duplicate_at
             )
-        else:
-            made = in_order(run.looked_up, max_tokens=knobs.context_tokens)
         trace.step(
             "context",
             pids=tuple(item.passage.pid for item in made.evidence),
@@ -248,21 +276,26 @@ class LookaheadRAG(RAGProgram):
         return made.evidence
 
     def _answer(self, trace: Trace, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
-        """The answer and the numbers of the passages that it cites; unknown numbers go."""
+        """The answer and the numbers of the passages that it cites; unknown labels go."""
         context = [item.line for item in evidence]
         if not self.knobs.cite:
             asked = {"context": context, "question": trace.question}
             return trace.answer(self.answer, last=True, **asked), []
+        labels = {item.passage.pid: item.label for item in evidence}
         reply = trace.ask(
             self.answer,
             otherwise={"answer": "", "citations": []},
             last=True,
-            plan=[item.line(_numbers(item, evidence)) for item in run.looked_up],
+            plan=[
+                item.line([labels[p.pid] for p in item.passages if p.pid in labels])
+                for item in run.looked_up
+            ],
             context=context,
             question=trace.question,
         )
-        cited = list(dict.fromkeys(reply.citations))
-        known = [number for number in cited if 0 < number <= len(evidence)]
+        numbers = {item.label: number for number, item in enumerate(evidence, start=1)}
+        cited = list(dict.fromkeys(label.strip(" []") for label in reply.citations))
+        known = [numbers[label] for label in cited if label in numbers]
         if len(known) < len(cited):
             trace.count("unknown_citation", len(cited) - len(known))
         answer = str(reply.answer or "").strip()
@@ -273,27 +306,3 @@ class LookaheadRAG(RAGProgram):
             notes={"citations": [evidence[n - 1].label for n in known]},
         )
         return answer, known
-
-
-def _numbers(item: LookedUp, evidence: Sequence[Evidence]) -> list[int]:
-    """The numbers of the passages shown that this look-up found, the best first."""
-    places = {shown.passage.pid: number for number, shown in enumerate(evidence, start=1)}
-    return [places[passage.pid] for passage in item.passages if passage.pid in places]
-
-
-def _others(trace: Trace, shown: list[Passage]) -> list[Passage]:
-    pids = {passage.pid for passage in shown}
-    return [passage for passage in trace.passages if passage.pid not in pids]
-
-
-def _told(graph: PlanGraph, run: Run) -> list[dict[str, Any]]:
-    """The plan as it was followed, with what each look-up was asked and found out."""
-    by_id = {item.node.id: item for item in run.looked_up}
-    return [
-        {
-            **node,
-            "queries": list(by_id[node["id"]].queries),
-            "values": {name: list(v) for name, v in by_id[node["id"]].values.items()},
-        }
-        for node in graph.to_dicts()
-    ]

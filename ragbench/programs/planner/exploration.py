@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
 from ragbench.programs.core import StopReason, Trace, is_answer, render, unit
+from ragbench.programs.planner.knobs import PlannerKnobs
 from ragbench.programs.planner.tree import Node, Tree, without_repeats
 
-
-@dataclass(frozen=True)
-class Parts:
-    """The predictors of an exploration, and how like two sub-questions are, at most 1."""
-
-    choose: dspy.Module
-    answer: dspy.Module
-    rate: dspy.Module | None
-    alike: Callable[[str, str], float]
+#: Of an answer, for its node to count as solved.
+SOLVED = 0.3
 
 
 class Exploration:
-    """Acts on the tree of one question until the question is settled or the limit is reached."""
+    """Acts on the tree of one question until the question is settled or the limit is reached.
 
-    def __init__(self, parts: Parts, trace: Trace, knobs: Any, tree: Tree) -> None:
-        self.parts, self.trace, self.knobs, self.tree = parts, trace, knobs, tree
+    `choose` names the next action, `answer` answers a sub-question.
+    """
+
+    def __init__(
+        self, trace: Trace, knobs: PlannerKnobs, *, choose: dspy.Module, answer: dspy.Module
+    ) -> None:
+        self.trace, self.knobs, self.tree = trace, knobs, Tree(trace.question)
+        self._ask_action, self._ask_answer = choose, answer
         self._asked: set[tuple[str, ...]] = set()
         self._idle = self._steps = 0
 
     @property
     def settled(self) -> bool:
-        """Whether the root has an answer of enough confidence."""
-        root = self.tree.root
-        return root.status == "solved" and root.confidence >= self.knobs.stop_confidence
+        """Whether the root has an answer of enough confidence, or each of its parts has one."""
+        root, parts = self.tree.root, self.tree.children(self.tree.root)
+        if root.status == "solved" and root.confidence >= self.knobs.stop_confidence:
+            return True
+        return bool(parts) and all(part.status == "solved" for part in parts)
 
     def run(self, *, one_fact: bool) -> StopReason:
         """Act until the root is settled, STOP, or the limit; solve the root if nothing is solved.
@@ -50,7 +50,7 @@ class Exploration:
 
     def _act(self) -> StopReason:
         while self._steps < self.knobs.max_steps:
-            if self.settled or self._all_parts_solved():
+            if self.settled:
                 return "answered"
             due = None if self.knobs.ask_always else self.tree.due()
             if due is not None:
@@ -67,24 +67,20 @@ class Exploration:
                 if deepest is None or not self._traverse(deepest):
                     return "no_progress"
                 self._idle = 0
-        return "answered" if self.settled or self._all_parts_solved() else "max_steps"
-
-    def _all_parts_solved(self) -> bool:
-        parts = self.tree.children(self.tree.root)
-        return bool(parts) and all(part.status == "solved" for part in parts)
+        return "answered" if self.settled else "max_steps"
 
     def _choose(self) -> tuple[str, Node, list[str]]:
-        tree, knobs = self.tree, self.knobs
+        room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
         reply = self.trace.ask(
-            self.parts.choose,
-            otherwise={"action": "TRAVERSE", "node_id": tree.active, "sub_questions": []},
+            self._ask_action,
+            otherwise={"action": "TRAVERSE", "node_id": self.tree.active, "sub_questions": []},
             question=self.trace.question,
-            tree=tree.lines(),
-            active_id=tree.active,
-            **({"max_parts": knobs.max_children} if knobs.rollout else {}),
+            tree=self.tree.lines(),
+            active_id=self.tree.active,
+            **room,
         )
-        node = tree.node(str(reply.node_id))
-        if str(reply.node_id).strip() not in tree.nodes:
+        node = self.tree.node(str(reply.node_id))
+        if str(reply.node_id).strip() not in self.tree.nodes:
             self.trace.count("unknown_node")
         self.trace.step("plan", input=node.id, thought=reply.action)
         return reply.action, node, list(reply.get("sub_questions") or [])
@@ -93,28 +89,23 @@ class Exploration:
         """Whether the action changed anything."""
         if action == "ROLLOUT":
             return self._rollout(node, questions)
-        if action == "BACKTRACK":
-            changed = self.tree.prune_active()
-            self._steps += changed
-            return changed
-        if action == "SELECT" and node.status == "solved":
-            moved = self.tree.active != node.id
+        if action == "TRAVERSE" or (action == "SELECT" and node.status != "solved"):
+            return self._traverse(node)
+        moved = self.tree.active != node.id
+        if action == "SELECT":
             self.tree.active = node.id
-            self._steps += moved
-            return moved
-        return self._traverse(node)
+        else:
+            moved = self.tree.prune_active()
+        self._steps += moved
+        return moved
 
     def _rollout(self, node: Node, questions: list[str]) -> bool:
         """Split `node`; a split counts as no step, since each of its parts takes one."""
         full = len(self.tree.children(node)) >= self.knobs.max_children
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
             return False
-        added = self.tree.add(
-            node,
-            questions,
-            most=self.knobs.max_children,
-            alike=lambda a, b: self.parts.alike(a, b) >= self.knobs.max_similarity,
-        )
+        most, alike = self.knobs.max_children, self.knobs.max_similarity
+        added = self.tree.add(node, questions, most=most, alike=alike)
         self.trace.step(
             "decompose", input=node.question, observation="\n".join(n.question for n in added)
         )
@@ -132,7 +123,6 @@ class Exploration:
         tree.active = node.id
         known = tree.known_to(node)
         question = tree.asked(node, trace.count)
-        query = tree.query(node, question)
         key = (question, *(n.note for n in known))
         if key in self._asked:
             return False
@@ -140,20 +130,30 @@ class Exploration:
         self._steps += 1
         node.tries += 1
         node.filled = question
+        query = tree.query(node, question)
         passages = trace.search(query, k=self.knobs.k)
         shown = without_repeats([*passages, *(p for n in reversed(known) for p in n.passages)])
-        answer, confidence, main = self._solve(
+        reply = trace.ask(
+            self._ask_answer,
+            otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
             context=render(shown, max_tokens=self.knobs.context_tokens),
             notes=[n.note for n in known],
+            main_question=trace.question,
             question=question,
         )
+        answer, main = str(reply.answer or "").strip(), str(reply.main_answer or "").strip()
+        confidence = unit(reply.confidence)
         if node is tree.root:
-            answer = self._roots_own(answer, main)
-        node.learn(answer, confidence, shown, at=self.knobs.solved_confidence)
+            # The root's question is the main one and so was asked twice. The second answer has the
+            # wording of `answer_style`, but where that is brief a small model tells its subject
+            # there: "Are A and B both board games?" was answered by "Yes" and then "board game".
+            first = self.knobs.answer_style == "brief" and is_answer(answer)
+            answer = answer if first or not is_answer(main) else main
+        node.learn(answer, confidence, shown, at=SOLVED)
         tree.close_above(node)
         settles = self._settles(node, main, confidence)
         if settles:
-            tree.root.learn(main, confidence, shown, at=self.knobs.solved_confidence)
+            tree.root.learn(main, confidence, shown, at=SOLVED)
         trace.step(
             "solve",
             input=query,
@@ -163,15 +163,6 @@ class Exploration:
         )
         return True
 
-    def _roots_own(self, answer: str, main: str) -> str:
-        """The answer to the root, whose question is the main one and so was asked twice.
-
-        The second has the wording of `answer_style`, but small models tell its subject there: the
-        1.5B model answered "Are A and B both board games?" by "Yes" and then "board game".
-        """
-        first = self.knobs.answer_style == "brief" and is_answer(answer)
-        return answer if first or not is_answer(main) else main
-
     def _settles(self, node: Node, main: str, confidence: float) -> bool:
         """Whether `main`, said of the main question in solving `node`, is to be believed.
 
@@ -180,26 +171,3 @@ class Exploration:
         if not node.parent or not is_answer(main) or confidence < self.knobs.stop_confidence:
             return False
         return main != node.answer or not self.tree.open_leaves()
-
-    def _solve(
-        self, *, context: list[str], notes: list[str], question: str
-    ) -> tuple[str, float, str]:
-        """Answer and confidence of a sub-question, and the main answer where it is settled."""
-        inputs: dict[str, Any] = {"context": context, "notes": notes, "question": question}
-        if self.parts.rate is None:
-            reply = self.trace.ask(
-                self.parts.answer,
-                otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
-                main_question=self.trace.question,
-                **inputs,
-            )
-            main = str(reply.get("main_answer") or "").strip()
-            return str(reply.answer or "").strip(), unit(reply.get("confidence")), main
-        reply = self.trace.ask(self.parts.answer, otherwise={"answer": ""}, **inputs)
-        answer = str(reply.answer or "").strip()
-        if not is_answer(answer):
-            return answer, 0.0, ""
-        rated = self.trace.ask(
-            self.parts.rate, otherwise={"confidence": 0.5}, answer=answer, **inputs
-        )
-        return answer, unit(rated.get("confidence")), ""

@@ -12,8 +12,9 @@ actions, so this implements neither. After a gate, the actions are:
 - BACKTRACK gives the active node up and goes to its parent; at the root it does nothing.
 - STOP ends the search, as does a root solved with `stop_confidence`.
 
-An action is asked for where there is a choice: the sub-questions of a split are solved in order
-(`ask_always` asks before each). docs/programs.md has what else is decided here.
+Departure: an action is asked for where there is a choice, and the sub-questions of a split are
+solved in order; the specification asks before each (`ask_always`). docs/programs.md has what else
+is decided here.
 """
 
 from __future__ import annotations
@@ -21,24 +22,19 @@ from __future__ import annotations
 from typing import Literal
 
 import dspy
-from pydantic import Field
 
-from ragbench.errors import KnobError
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
     BudgetSpentError,
-    ProgramKnobs,
     RAGProgram,
     Trace,
-    cosine,
-    embedder_of,
     is_answer,
-    jaccard,
     predict,
     render,
 )
-from ragbench.programs.planner.exploration import Exploration, Parts
+from ragbench.programs.planner.exploration import Exploration
+from ragbench.programs.planner.knobs import PlannerKnobs
 from ragbench.programs.planner.refine import best_entity, is_poor
 from ragbench.programs.planner.tree import Node, Tree, without_repeats
 from ragbench.retrievers import Passage, Retriever
@@ -48,99 +44,46 @@ from ragbench.signatures import (
     AnswerWithHints,
     DirectAnswer,
     PlannerAction,
-    RateAnswer,
     RefineAnswer,
     RetrievalPlan,
 )
 
 
-class PlannerKnobs(ProgramKnobs):
-    """Knobs of `planner`."""
-
-    k: int = Field(3, ge=1, le=100, description="passages per search")
-    max_steps: int = Field(5, ge=1, le=50, description="actions at the most, splits not counted")
-    max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
-    max_children: int = Field(4, ge=1, le=10, description="sub-questions of a node")
-    similarity: Literal["jaccard", "embedding"] = Field(
-        "jaccard", description="of sub-questions: by shared words, or by the retriever's embedder"
-    )
-    max_similarity: float = Field(
-        0.85, gt=0, le=1, description="a sub-question this like another is dropped"
-    )
-    solved_confidence: float = Field(
-        0.3, ge=0, le=1, description="of an answer, for its node to count as solved"
-    )
-    stop_confidence: float = Field(0.8, ge=0, le=1, description="of the root, to stop at once")
-    gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
-    ask_always: bool = Field(
-        False, description="ask for an action even where sub-questions wait to be solved"
-    )
-    rollout: bool = Field(True, description="offer ROLLOUT")
-    backtrack: bool = Field(True, description="offer BACKTRACK")
-    refine: bool = Field(True, description="refine poor answers to bridge questions")
-    refine_max_attempts: int = Field(1, ge=1, le=5, description="refinements of one answer")
-    generic_answers: str = Field(
-        "yes, no", description="answers that are poor beside refusals, separated by commas"
-    )
-    joint_confidence: bool = Field(True, description="answer and rate in one call")
-    synthesize_when_root_confident: bool = Field(
-        False, description="answer once more from all findings even where the root is confident"
-    )
-
-
 @PROGRAMS.register("planner")
-class PlannerRAG(RAGProgram):
+class PlannerRAG(RAGProgram[PlannerKnobs]):
     """Explore a tree of sub-questions action by action, then answer from what was found."""
 
     name = "planner"
     family = "agentic"
     calls = (
-        "1 gate + 1 per choice + 1 per sub-question (<= max_steps) + 1 answer + refinements; "
+        "1 gate + 1 per choice + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
         "2 if direct"
     )
     autonomy = Autonomy("partly", "yes", "yes")
-    Knobs = PlannerKnobs
-    variants = {"seed": {}, "separate_confidence": {"joint_confidence": False}}  # noqa: RUF012
+    variants = {"spec": {}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        if self.knobs.similarity == "embedding" and embedder_of(retriever) is None:
-            raise KnobError(
-                "planner: similarity='embedding' needs a retriever with an embedder; "
-                "use dense or hybrid, or set similarity to jaccard"
-            )
         self.decide = predict(RetrievalPlan)
         self.direct = predict(DirectAnswer)
         self.choose = predict(_offering(self.knobs), like=PlannerAction)
-        if self.knobs.joint_confidence:
-            self.answer = predict(AnswerPart)
-        else:
-            self.answer = predict(AnswerWithHints)
-            self.rate = predict(RateAnswer)
+        self.answer = predict(AnswerPart)
         self.synthesize = predict(AnswerWithHints)
         if self.knobs.refine:
             self.refine = predict(RefineAnswer)
-
-    def alike(self, a: str, b: str) -> float:
-        """How like two sub-questions are, at most 1."""
-        embedder = embedder_of(self.retriever) if self.knobs.similarity == "embedding" else None
-        return cosine(embedder, a, b) if embedder else jaccard(a, b)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Gate, explore, conclude."""
         retrieve, question_type = self._gate(trace)
         if not retrieve:
             return trace.prediction(self.force(trace), "direct")
-        tree = Tree(trace.question)
-        parts = Parts(self.choose, self.answer, getattr(self, "rate", None), self.alike)
+        exploration = Exploration(trace, self.knobs, choose=self.choose, answer=self.answer)
         try:
-            reason = Exploration(parts, trace, self.knobs, tree).run(
-                one_fact=question_type == "single"
-            )
+            reason = exploration.run(one_fact=question_type == "single")
         except BudgetSpentError:
             reason = "budget"
-        answer = self._conclude(trace, tree, question_type)
-        nodes = [node.record() for node in tree.nodes.values()]
+        answer = self._conclude(trace, exploration.tree, question_type)
+        nodes = [node.record() for node in exploration.tree.nodes.values()]
         return trace.prediction(answer, reason, tree=nodes)
 
     def force(self, trace: Trace) -> str:
@@ -159,7 +102,7 @@ class PlannerRAG(RAGProgram):
     def _gate(self, trace: Trace) -> tuple[bool, str]:
         """Whether to retrieve, and the question's type; blank if that is not known."""
         if self.knobs.gate != "ask":
-            return bool(self.knobs.gate == "always"), ""
+            return self.knobs.gate == "always", ""
         reply = trace.ask(
             self.decide,
             otherwise={"retrieve": True, "question_type": ""},
@@ -175,44 +118,46 @@ class PlannerRAG(RAGProgram):
     def _conclude(self, trace: Trace, tree: Tree, question_type: str) -> str:
         """The answer to the main question, never that of a sub-question in its place."""
         known = [node for node in tree.nodes.values() if node.answer and node.status != "pruned"]
-        solved, root = tree.solved(), tree.root
+        root = tree.root
         confident = root.status == "solved" and (
-            root.confidence >= self.knobs.stop_confidence or solved == [root]
+            root.confidence >= self.knobs.stop_confidence or tree.solved() == [root]
         )
-        notes, passages = _findings(known, trace.passages)
-        if confident and not self.knobs.synthesize_when_root_confident:
+        notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in known]
+        proofs = [passage for node in known for passage in node.passages]
+        passages = without_repeats([*proofs, *trace.passages])
+        if confident:
             answer = root.answer
         elif known:
             answer = self._read(trace, notes, passages)
         else:
             return self.force(trace)
-        if self.knobs.refine and self._needs_refining(answer, trace.question, question_type):
-            answer = self._refined(trace, known, answer)
+        poor = not is_answer(answer)
+        if question_type:
+            poor = question_type == "bridge" and is_poor(answer, trace.question)
+        if self.knobs.refine and poor:
+            answer = self._refined(trace, known, notes, passages, answer)
         return answer if is_answer(answer) else root.answer or answer
 
-    def _needs_refining(self, answer: str, question: str, question_type: str) -> bool:
-        if question_type == "bridge":
-            return is_poor(answer, question, generic=self.knobs.generic_answers)
-        return not question_type and not is_answer(answer)
-
-    def _refined(self, trace: Trace, known: list[Node], draft: str) -> str:
-        notes, passages = _findings(known, trace.passages)
+    def _refined(
+        self,
+        trace: Trace,
+        known: list[Node],
+        notes: list[str],
+        passages: list[Passage],
+        draft: str,
+    ) -> str:
+        """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
-        for _ in range(self.knobs.refine_max_attempts):
-            try:
-                better = trace.answer(
-                    self.refine,
-                    context=render(passages, max_tokens=self.knobs.context_tokens),
-                    notes=notes,
-                    question=trace.question,
-                    draft=better,
-                )
-            except BudgetSpentError:
-                break
-            if not is_poor(better, trace.question, generic=self.knobs.generic_answers):
-                return better
-        entity = best_entity(trace.question, known)
-        if entity:
+        try:
+            context = render(passages, max_tokens=self.knobs.context_tokens)
+            better = trace.answer(
+                self.refine, context=context, notes=notes, question=trace.question, draft=draft
+            )
+        except BudgetSpentError:
+            pass
+        if not is_poor(better, trace.question):
+            return better
+        if entity := best_entity(trace.question, known):
             trace.step("answer", observation=entity, notes={"entity_fallback": True})
             trace.count("entity_fallback")
         return entity or better or draft
@@ -227,12 +172,4 @@ def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:
         type_=Literal[tuple(offered)],
         desc="; ".join(f"{name}: {does}" for name, does in offered.items()),
     )
-    if not knobs.rollout:
-        signature = signature.delete("max_parts").delete("sub_questions")
-    return signature
-
-
-def _findings(known: list[Node], passages: list[Passage]) -> tuple[list[str], list[Passage]]:
-    """Notes of the nodes that have an answer, and all passages, those that prove one first."""
-    notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in known]
-    return notes, without_repeats([*(p for n in known for p in n.passages), *passages])
+    return signature if knobs.rollout else signature.delete("max_parts").delete("sub_questions")

@@ -16,17 +16,14 @@ _YES_NO = re.compile(
 )
 
 
-def is_poor(answer: str, question: str, *, generic: str = "yes, no") -> bool:
-    """Whether `answer` names nothing: blank, a refusal, generic, or only words of the question.
+def is_poor(answer: str, question: str) -> bool:
+    """Whether `answer` names nothing: blank, a refusal, or only words of the question.
 
-    `generic` lists such answers, separated by commas; yes and no count only where the question does
-    not ask for them.
+    Yes and no are poor where the question does not ask for them.
     """
     said = tokens(answer)
-    if said in (["yes"], ["no"]) and _YES_NO.match(question.strip()):
-        return False
-    if said in [tokens(text) for text in generic.split(",")]:
-        return True
+    if said in (["yes"], ["no"]):
+        return not _YES_NO.match(question.strip())
     return not is_answer(answer) or set(said) <= set(tokens(question))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ragbench.metrics import contains
-from ragbench.programs.core import answers_used, is_answer, with_answers
+from ragbench.programs.core import answers_used, is_answer, jaccard, with_answers
 from ragbench.retrievers import Passage
 from ragbench.signatures import TreeNode
 
@@ -16,12 +15,6 @@ ROOT = "n0"
 
 #: Passages kept of a solved node, to be shown again with its answer.
 _PROOFS = 2
-# Words by which a sub-question without a placeholder points back to the answer before it.
-_POINTS_BACK = re.compile(
-    r"\b(he|she|him|his|her|hers|it|its|they|them|their|this|these|those"
-    r"|(?:at|by|did|does|for|from|in|is|of|on|to|was|were|with) that)\b",
-    re.IGNORECASE,
-)
 
 
 @dataclass
@@ -158,28 +151,12 @@ class Tree:
         return with_answers(node.question, parts, answers, count)
 
     def query(self, node: Node, question: str) -> str:
-        """What is searched for `node`, whose question with placeholders filled is `question`.
+        """What is searched for `node`: `question`, and the answers of the node's own children."""
+        found = [n.answer for n in self.children(node) if n.status == "solved"]
+        return " ".join([question, *found])
 
-        To the question come the answers of the node's own children, and the answer of the sister
-        before it where a pronoun points back to it: no other sister's, since the halves of a
-        comparison only disturb each other's searches.
-        """
-        more = [n.answer for n in self.children(node) if n.status == "solved"]
-        if node.parent and question == node.question and _POINTS_BACK.search(question):
-            sisters = [n for n in self.children(self.nodes[node.parent]) if n.status == "solved"]
-            before = [n for n in sisters if n.number < node.number]
-            more = [n.answer for n in (before or sisters)[-1:]] + more
-        return " ".join([question, *more])
-
-    def add(
-        self,
-        parent: Node,
-        questions: Sequence[str],
-        *,
-        most: int,
-        alike: Callable[[str, str], bool],
-    ) -> list[Node]:
-        """New children of `parent`, up to `most` in all; a question `alike` a node's is dropped.
+    def add(self, parent: Node, questions: Sequence[str], *, most: int, alike: float) -> list[Node]:
+        """New children of `parent`, up to `most` in all, but those too much `alike` a node's.
 
         Each keeps its number in `questions`, by which placeholders refer to it.
         """
@@ -189,7 +166,9 @@ class Tree:
             question = " ".join(text.split())
             if len(self.children(parent)) >= most:
                 break
-            if question and not any(alike(question, n.question) for n in self.nodes.values()):
+            # {1} stands for another answer under each parent, so such questions are never repeats.
+            others = self.children(parent) if answers_used(question) else self.nodes.values()
+            if question and all(jaccard(question, n.question) < alike for n in others):
                 node = Node(f"n{len(self.nodes)}", question, parent.id, parent.depth + 1, number)
                 self.nodes[node.id] = node
                 added.append(node)

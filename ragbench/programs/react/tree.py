@@ -15,17 +15,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import (
-    BudgetSpentError,
-    Done,
-    StopReason,
-    ToolAsker,
-    Toolbox,
-    ToolUse,
-    Turn,
-    is_answer,
-    jaccard,
-)
+from ragbench.programs.core import BudgetSpentError, StopReason, is_answer, jaccard
+from ragbench.programs.core.tools import Done, ToolAsker, Toolbox, ToolUse, Turn
 
 Selection = Literal["vote", "first", "read"]
 
@@ -73,6 +64,8 @@ class StepTree:
         self.max_steps, self.width, self.similarity = max_steps, width, similarity
         #: Answers of finished paths, in the order in which they ended.
         self.answers: list[str] = []
+        #: Thoughts of the steps that were taken.
+        self.thoughts: list[str] = []
 
     def grow(self) -> StopReason:
         """Grow the tree until all paths have ended, and say why it ended."""
@@ -133,6 +126,7 @@ class StepTree:
             self.trace.count("copied_observation")
             return
         self.answers.append(proposal.turn.answer)
+        self.thoughts += filter(None, [proposal.turn.thought])
         self.trace.step(
             "finish",
             thought=proposal.turn.thought,
@@ -143,6 +137,7 @@ class StepTree:
     def _extended(self, proposal: _Proposal) -> Path:
         path, use, thought = proposal.path, proposal.use, proposal.turn.thought
         seen, name = self.box.use(use), path.child(proposal.sample)
+        self.thoughts += filter(None, [thought])
         self.trace.step(
             use.tool,
             input=use.shown,

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from ragbench.data import question_key
 from ragbench.programs.core import Trace
 from ragbench.programs.reap.plan import LookUp
 from ragbench.retrievers import Passage
-
-_ASKS = frozenset(["who", "whom", "whose", "which", "what", "where", "when", "why", "how"])
-
-
-class Stated(Protocol):
-    """A fact as a reply gives it; `evidence` are numbers of passages, from 1."""
-
-    statement: str
-    evidence: list[int]
+from ragbench.signatures import StatedFact
 
 
 @dataclass(frozen=True)
@@ -30,27 +22,36 @@ class Known:
     requirement: str = ""
     pids: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fact as a record keeps it."""
+        return {
+            "statement": self.statement,
+            "fulfillment": self.level,
+            "pids": list(self.pids),
+        }
+
 
 class Facts:
-    """The facts of one question; `levels` tells direct ones from partial ones.
+    """The facts of one question, once per requirement; `levels` tells direct from partial ones.
 
-    `partial` False keeps direct ones alone. They are read off the steps of the trace, so that those
-    of look-ups made at once come in the order of the look-ups.
+    With `partial` False direct ones alone are kept.
     """
 
-    def __init__(self, trace: Trace, *, levels: bool = False, partial: bool = True) -> None:
-        self.trace, self.levels, self.partial = trace, levels, partial or not levels
+    def __init__(self, *, levels: bool = False, partial: bool = True) -> None:
+        self.levels, self.partial = levels, partial or not levels
+        self._known: dict[tuple[str, str], Known] = {}
 
     def all(self) -> list[Known]:
-        """The facts found so far, once per requirement, without failed look-ups."""
+        """The facts found so far, without failed look-ups."""
+        return list(self._known.values())
+
+    def keep(self, found: Sequence[Known]) -> None:
+        """Add those of `found` that are new and of a level that is kept."""
         wanted = ("direct", "partial") if self.partial else ("direct",)
-        facts: dict[tuple[str, str], Known] = {}
-        for step in self.trace.steps:
-            for fact in step.notes["facts"] if step.action == "extract" else ():
-                known = Known(fact["statement"], fact["level"], fact["requirement"], fact["pids"])
-                if known.level in wanted:
-                    facts.setdefault((known.requirement, question_key(known.statement)), known)
-        return list(facts.values())
+        for fact in found:
+            if fact.level in wanted:
+                key = (fact.requirement, question_key(fact.statement))
+                self._known.setdefault(key, fact)
 
     def shown(self) -> list[str]:
         """The facts as a planner sees them."""
@@ -58,8 +59,7 @@ class Facts:
 
     def notes(self) -> list[str]:
         """The facts as the answer is written from them, each once."""
-        marks = {"partial": "(partial) "} if self.levels else {}
-        lines = (f"{marks.get(fact.level, '')}{fact.statement}" for fact in self.all())
+        lines = (("(partial) " * (f.level == "partial")) + f.statement for f in self.all())
         return list(dict.fromkeys(lines))
 
     def show(self, fact: Known) -> str:
@@ -68,66 +68,27 @@ class Facts:
         label = ", ".join(filter(None, marks))
         return f"[{label}] {fact.statement}" if label else fact.statement
 
-    def add(
-        self, stated: Sequence[Stated], passages: Sequence[Passage], item: LookUp
+    def read(
+        self, trace: Trace, stated: Sequence[StatedFact], passages: Sequence[Passage], item: LookUp
     ) -> list[Known]:
-        """Keep what was `stated` of one look-up; a failed one where nothing of it holds.
+        """What was `stated` of one look-up; a failed fact where nothing of it holds.
 
-        Left out are facts that no passage shown is named for (`unproven_fact`) and those that only
-        say again what was asked (`echoed_question`).
+        Left out, and counted as `unproven_fact`, is what no passage shown is named for.
         """
-        kept = []
+        read = []
         for fact in stated:
             pids = tuple(passages[n - 1].pid for n in fact.evidence if 0 < n <= len(passages))
-            statement = fact.statement.strip()
-            if not statement or self._echoes(statement, item):
-                continue
-            if not pids:
-                self.trace.count("unproven_fact")
-                continue
-            level = str(getattr(fact, "fulfillment", "direct"))
+            level = getattr(fact, "fulfillment", "direct")
             level = level if self.levels or level == "failed" else "direct"
-            kept.append(Known(statement, level, item.requirement, pids))
-        kept = kept or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
-        self._note(kept, item)
-        return kept
-
-    def _note(self, facts: Sequence[Known], item: LookUp) -> None:
-        self.trace.step(
+            if fact.statement.strip() and not pids:
+                trace.count("unproven_fact")
+            elif fact.statement.strip():
+                read.append(Known(fact.statement.strip(), level, item.requirement, pids))
+        read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
+        trace.step(
             "extract",
             input=item.query,
-            observation="\n".join(f"[{fact.level}] {fact.statement}" for fact in facts),
-            pids=tuple(dict.fromkeys(pid for fact in facts for pid in fact.pids)),
-            notes={
-                "facts": [
-                    {
-                        "statement": fact.statement,
-                        "level": fact.level,
-                        "requirement": fact.requirement,
-                        "pids": fact.pids,
-                    }
-                    for fact in facts
-                ]
-            },
+            observation="\n".join(f"[{fact.level}] {fact.statement}" for fact in read),
+            pids=tuple(dict.fromkeys(pid for fact in read for pid in fact.pids)),
         )
-
-    def _echoes(self, statement: str, item: LookUp) -> bool:
-        """Whether a "fact" only says again what was asked, as small models do."""
-        asked = (self.trace.question, item.text, item.query)
-        if not any(says_again(statement, text) for text in asked):
-            return False
-        self.trace.count("echoed_question")
-        return True
-
-
-def says_again(statement: str, asked: str) -> bool:
-    """Whether `statement` is `asked` again, or adds no word to a question for something.
-
-    A yes/no question, or one that names the things to choose from ("A or B"), has no such word: its
-    facts may well be made of its own words.
-    """
-    said, words = question_key(statement).split(), question_key(asked).split()
-    if said == words:
-        return True
-    open_question = not _ASKS.isdisjoint(words) and "or" not in words
-    return open_question and set(said) <= set(words)
+        return read

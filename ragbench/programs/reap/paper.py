@@ -18,6 +18,7 @@ import dspy
 
 from ragbench.programs.core import StopReason, Trace, render
 from ragbench.programs.reap.facts import Facts, Known
+from ragbench.programs.reap.knobs import REAPKnobs
 from ragbench.programs.reap.plan import (
     LookUp,
     MalformedPlanError,
@@ -30,7 +31,9 @@ from ragbench.retrievers import Passage
 from ragbench.signatures import PlanAction, SubTask
 
 #: Sampling of a second try, in place of a reply that could not be used.
-_RETRY_TEMPERATURE = 0.7
+RETRY_TEMPERATURE = 0.7
+#: Requirements of the first plan; tries at it; rounds with those that were rolled back.
+MAX_TASKS, DRAFT_TRIES, MAX_ATTEMPTS = 5, 3, 10
 
 
 class Planning:
@@ -39,7 +42,7 @@ class Planning:
     def __init__(
         self,
         trace: Trace,
-        knobs: Any,
+        knobs: REAPKnobs,
         facts: Facts,
         *,
         draft: dspy.Module,
@@ -51,13 +54,14 @@ class Planning:
         self._drafting, self._update, self._repair = draft, update, repair
         self._extracting = extract
         self.plan: list[SubTask] = []
+        self._searched: list[str] = []
 
     def run(self) -> StopReason:
         """Plan and look up until the facts are said to suffice, nothing is left, or the limit."""
         self.plan = self._draft()
         last: list[Known] = []
         rounds = malformed = 0
-        for _ in range(self.knobs.max_attempts):
+        for _ in range(MAX_ATTEMPTS):
             if rounds == self.knobs.max_rounds:
                 break
             actions: list[PlanAction] = []
@@ -71,7 +75,7 @@ class Planning:
                 if malformed < 2:
                     continue
                 malformed = 0
-            if ready and self.trace.searches:
+            if ready and self._searched:
                 return "answered"
             wanted = self._wanted(actions)
             if not wanted:
@@ -81,16 +85,16 @@ class Planning:
         return "max_steps"
 
     def _draft(self) -> list[SubTask]:
-        for sample in range(self.knobs.draft_tries):
+        for sample in range(DRAFT_TRIES):
             reply = self.trace.ask(
                 self._drafting,
                 otherwise={"goal": "", "subtasks": []},
                 question=self.trace.question,
-                max_tasks=self.knobs.max_tasks,
+                max_tasks=MAX_TASKS,
                 config=_sampling(sample),
             )
             try:
-                plan = checked((reply.subtasks or [])[: self.knobs.max_tasks])
+                plan = checked((reply.subtasks or [])[: MAX_TASKS])
             except MalformedPlanError:
                 self.trace.count("bad_draft")
                 continue
@@ -115,7 +119,7 @@ class Planning:
             otherwise={"next_step": "continue", "new_plan": [], "actions": []},
             question=self.trace.question,
             facts=self.facts.shown(),
-            history=[search.query for search in self.trace.searches],
+            history=self._searched,
             plan=listed(self.plan),
             last_facts=[self.facts.show(fact) for fact in last],
             config=_sampling(sample),
@@ -137,26 +141,31 @@ class Planning:
 
         There are none only after the first round, which at least searches the question.
         """
-        trace, facts, most = self.trace, self.facts.all(), self.knobs.max_actions
-        wanted = look_ups(actions, self.plan, facts, trace, most=most)
-        if not wanted:
-            wanted = look_ups(next_actions(self.plan, facts), self.plan, facts, trace, most=most)
-        if not wanted and not trace.searches:
-            return [LookUp("", trace.question, trace.question)]
-        return wanted
+        facts, most = self.facts.all(), self.knobs.max_actions
+        for tried in (actions, next_actions(self.plan, facts)):
+            wanted, events = look_ups(tried, self.plan, facts, self._searched, most=most)
+            for event, n in events.items():
+                self.trace.count(event, n)
+            if wanted:
+                return wanted
+        question = self.trace.question
+        return [] if self._searched else [LookUp("", question, question)]
 
     def _look_up(self, wanted: Sequence[LookUp]) -> list[Known]:
         trace = self.trace
         affordable = trace.budget.max_retrievals - trace.budget.retrievals
         wanted = wanted[: max(affordable, 1)]
         rankings = trace.search_many([item.query for item in wanted], k=self.knobs.k)
+        self._searched += [item.query for item in wanted]
         known = self.facts.shown()
         jobs = list(zip(wanted, rankings, strict=True))
-        results = [self.facts.add([], [], item) for item, passages in jobs if not passages]
+        results = [self.facts.read(trace, [], [], item) for item, hits in jobs if not hits]
         results += trace.fan_out(
             lambda job: self._extract(*job, known), [job for job in jobs if job[1]]
         )
-        return [fact for facts in results for fact in facts]
+        found = [fact for facts in results for fact in facts]
+        self.facts.keep(found)
+        return found
 
     def _extract(self, item: LookUp, passages: list[Passage], known: list[str]) -> list[Known]:
         """The facts that `passages` give for one look-up; a failed one where they give none."""
@@ -168,9 +177,9 @@ class Planning:
             known_facts=known,
             requirement=item.text,
         )
-        return self.facts.add(reply.facts or [], passages, item)
+        return self.facts.read(self.trace, reply.facts or [], passages, item)
 
 
 def _sampling(sample: int) -> dict[str, Any]:
     """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
-    return {"temperature": _RETRY_TEMPERATURE, "rollout_id": sample} if sample else {}
+    return {"temperature": RETRY_TEMPERATURE, "rollout_id": sample} if sample else {}

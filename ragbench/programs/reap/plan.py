@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, Protocol
 
 from ragbench.data import question_key
-from ragbench.programs.core import Trace
 from ragbench.signatures import PlanAction, SubTask
 
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
@@ -94,33 +94,33 @@ def look_ups(
     actions: Sequence[PlanAction],
     plan: Sequence[SubTask],
     facts: Sequence[Fact],
-    trace: Trace,
+    searched: Sequence[str],
     *,
     most: int,
-) -> list[LookUp]:
-    """What `actions` look up, placeholders filled from `facts`; queries tried before are refused.
+) -> tuple[list[LookUp], Counter[str]]:
+    """What `actions` look up, placeholders filled from `facts`, and events to be counted.
 
-    An action for an unknown requirement keeps its query, which then is its requirement's text.
+    Queries like those `searched` are refused. An action for an unknown requirement keeps its query,
+    which then is its requirement's text.
     """
     texts = {task.id: task.question for task in plan}
-    tried = {question_key(search.query) for search in trace.searches}
+    tried = set(map(question_key, searched))
     chosen: list[LookUp] = []
+    events: Counter[str] = Counter()
     for action in actions:
         for query in filled(action.query, facts, most=most):
             key = question_key(query)
             if not key:
                 continue
             if key in tried:
-                trace.count("repeated_query")
+                events["repeated_query"] += 1
                 continue
             tried.add(key)
-            if action.requirement_id not in texts:
-                trace.count("unknown_requirement")
+            events["unknown_requirement"] += action.requirement_id not in texts
             text = explained(texts.get(action.requirement_id, query), facts)
             chosen.append(LookUp(action.requirement_id, text, query))
-    if len(chosen) > most:
-        trace.count("cut_actions", len(chosen) - most)
-    return chosen[:most]
+    events["cut_actions"] += max(len(chosen) - most, 0)
+    return chosen[:most], +events
 
 
 def next_actions(plan: Sequence[SubTask], facts: Sequence[Fact]) -> list[PlanAction]:

@@ -1,5 +1,18 @@
-"""Which program answers a question: features known before answering, a policy, and the router."""
+"""A program that gives each question to one of several programs, by a learned rule."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.programs.routing.features import (
+    FEATURES as FEATURES,
+    question_features as question_features,
+)
+from ragbench.programs.routing.policy import (
+    FORMAT as FORMAT,
+    Candidate as Candidate,
+    Leaf as Leaf,
+    LearnedFrom as LearnedFrom,
+    Node as Node,
+    Policy as Policy,
+    Split as Split,
+    decide as decide,
+    leaves as leaves,
+)
+from ragbench.programs.routing.router import Router as Router

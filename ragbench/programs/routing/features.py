@@ -1,15 +1,14 @@
-"""What is known of a question before anything answers it: its words, and how a search for it goes.
+"""What is known of a question before anything answers it: the features of its wording.
 
-Types and numbers of hops are predicted from the wording by fixed rules, never read from the data
-set, so that they are known of any question. Scores of a search are taken as shares of the best
-one, since their scale differs between retrievers.
+Types and numbers of hops are predicted by fixed rules, never read from the data set, so that they
+are known of any question.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
@@ -78,21 +77,7 @@ FEATURES: Mapping[str, Feature] = {
     "hops": Feature(
         yes="its wording has {} hops or more", no="its wording has fewer than {} hops", whole=True
     ),
-    "top_score": Feature(
-        yes="the best passage found for it scores {} or more",
-        no="the best passage found for it scores less than {}",
-    ),
-    "score_lead": Feature(
-        yes="the best passage leads the second by {} of its score or more",
-        no="the best passage leads the second by less than {} of its score",
-    ),
-    "score_fall": Feature(
-        yes="scores fall by {} of the best one or more over the passages found",
-        no="scores fall by less than {} of the best one over the passages found",
-    ),
 }
-#: Features of a search for the question itself.
-SCORE_FEATURES = ("top_score", "score_lead", "score_fall")
 
 
 def question_features(question: str) -> dict[str, float]:
@@ -112,27 +97,6 @@ def question_features(question: str) -> dict[str, float]:
         "quantity": float(bool(_QUANTITY.search(question))),
         "hops": 2.0 if comparison else float(min(1 + relations, _MOST_HOPS)),
     }
-
-
-def score_features(scores: Sequence[float]) -> dict[str, float]:
-    """The shape of the scores of a search, best first; 1 for lead and fall of fewer than two.
-
-    `score_lead` and `score_fall` are how far the second and the last score lie below the first, as
-    a share of it.
-    """
-    top = float(scores[0]) if scores else 0.0
-    if len(scores) < 2 or top <= 0:
-        return {"top_score": top, "score_lead": 1.0, "score_fall": 1.0}
-    second, last = float(scores[1]), float(scores[-1])
-    return {"top_score": top, "score_lead": 1 - second / top, "score_fall": 1 - last / top}
-
-
-def group_of(question: str) -> str:
-    """The predicted kind of a question, for tables: a comparison, or the hops of its wording."""
-    features = question_features(question)
-    if features["comparison"]:
-        return "comparison"
-    return f"{features['hops']:.0f} hop{'s' if features['hops'] > 1 else ''}"
 
 
 def _is_comparison(question: str, names: int) -> bool:

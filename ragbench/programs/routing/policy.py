@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from ragbench.programs.routing.features import FEATURES, SCORE_FEATURES
+from ragbench.programs.routing.features import FEATURES
 
 #: Version of the file, and of the features in it.
 FORMAT: Literal[1] = 1
@@ -70,24 +70,13 @@ class LearnedFrom(_Part):
 
 
 class Policy(_Part):
-    """What a policy file holds.
-
-    `search_k` is the depth of the search that the score features are of, None where no rule reads
-    them. `not_runnable` says why the router cannot run it; empty where it can. `evidence` is what
-    was measured, for people.
-    """
+    """What a policy file holds; `evidence` is what was measured, for people."""
 
     format: Literal[1]
     kind: Literal["ragbench policy"] = "ragbench policy"
-    objective: str
-    limits: dict[str, FiniteFloat] = {}
+    metric: str
     programs: list[Candidate] = Field(min_length=1)
     rule: Node
-    #: Features that the rule could have asked for.
-    features: list[str] = []
-    search_k: int | None = Field(None, ge=1, le=1000)
-    retriever: dict[str, Any] = {}
-    not_runnable: str = ""
     learned_from: LearnedFrom = LearnedFrom()
     seed: int = 0
     evidence: dict[str, Any] = {}
@@ -98,14 +87,7 @@ class Policy(_Part):
         for _, leaf in leaves(self.rule):
             if leaf.program >= len(self.programs):
                 raise ValueError(f"the rule chooses program {leaf.program}, which is not listed")
-        if self.reads_scores and self.search_k is None:
-            raise ValueError("the rule reads scores of a search, and search_k is not given")
         return self
-
-    @property
-    def reads_scores(self) -> bool:
-        """Whether the rule needs a search for the question."""
-        return any(split.feature in SCORE_FEATURES for split in _splits(self.rule))
 
 
 def decide(rule: Node, features: Mapping[str, float]) -> tuple[int, list[str]]:
@@ -134,10 +116,3 @@ def leaves(rule: Node, met: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
         return
     yield from leaves(rule.yes, (*met, condition(rule, yes=True)))
     yield from leaves(rule.no, (*met, condition(rule, yes=False)))
-
-
-def _splits(rule: Node) -> Iterator[Split]:
-    if isinstance(rule, Split):
-        yield rule
-        yield from _splits(rule.yes)
-        yield from _splits(rule.no)

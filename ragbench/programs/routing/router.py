@@ -17,7 +17,7 @@ from ragbench.context import current, use
 from ragbench.errors import ConfigError, KnobError
 from ragbench.knobs import Knobs
 from ragbench.programs.core import PROGRAMS, Budget, Described, RAGProgram, Trace, calls_of
-from ragbench.programs.routing.features import question_features, score_features
+from ragbench.programs.routing.features import question_features
 from ragbench.programs.routing.policy import Policy, decide, leaves
 from ragbench.retrievers import Progress, Retriever
 
@@ -53,9 +53,7 @@ class Router(RAGProgram):
     def __init__(self, retriever: Retriever, policy: Policy | None = None) -> None:
         dspy.Module.__init__(self)
         if policy is None:
-            raise ConfigError("router runs a policy: give --policy FILE (`ragbench recommend -o`)")
-        if policy.not_runnable:
-            raise ConfigError(f"the policy cannot be run: {policy.not_runnable}")
+            raise ConfigError("router runs a policy: give --policy, of `recommend --router`")
         self.retriever, self.policy = retriever, policy
         used = sorted({leaf.program for _, leaf in leaves(policy.rule)})
         made = {
@@ -65,7 +63,8 @@ class Router(RAGProgram):
             for number in used
         }
         self.programs = _Programs(made)
-        self.knobs = _Bounds(max_calls=max(each.knobs.max_calls for each in made.values()))
+        most = max(each.knobs.max_calls for each in made.values())
+        self.knobs = _Bounds(max_calls=most)  # type: ignore[assignment]
 
     @classmethod
     def resolve_knobs(cls, given: Mapping[str, Any]) -> Any:
@@ -118,9 +117,6 @@ class Router(RAGProgram):
     def _choose(self, trace: Trace) -> int:
         """The number of the program for the question, noted as a step."""
         features = question_features(trace.question)
-        if self.policy.search_k is not None:
-            passages = trace.search(trace.question, k=self.policy.search_k)
-            features |= score_features([passage.score for passage in passages])
         number, because = decide(self.policy.rule, features)
         chosen = self.policy.programs[number]
         rounded = {name: round(value, 4) for name, value in features.items()}

@@ -5,18 +5,19 @@ makes the search *correct*: the passages are cut into strips and the strips that
 none reaches `lower` it is *incorrect*: they are discarded and the question, rewritten as keywords,
 is searched elsewhere. Anything else is *ambiguous*: both.
 
-Departures: the paper's evaluator is a fine-tuned T5; here it is the LM, whose score is twice its
-probability of relevance less 1, or a reranker, and the published thresholds mean nothing for either
-(tune them). The web is out of reach of a benchmark with a fixed corpus: `external=corpus` searches
-the same corpus with the keywords, `none` answers without context. Strips are selected by one call
-per passage, not scored one by one, and passages under `lower` are not refined. Self-CRAG is left
-out.
+Departures: the paper's evaluator is a fine-tuned T5; here it is the LM, which says whether a
+passage answers the question in full, in part or not at all (its score is the probability of full
+less that of none, so that a part is ambiguous), or a reranker. The published thresholds mean
+nothing for either; these are for the LM. The web is out of reach of a benchmark with a fixed
+corpus: `external=corpus` searches the same corpus, `none` answers without context. Strips are
+selected by one call per passage, not scored one by one; passages under `lower` have none, and what
+was kept is shown to the rewriter and to the second selection. Self-CRAG is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import dspy
@@ -30,7 +31,6 @@ from ragbench.programs.core import (
     Trace,
     Weighing,
     ask_probabilities,
-    distinct,
     grader,
     predict,
     render,
@@ -38,13 +38,7 @@ from ragbench.programs.core import (
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
-from ragbench.signatures import (
-    QUERY_KINDS,
-    AnswerFromContext,
-    ExpandQueries,
-    IsRel,
-    SelectItems,
-)
+from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
 
 Action = Literal["correct", "incorrect", "ambiguous"]
 
@@ -55,10 +49,10 @@ class CRAGKnobs(ProgramKnobs):
     k: int = Field(10, ge=1, le=100, description="passages of the first search")
     evaluator: str = Field("lm", description="lm, maxsim, cross-encoder:NAME or an http address")
     confidence_source: Weighing = Field(
-        "verbal", description="where the LM's probabilities of relevance come from"
+        "verbal", description="where the LM's probabilities of the grades come from"
     )
     upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
-    lower: float = Field(-0.9, ge=-1, le=1, description="no score this high: incorrect")
+    lower: float = Field(-0.5, ge=-1, le=1, description="no score this high: incorrect")
     strip: Literal["sentences", "words", "passage"] = Field(
         "sentences", description="strips of 3 sentences, of 50 words, or whole passages"
     )
@@ -74,40 +68,25 @@ class CRAGKnobs(ProgramKnobs):
     )
 
 
-@dataclass(frozen=True)
-class Strip:
-    """A piece of a passage, and the place of both."""
-
-    passage: Passage
-    text: str
-
-    def __str__(self) -> str:
-        return str(replace(self.passage, text=self.text, sentences=()))
-
-
 @PROGRAMS.register("crag")
-class CRAG(RAGProgram):
+class CRAG(RAGProgram[CRAGKnobs]):
     """Grade the passages, correct the search if they fall short, then answer."""
 
     name = "crag"
     family = "workflow"
     paper = "arXiv:2401.15884"
     calls = "1 + k grades + a selection per passage refined; 1 more to rewrite unless correct"
-    Knobs = CRAGKnobs
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
         if self.knobs.evaluator == "lm":
-            self.is_relevant = grader(IsRel, "relevance", self.knobs.confidence_source)
+            self.grade = grader(GradePassage, "grade", self.knobs.confidence_source)
         if self.knobs.refine:
-            some = SelectItems.with_updated_fields(
-                "keep", desc="numbers of the candidates; empty if none"
-            )
-            self.select = predict(some, like=SelectItems)
+            self.select = predict(SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
-            self.expand = predict(ExpandQueries)
+            self.rewrite = predict(RewriteQuery)
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -121,37 +100,24 @@ class CRAG(RAGProgram):
             pids=tuple(p.pid for p in passages),
             notes={"scores": [round(score, 4) for score in scores]},
         )
-        kept: list[Strip] = []
-        good: list[Passage] = []
+        kept: list[Passage] = []
         if action != "incorrect":
+            # An action that is forced by `only` refines what there is.
             least = self.knobs.lower if max(scores, default=-1.0) >= self.knobs.lower else -1.0
             good = [p for p, score in zip(passages, scores, strict=False) if score >= least]
-            kept += self._refined(trace, good)
+            kept = self._refined(trace, good, []) or good
         if action != "correct":
-            known = {passage.pid for passage in good}
-            found = [p for p in self._elsewhere(trace) if p.pid not in known]
-            kept += self._refined(trace, found)
-        return trace.prediction(self._read(trace, kept), "answered")
+            known = {passage.pid for passage in kept}
+            found = [p for p in self._elsewhere(trace, kept) if p.pid not in known]
+            kept = [*kept, *self._refined(trace, found, kept)]
+        return trace.prediction(self.answer_from(trace, self.answer, kept), "answered")
 
     def force(self, trace: Trace) -> str:
         """An answer from all passages as found."""
-        return self._read(trace, [Strip(p, p.text) for p in trace.passages])
-
-    def _read(self, trace: Trace, strips: Sequence[Strip]) -> str:
-        parts: dict[str, list[str]] = {}
-        passages = {strip.passage.pid: strip.passage for strip in strips}
-        for strip in strips:
-            if strip.text not in parts.setdefault(strip.passage.pid, []):
-                parts[strip.passage.pid].append(strip.text)
-        # "..." between strips that are apart, by which the record knows the passage again.
-        shown = [
-            replace(passages[pid], text=" ... ".join(texts), sentences=())
-            for pid, texts in parts.items()
-        ]
-        return self.answer_from(trace, self.answer, shown)
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
-        """How well each of `passages` serves the question, in [-1, 1]."""
+        """How much each of `passages` holds of what is asked, in [-1, 1]."""
         if self.knobs.evaluator != "lm":
             reranker = make_reranker(self.knobs.evaluator)
             scores = reranker.score(trace.question, passages) if reranker and passages else []
@@ -162,14 +128,14 @@ class CRAG(RAGProgram):
         shown = render([passage], max_tokens=self.knobs.context_tokens)[0]
         said = ask_probabilities(
             trace,
-            self.is_relevant,
-            "relevance",
-            ("relevant", "irrelevant"),
+            self.grade,
+            "grade",
+            ("full", "partial", "none"),
             source=self.knobs.confidence_source,
             question=trace.question,
             passage=shown.removeprefix("[1] "),
         )
-        return 0.0 if said is None else 2 * said["relevant"] - 1
+        return 0.0 if said is None else said["full"] - said["none"]
 
     def _action(self, scores: Sequence[float]) -> Action:
         if self.knobs.only:
@@ -180,47 +146,48 @@ class CRAG(RAGProgram):
             return "correct"
         return "ambiguous" if best >= self.knobs.lower else "incorrect"
 
-    def _refined(self, trace: Trace, passages: Sequence[Passage]) -> list[Strip]:
-        """The strips of `passages` that matter, in order; all passages where none does."""
-        whole = [Strip(passage, passage.text) for passage in passages]
+    def _refined(
+        self, trace: Trace, passages: Sequence[Passage], known: Sequence[Passage]
+    ) -> list[Passage]:
+        """`passages` cut to the strips that matter beside what is `known`; none where none does."""
         if not self.knobs.refine or not passages:
-            return whole
-        chosen = trace.fan_out(lambda p: self._selected(trace, p), passages)
-        kept = [strip for strips in chosen for strip in strips]
+            return list(passages)
+        chosen = trace.fan_out(lambda p: self._selected(trace, p, known), passages)
+        left, kept = self.knobs.strips_kept, []
+        for passage, strips in zip(passages, chosen, strict=False):
+            if strips[:left]:
+                text = " ... ".join(dict.fromkeys(strips[:left]))
+                kept.append(replace(passage, text=text, sentences=()))
+                left -= len(strips[:left])
         if not kept:
             trace.count("no_strip_kept")
-        return kept[: self.knobs.strips_kept] or whole
-
-    def _selected(self, trace: Trace, passage: Passage) -> list[Strip]:
-        strips = [Strip(passage, text) for text in strips_of(passage, self.knobs.strip)]
-        reply = trace.ask(
-            self.select,
-            otherwise={"keep": []},
-            question=trace.question,
-            candidates=[f"[{n}] {strip}" for n, strip in enumerate(strips, start=1)],
-        )
-        numbers = sorted({n for n in reply.keep if 0 < n <= len(strips)})
-        if reply.get("parse_fallback"):
-            numbers = list(range(1, len(strips) + 1))
-        kept = [strips[n - 1] for n in numbers]
-        text = "\n".join(strip.text for strip in kept)
-        trace.step("refine", observation=text, pids=(passage.pid,))
         return kept
 
-    def _elsewhere(self, trace: Trace) -> list[Passage]:
+    def _selected(self, trace: Trace, passage: Passage, known: Sequence[Passage]) -> list[str]:
+        strips = strips_of(passage, self.knobs.strip)
+        titled = [replace(passage, text=strip, sentences=()) for strip in strips]
+        reply = trace.ask(
+            self.select,
+            otherwise={"keep": list(range(1, len(strips) + 1))},
+            question=trace.question,
+            known=render(known, max_tokens=self.knobs.context_tokens),
+            candidates=[f"[{n}] {strip}" for n, strip in enumerate(titled, start=1)],
+        )
+        kept = [strips[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(strips)]
+        trace.step("refine", observation="\n".join(kept), pids=(passage.pid,))
+        return kept
+
+    def _elsewhere(self, trace: Trace, kept: Sequence[Passage]) -> list[Passage]:
         """What the second search finds."""
         if self.knobs.external == "none":
             return []
         query = trace.question
         if self.knobs.rewrite:
+            context = render(kept, max_tokens=self.knobs.context_tokens)
             reply = trace.ask(
-                self.expand,
-                otherwise={"queries": []},
-                question=trace.question,
-                kind=QUERY_KINDS["keywords"],
-                n=1,
+                self.rewrite, otherwise={"query": ""}, context=context, question=trace.question
             )
-            query = " ".join(distinct(reply.queries)[:1]) or query
+            query = " ".join(str(reply.query).split()) or query
         passages = trace.search(query, k=self.knobs.external_k)
         trace.step("search", input=query, pids=tuple(p.pid for p in passages))
         return passages

@@ -8,13 +8,15 @@ The authors' system reads a given context; here it is the `k` passages of a sear
 `arag` (Du et al. 2026: k = 5) are the same but for the length of replies, which is a setting of the
 run. Departures: typed lists instead of a pattern over numbered lines, which stops at any digit; a
 question for which nothing is remembered is answered from the passages, where the authors drop it;
-pieces never begin blank and never span two passages.
+pieces never begin blank and never span two passages, each has the title of its passage, and of
+brackets only those without a digit are taken out, since dates stand in the others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import dspy
@@ -39,18 +41,16 @@ from ragbench.signatures import (
     AnswerInStages,
     AnswerWithHints,
     RecallFacts,
-    RecallKnowledge,
     RecallPassage,
     SplitFacts,
 )
 
-_BRACKETS = re.compile(r"\s*(?:\([^()]*\)|\[[^\[\]]*\])")
+_BRACKETS = re.compile(r"\s*(?:\([^()\d]*\)|\[[^\[\]\d]*\])")
 
 
 class FaithfulRAGKnobs(ProgramKnobs):
     """Knobs of `faithful_rag`."""
 
-    staged: bool = Field(True, description="facts and passage from memory in a call each")
     align: bool = Field(True, description="show the pieces nearest to what memory says")
     self_think: bool = Field(True, description="tell that passages win over memory")
     cot: Literal["normal", "scheduled", "none"] = Field(
@@ -64,24 +64,20 @@ class FaithfulRAGKnobs(ProgramKnobs):
 
 
 @PROGRAMS.register("faithful_rag")
-class FaithfulRAG(RAGProgram):
+class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     """Write down what memory says, find the pieces of the passages about it, then answer."""
 
     name = "faithful_rag"
     family = "workflow"
     paper = "arXiv:2506.08938"
-    calls = "4; 3 with staged=false; 1 with align=false"
-    Knobs = FaithfulRAGKnobs
+    calls = "4; 1 with align=false"
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.align:
-            if self.knobs.staged:
-                self.recall = predict(RecallFacts)
-                self.imagine = predict(RecallPassage)
-            else:
-                self.recall = predict(RecallKnowledge)
+            self.recall = predict(RecallFacts)
+            self.imagine = predict(RecallPassage)
             self.split = predict(SplitFacts)
         make = chain_of_thought if self.knobs.cot == "normal" else predict
         signature = AnswerInStages if self.knobs.cot == "scheduled" else AnswerFaithfully
@@ -99,31 +95,21 @@ class FaithfulRAG(RAGProgram):
         return self._read(trace, trace.passages, [])
 
     def _read(self, trace: Trace, passages: Sequence[Passage], pieces: Sequence[str]) -> str:
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        whole = self._whole(passages, context)
-        notes = [piece for piece in pieces if piece not in whole]
         return trace.answer(
-            self.answer, last=True, context=context, notes=notes, question=trace.question
+            self.answer,
+            last=True,
+            context=render(passages, max_tokens=self.knobs.context_tokens),
+            notes=list(pieces),
+            question=trace.question,
         )
-
-    def _whole(self, passages: Sequence[Passage], context: Sequence[str]) -> set[str]:
-        """The pieces that are all of a passage which `context` shows uncut."""
-        cut = [
-            pieces_of(passage, words=self.knobs.piece_words)
-            for passage, line in zip(passages, context, strict=False)
-            if line.endswith(str(passage))
-        ]
-        return {pieces[0] for pieces in cut if len(pieces) == 1}
 
     def _remembered(self, trace: Trace) -> list[str]:
         """The facts that memory states."""
-        nothing: dict[str, object] = {"facts": [], "passage": ""}
-        reply = trace.ask(self.recall, otherwise=nothing, question=trace.question)
+        reply = trace.ask(self.recall, otherwise={"facts": []}, question=trace.question)
         needed = distinct(reply.facts)
-        if self.knobs.staged:
-            reply = trace.ask(
-                self.imagine, otherwise={"passage": ""}, question=trace.question, facts=needed
-            )
+        reply = trace.ask(
+            self.imagine, otherwise={"passage": ""}, question=trace.question, facts=needed
+        )
         passage = str(reply.passage or "").strip()
         trace.step("recall", thought="\n".join(needed), observation=passage)
         if not passage:
@@ -155,7 +141,7 @@ class FaithfulRAG(RAGProgram):
 
 
 def pieces_of(passage: Passage, *, words: int) -> list[str]:
-    """Whole sentences packed to `words` words at the most, or one longer one; no brackets."""
+    """Whole sentences packed to `words` words, or one longer one, each piece after the title."""
     pieces: list[list[str]] = []
     for sentence in sentences_of(passage):
         part = _BRACKETS.sub("", sentence).split()
@@ -163,4 +149,4 @@ def pieces_of(passage: Passage, *, words: int) -> list[str]:
             pieces[-1] += part
         elif any(map(str.isalnum, "".join(part))):
             pieces.append(part)
-    return [" ".join(piece) for piece in pieces]
+    return [str(replace(passage, text=" ".join(piece), sentences=())) for piece in pieces]

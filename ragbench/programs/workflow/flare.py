@@ -3,10 +3,11 @@
 Jiang et al. 2023 (arXiv:2305.06983). The question is searched once; then each sentence is drafted,
 and a draft that is less sure than `theta` becomes a query, without its doubtful words; what that
 finds replaces the passages, and the sentence is written again. Variants: `verbal` (the model states
-how sure it is and which words are doubtful), `always` (search with every draft) and `never` (with
-the question alone). `confidence_source=logprob` is the paper's trigger: a draft is
-in doubt where one of its tokens has a probability under `theta`, and tokens under `beta` are left
-out of the query; it needs an LM that returns token probabilities.
+how well the passages prove the draft, and which of its words they do not; one such word is a
+doubt), `always` (search with every draft) and `never` (with the question alone).
+`confidence_source=logprob` is the paper's trigger: a draft is in doubt where one of its tokens has
+a probability under `theta`, and tokens under `beta` are left out of the query; it needs an LM that
+returns token probabilities.
 
 Departures: a typed step instead of the answer phrase; a draft that passes is kept, where the
 official code writes every sentence twice; a sentence instead of 64 tokens; no worked examples until
@@ -25,6 +26,7 @@ from ragbench.metrics import normalise_answer
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
+    BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
     StopReason,
@@ -61,7 +63,7 @@ class FLAREKnobs(ProgramKnobs):
 
 
 @PROGRAMS.register("flare")
-class FLARE(RAGProgram):
+class FLARE(RAGProgram[FLAREKnobs]):
     """Draft a sentence, search for what is in doubt, write it again, until the answer follows."""
 
     name = "flare"
@@ -69,7 +71,6 @@ class FLARE(RAGProgram):
     paper = "arXiv:2305.06983"
     calls = "1 or 2 per sentence (<= 2 max_steps) + 1 forced"
     autonomy = Autonomy("no", "partly", "partly")
-    Knobs = FLAREKnobs
     variants = {  # noqa: RUF012
         "verbal": {},
         "always": {"trigger": "always"},
@@ -88,43 +89,48 @@ class FLARE(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Sentences until the answer, with a search for each that is in doubt."""
-        answer, reason = self._written(trace)
-        return trace.prediction(answer or self.force(trace), reason)
+        written: list[str] = []
+        shown: list[Passage] = []
+        try:
+            answer, reason = self._written(trace, written, shown)
+        except BudgetSpentError:
+            answer, reason = "", "budget"
+        if not answer:
+            answer = trace.answer(
+                self.conclude,
+                last=True,
+                context=render(shown, max_tokens=self.knobs.context_tokens),
+                notes=written,
+                question=trace.question,
+            )
+        return trace.prediction(answer, reason)
 
-    def force(self, trace: Trace) -> str:
-        """An answer from the sentences and the passages of the last search that found any."""
-        last = next((search.hits for search in reversed(trace.searches) if search.hits), ())
-        pids = {pid for pid, _ in last}
-        passages = [passage for passage in trace.passages if passage.pid in pids]
-        return trace.answer(
-            self.conclude,
-            last=True,
-            context=render(passages, max_tokens=self.knobs.context_tokens),
-            notes=_sentences(trace),
-            question=trace.question,
-        )
-
-    def _written(self, trace: Trace) -> tuple[str, StopReason]:
-        passages = trace.search(trace.question, k=self.knobs.k)
+    def _written(
+        self, trace: Trace, written: list[str], shown: list[Passage]
+    ) -> tuple[str, StopReason]:
+        """The answer, blank where there is none; adds to `written`, and keeps what is `shown`."""
+        shown[:] = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
-            draft, query = self._draft(trace, passages), ""
+            draft, query = self._draft(trace, shown, written), ""
             if str(draft.thought).strip() and self._in_doubt(draft):
-                query = self._query(trace, draft)
-                passages = trace.search(query, k=self.knobs.k) or passages
-                draft = self._draft(trace, passages)
+                query = self._query(trace.question, written, draft)
+                shown[:] = trace.search(query, k=self.knobs.k) or shown
+                draft = self._draft(trace, shown, written)
             sentence = first_sentence(str(draft.thought or "").strip())
-            known = [*_sentences(trace), trace.question]
-            copied = normalise_answer(sentence) in map(normalise_answer, known)
-            if draft.next_step != "answer" and (not sentence or copied):
+            known = map(normalise_answer, [*written, trace.question])
+            if draft.next_step != "answer" and (
+                not sentence or normalise_answer(sentence) in known
+            ):
                 return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
-            pids = tuple(passage.pid for passage in passages)
-            trace.step("think", thought=sentence, input=query, pids=pids if query else ())
+            written.append(sentence)
+            pids = tuple(passage.pid for passage in shown) if query else ()
+            trace.step("think", thought=sentence, input=query, pids=pids)
             if draft.next_step == "answer":
                 answer = str(draft.answer or "").strip()
                 return answer if is_answer(answer) else "", "answered"
         return "", "max_steps"
 
-    def _draft(self, trace: Trace, passages: list[Passage]) -> dspy.Prediction:
+    def _draft(self, trace: Trace, shown: list[Passage], written: list[str]) -> dspy.Prediction:
         return trace.ask(
             self.draft,
             otherwise={
@@ -134,24 +140,24 @@ class FLARE(RAGProgram):
                 "next_step": "continue",
                 "answer": "",
             },
-            context=render(passages, max_tokens=self.knobs.context_tokens),
+            context=render(shown, max_tokens=self.knobs.context_tokens),
             question=trace.question,
-            thoughts="\n".join(_sentences(trace)),
+            thoughts="\n".join(written),
         )
 
     def _in_doubt(self, draft: dspy.Prediction) -> bool:
         if self.knobs.trigger != "confidence":
             return bool(self.knobs.trigger == "always")
         if self.knobs.confidence_source == "verbal":
-            return unit(draft.confidence) < float(self.knobs.theta)
+            named = any(map(str.strip, draft.uncertain_words))
+            return named or unit(draft.confidence) < float(self.knobs.theta)
         likely = [p for _, p in token_probabilities(draft, "thought")]
         return min(likely, default=1.0) < float(self.knobs.theta)
 
-    def _query(self, trace: Trace, draft: dspy.Prediction) -> str:
+    def _query(self, question: str, written: list[str], draft: dspy.Prediction) -> str:
         """What is searched for: the draft, masked; where nothing is left of it, the question."""
-        written = _sentences(trace)
         if self.knobs.query_from == "previous":
-            return written[-1] if written else trace.question
+            return written[-1] if written else question
         text = str(draft.thought)
         if self.knobs.query_from == "masked" and self.knobs.trigger == "confidence":
             if self.knobs.confidence_source == "logprob":
@@ -161,8 +167,4 @@ class FLARE(RAGProgram):
                 for words in filter(str.strip, draft.uncertain_words):
                     text = re.sub(re.escape(words.strip()), " ", text, flags=re.IGNORECASE)
         query = " ".join(text.split())
-        return query if any(map(str.isalnum, query)) else trace.question
-
-
-def _sentences(trace: Trace) -> list[str]:
-    return [step.thought for step in trace.steps if step.action == "think"]
+        return query if any(map(str.isalnum, query)) else question

@@ -1,16 +1,19 @@
 """MA-RAG: a planner, a step definer, an extractor and an answerer, one step after another.
 
-Nguyen et al. 2025 (arXiv:2505.20096). The question is split into steps. Each step is written as a
-task of its own with what earlier steps found out; a look-up is searched, notes are taken of each
-passage, and the task is answered from the notes; an aggregate is answered from its task alone. The
-steps end at the first that fails, and a summary answers the question. Variants:
+Nguyen et al. 2025 (arXiv:2505.20096), collaborative chain of thought: planner and answerer reason
+before they reply. The question is split into steps. Each step is written as a task of its own with
+what earlier steps found out; a look-up is searched, notes are taken of its passages, and the task
+is answered from the notes; an aggregate is answered from its task alone. The steps end at the first
+that fails, after which the rest is planned once more; a summary answers the question. Variants:
 
-- `official`: the authors' k = 10, one extracting call per passage.
+- `official`: the authors' k = 10.
 - `arag`: as A-RAG's table ran it (Du et al. 2026), k = 5.
 
-Departures: a plan has at most `max_steps` steps; a step that repeats one of the plan is dropped;
-notes are a typed list, empty where a passage has none. The authors' code has no second plan,
-though its planner could take one: `max_replans` is 0.
+Departures: notes are taken of all passages in one call (`extract=each`: one call a passage, as the
+authors do; five of six of these found nothing); the first step is asked as the planner wrote it,
+since there is nothing yet to fold in; the authors' planner is shown past attempts, but their code
+makes no second plan (`max_replans=0`); a plan has at most `max_steps` steps, and one that repeats
+another is dropped.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ from pydantic import Field
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
+    BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
     StopReason,
     Trace,
+    chain_of_thought,
     distinct,
     is_answer,
     predict,
@@ -42,11 +47,11 @@ class MARAGKnobs(ProgramKnobs):
 
     k: int = Field(10, ge=1, le=100, description="passages per search")
     planner: bool = Field(True, description="split the question; else it is the only step")
-    extract: Literal["each", "batch", "off"] = Field(
-        "each", description="notes of each passage, of all at once, or the passages themselves"
+    extract: Literal["batch", "each", "off"] = Field(
+        "batch", description="notes of all passages at once, of each, or the passages themselves"
     )
     max_steps: int = Field(4, ge=1, le=20, description="steps of a plan at the most")
-    max_replans: int = Field(0, ge=0, le=5, description="new plans after a step that failed")
+    max_replans: int = Field(1, ge=0, le=5, description="new plans after a step that failed")
     temperature: float = Field(
         0.3, ge=0, le=2, description="of planner, step definer and answers to look-ups"
     )
@@ -54,103 +59,105 @@ class MARAGKnobs(ProgramKnobs):
 
 @dataclass(frozen=True)
 class Done:
-    """A step that was tried: its task, the answer, and how good the model says it is."""
+    """A step that was tried: its task, the notes it was answered from, and what came of it."""
 
     task: str
+    notes: tuple[str, ...]
     answer: str
     success: bool
     rating: int
 
     @property
     def line(self) -> str:
-        """The step as later calls see it."""
-        return f"{self.task.rstrip(' ?')}: {self.answer or 'unknown'}"
+        """The step as later calls see it; one that failed with all that was noted for it."""
+        if self.success:
+            return f"{self.task.rstrip(' ?')}: {self.answer} (rated {self.rating} of 10)"
+        found = f"; found: {' '.join(self.notes)}" if self.notes else ""
+        return f"{self.task.rstrip(' ?')}: unknown{found}"
 
 
 @PROGRAMS.register("ma_rag")
-class MARAG(RAGProgram):
+class MARAG(RAGProgram[MARAGKnobs]):
     """Plan steps, look each up and answer it from notes, then answer from the steps."""
 
     name = "ma_rag"
     family = "workflow"
     paper = "arXiv:2505.20096"
-    calls = "2 + steps (2 + k); 2 per step that looks nothing up"
+    calls = "1 + 3 steps; 1 more per new plan, 1 fewer per step that looks nothing up"
     autonomy = Autonomy("partly", "yes", "partly")
-    Knobs = MARAGKnobs
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         heat = self.knobs.temperature
         if self.knobs.planner:
-            self.plan = predict(PlanSteps, temperature=heat)
+            self.plan = chain_of_thought(PlanSteps, temperature=heat)
             self.define = predict(DefineStep, temperature=heat)
         if self.knobs.extract != "off":
             self.extract = predict(TakeNotes)
-        self.answer_task = predict(AnswerTask, temperature=heat)
+        self.answer_task = chain_of_thought(AnswerTask, temperature=heat)
         self.summarize = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Plans until one succeeds or none is left, then the summary."""
-        failed: list[str] = []
-        for _ in range(self.knobs.max_replans + 1):
-            plan = self._plan(trace, failed)
-            done = self._follow(trace, plan)
-            if done[-1].success:
-                break
-            failed += [step.line for step in done]
-        reason: StopReason = "answered" if done[-1].success else "no_progress"
-        tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
-        return trace.prediction(self.force(trace), reason, plan=tasks)
-
-    def force(self, trace: Trace) -> str:
-        """The summary of the steps done so far."""
-        return trace.answer(
+        done: list[Done] = []
+        plan: list[str] = []
+        reason: StopReason = "no_progress"
+        try:
+            for _ in range(self.knobs.max_replans + 1):
+                plan = self._plan(trace, done)
+                if self._follow(trace, plan, done):
+                    reason = "answered"
+                    break
+        except BudgetSpentError:
+            reason = "budget"
+        answer = trace.answer(
             self.summarize,
             last=True,
-            notes=[step.notes["line"] for step in trace.steps if step.action == "task"],
+            notes=[step.line for step in done],
             question=trace.question,
             instruction="",
         )
+        tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
+        return trace.prediction(answer, reason, plan=tasks)
 
-    def _plan(self, trace: Trace, failed: list[str]) -> list[str]:
+    def _plan(self, trace: Trace, done: list[Done]) -> list[str]:
         if not self.knobs.planner:
             return [trace.question]
         reply = trace.ask(
             self.plan,
             otherwise={"steps": []},
             question=trace.question,
-            failed=failed,
+            history=[step.line for step in done],
             max_steps=self.knobs.max_steps,
         )
         steps = distinct(reply.steps)[: self.knobs.max_steps]
         if not steps:
             trace.count("bad_plan")
-        trace.step("plan", observation="\n".join(steps))
+        trace.step("plan", thought=_reasoning(reply), observation="\n".join(steps))
         return steps or [trace.question]
 
-    def _follow(self, trace: Trace, plan: list[str]) -> list[Done]:
-        """The steps of `plan` tried, up to the first that fails."""
-        done: list[Done] = []
+    def _follow(self, trace: Trace, plan: list[str], done: list[Done]) -> bool:
+        """Add the steps of `plan` to `done`, up to the first that fails; whether none did."""
         for step in plan:
             kind, task = self._defined(trace, plan, step, done)
             notes = self._notes(trace, task) if kind == "lookup" else []
             done.append(self._answered(trace, kind, task, notes))
             if not done[-1].success:
-                break
-        return done
+                return False
+        return True
 
     def _defined(
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
-        if not self.knobs.planner:
+        if not done:
             return "lookup", step
         reply = trace.ask(
             self.define,
             otherwise={"kind": "lookup", "task": ""},
             question=trace.question,
             plan=plan,
-            history=[f"{text}: {one.answer}" for text, one in zip(plan, done, strict=False)],
+            history=[one.line for one in done],
             step=step,
         )
         task = " ".join(reply.task.split()) or step
@@ -186,12 +193,16 @@ class MARAG(RAGProgram):
         )
         answer = str(reply.answer or "").strip()
         rating = min(max(int(reply.rating), 0), 10)
-        done = Done(task, answer, bool(reply.success) and is_answer(answer), rating)
-        line = f"{done.line} (rated {rating} of 10)"
+        done = Done(task, tuple(notes), answer, bool(reply.success) and is_answer(answer), rating)
         trace.step(
             "task",
             input=task,
+            thought=_reasoning(reply),
             observation=answer,
-            notes={"kind": kind, "success": done.success, "rating": rating, "line": line},
+            notes={"kind": kind, "success": done.success, "rating": rating},
         )
         return done
+
+
+def _reasoning(reply: dspy.Prediction) -> str:
+    return str(reply.get("reasoning") or "")

@@ -1,10 +1,10 @@
 """MemoRAG (lite): clues and simpler questions recalled from gists of the corpus are searched with.
 
 Qian et al. 2024 (arXiv:2409.05591). Variants: `lite`, their form without a memory model: gists of
-4,096 tokens each, by an LM, are the memory (`ragbench.retrievers.graph.gists`); from it the model
-recalls clues and writes surrogate questions, which are searched with beside the question, and the
-passages found are read in the order of the corpus. `no_memory` writes surrogate questions from the
-question alone, with neither gists nor clues.
+4,096 tokens each, by an LM, are the memory (`ragbench.retrievers.lm_index.gists`); from it the
+model recalls clues and writes surrogate questions, which are searched with beside the question, and
+the passages found are read in the order of the corpus. `no_memory` writes surrogate questions from
+the question alone, with neither gists nor clues.
 
 Departures: the memory model with its compressed cache is out of reach of an API; gists that do not
 fit `memory_tokens` are those nearest to the question; passages are those of the corpus, where their
@@ -13,43 +13,30 @@ code cuts pieces of 512 tokens; clues and surrogates are `max_queries` each at t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dspy
 from pydantic import Field
 
-from ragbench.context import current
 from ragbench.programs.core import (
     PROGRAMS,
-    Described,
-    IndexKnobs,
     IndexProgram,
+    ProgramKnobs,
     Trace,
     distinct,
     is_answer,
     predict,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.graph import GistIndex
-from ragbench.signatures import (
-    AnswerFromContext,
-    RecallClues,
-    Summarize,
-    SurrogateQuestions,
-    role_of,
-)
-from ragbench.tokens import estimate_tokens, first_tokens
+from ragbench.retrievers.lm_index import GistIndex, GistSettings, LMIndex
+from ragbench.signatures import AnswerFromContext, RecallClues, SurrogateQuestions
 
-_GISTS = Described("index", Summarize.__name__, role_of(Summarize))
 #: Words that a clue must have more than, to be searched with.
 _SHORT = 3
-#: Passages that tell the size of a corpus, for a rehearsal.
-_SAMPLE = 100
 
 
-class MemoRAGKnobs(IndexKnobs):
+class MemoRAGKnobs(GistSettings, ProgramKnobs):
     """Knobs of `memo_rag`."""
 
     k: int = Field(3, ge=1, le=100, description="passages per query")
@@ -58,21 +45,18 @@ class MemoRAGKnobs(IndexKnobs):
     )
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
     memory_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of gists shown")
-    stretch_tokens: int = Field(4096, ge=50, le=100_000, description="tokens of a gist's passages")
-    gist_words: int = Field(380, ge=10, le=5000, description="words of a gist (512 tokens)")
     max_queries: int = Field(5, ge=1, le=50, description="clues, and surrogates, at the most")
     draft: bool = Field(False, description="search with an answer from memory as well")
 
 
 @PROGRAMS.register("memo_rag")
-class MemoRAG(IndexProgram):
+class MemoRAG(IndexProgram[MemoRAGKnobs]):
     """Recall clues from gists of the corpus, search with them, then answer."""
 
     name = "memo_rag"
     family = "workflow"
     paper = "arXiv:2409.05591"
     calls = "3; 4 with a draft; 2 without memory (index: one per 4,096 tokens of the corpus)"
-    Knobs = MemoRAGKnobs
     Index = GistIndex
     variants = {"lite": {}, "no_memory": {"memory": False}}  # noqa: RUF012
 
@@ -85,29 +69,23 @@ class MemoRAG(IndexProgram):
             self.guess = predict(AnswerFromContext)
         self.answer = predict(AnswerFromContext)
 
-    def other_calls(self) -> Sequence[Described]:
-        """The gists."""
-        return (_GISTS,) if self.knobs.memory else ()
-
-    def index_settings(self) -> Mapping[str, Any]:
-        """How much a gist is of, and its length."""
-        stretch = self.knobs.stretch_tokens if self.knobs.memory else 0
-        return {"stretch_tokens": stretch, "gist_words": self.knobs.gist_words}
+    @property
+    def index_kind(self) -> type[LMIndex]:
+        """Vectors alone without memory."""
+        return GistIndex if self.knobs.memory else LMIndex
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Queries from memory, a search each, one reading."""
-        index = None if current().rehearsal else self.opened(trace)
-        if index is None:
-            memory = self._made_up(trace)
-        else:
+        index = self.opened(trace)
+        memory: list[str] = []
+        if isinstance(index, GistIndex):
             memory = index.memory(trace.question, max_tokens=self.knobs.memory_tokens)
         queries = self._queries(trace, memory)
         rankings = [self._search(trace, index, query) for query in queries]
+        places = index.corpus.positions
         passages = list({p.pid: p for hits in rankings for p in hits}.values())
-        if index is not None:
-            places = index.corpus.positions
-            # One that a wrapper made up has no place in the corpus, and comes last.
-            passages.sort(key=lambda passage: places.get(passage.pid, len(places)))
+        # One that a wrapper made up has no place in the corpus, and comes last.
+        passages.sort(key=lambda passage: places.get(passage.pid, len(places)))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")
 
@@ -115,27 +93,15 @@ class MemoRAG(IndexProgram):
         """An answer from the passages found, if any."""
         return self.answer_from(trace, self.answer, trace.passages)
 
-    def _made_up(self, trace: Trace) -> list[str]:
-        """As much memory as the corpus may give, for a rehearsal: its first passages."""
-        texts = [str(passage) for passage in trace.retriever.corpus[:_SAMPLE]]
-        if not self.knobs.memory or not texts:
-            return []
-        size = sum(map(estimate_tokens, texts)) / len(texts) * len(trace.retriever.corpus)
-        gists = math.ceil(size / self.knobs.stretch_tokens)
-        tokens = min(gists * self.knobs.gist_words * 4 // 3, self.knobs.memory_tokens)
-        return [first_tokens(" ".join(texts), tokens)]
-
-    def _search(self, trace: Trace, index: GistIndex | None, query: str) -> list[Passage]:
+    def _search(self, trace: Trace, index: LMIndex, query: str) -> list[Passage]:
         k = self.knobs.k
-        if index is None:
-            return trace.search(query, k=k)
         passages = trace.search_by(
             lambda: trace.presented(query, index.search(query, k=k)), query, k=k
         )
         trace.step("search", input=query, pids=tuple(passage.pid for passage in passages))
         return passages
 
-    def _queries(self, trace: Trace, memory: list[str]) -> list[str]:
+    def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
         """What is searched with: clues, surrogate questions, a draft, and the question itself."""
         most, written = self.knobs.max_queries, []
         if self.knobs.memory:

@@ -1,9 +1,9 @@
 """RA-ISF: answer from memory, from relevant passages, or from sub-questions, in that order.
 
 Liu et al. 2024 (arXiv:2403.06840). Each question is asked whether the model knows it; if not, it is
-searched and each passage judged; relevant ones answer it; without any it is split, each
-sub-question goes the same way, and their answers are combined. Below `max_depth` splits a question
-stays unknown.
+searched and each passage judged; relevant ones answer it. Where none is relevant, or they do not
+state the answer, the question is split, each sub-question goes the same way, and their answers are
+combined. Below `max_depth` splits a question stays unknown.
 
 Departures: three fine-tuned models in the paper are one prompted LM here; its repository passes the
 depth on unchanged, so that nothing ends the recursion, which is mended; `k` is 5, where its script
@@ -27,17 +27,19 @@ from ragbench.programs.core import (
     is_answer,
     predict,
     render,
+    render_one,
     with_answers,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import (
     AnswerFromContext,
+    AnswerIfStated,
+    CombineAnswers,
     DirectAnswer,
     IsRel,
     RetrievalDecision,
     SelectItems,
     SplitQuestion,
-    SynthesizeAnswer,
 )
 
 
@@ -51,7 +53,7 @@ class RAISFKnobs(ProgramKnobs):
 
 
 @PROGRAMS.register("ra_isf")
-class RAISF(RAGProgram):
+class RAISF(RAGProgram[RAISFKnobs]):
     """Answer from memory, else from relevant passages, else from the parts of the question."""
 
     name = "ra_isf"
@@ -59,7 +61,6 @@ class RAISF(RAGProgram):
     paper = "arXiv:2403.06840"
     calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
     autonomy = Autonomy("no", "partly", "partly")
-    Knobs = RAISFKnobs
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -67,10 +68,11 @@ class RAISF(RAGProgram):
             self.decide = predict(RetrievalDecision)
             self.direct = predict(DirectAnswer)
         self.judge = predict(SelectItems if self.knobs.batch_relevance else IsRel)
-        self.read = predict(AnswerFromContext)
+        self.read = predict(AnswerIfStated)
         if self.knobs.max_depth:
             self.split = predict(SplitQuestion)
-            self.combine = predict(SynthesizeAnswer)
+            self.combine = predict(CombineAnswers)
+        self.guess = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The question, and its parts where it must be."""
@@ -82,18 +84,18 @@ class RAISF(RAGProgram):
 
     def force(self, trace: Trace) -> str:
         """An answer from all passages so far."""
-        return self.answer_from(trace, self.read, trace.passages)
+        return self.answer_from(trace, self.guess, trace.passages)
 
     def _resolved(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
         """The answer to `question`; blank where it stays unknown."""
         if self._known(trace, question):
             return trace.answer(self.direct, question=question)
         passages = trace.search(question, k=self.knobs.k)
-        relevant = self._relevant(trace, question, passages)
-        if relevant:
+        if relevant := self._relevant(trace, question, passages):
             context = render(relevant, max_tokens=self.knobs.context_tokens)
             answer = trace.answer(self.read, context=context, question=question)
-            return answer if is_answer(answer) else ""
+            if is_answer(answer):
+                return answer
         if len(above) >= self.knobs.max_depth:
             return ""
         return self._from_parts(trace, question, (*above, question_key(question)))
@@ -122,7 +124,7 @@ class RAISF(RAGProgram):
         return kept
 
     def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
-        shown = render([passage], max_tokens=self.knobs.context_tokens)[0].removeprefix("[1] ")
+        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
         reply = trace.ask(
             self.judge, otherwise={"relevance": "relevant"}, question=question, passage=shown
         )
@@ -143,14 +145,11 @@ class RAISF(RAGProgram):
             trace.count("cycle_refused", len(written) - len(parts))
         trace.step("split", input=question, observation="\n".join(parts.values()))
         answers: dict[int, str] = {}
+        notes = []
         for n, part in parts.items():
             asked = with_answers(part, parts, answers, trace.count)
             answers[n] = self._resolved(trace, asked, above) if asked else ""
+            notes.append(f"{asked or part} {answers[n] or 'unknown'}")
         if not any(map(is_answer, answers.values())):
             return ""
-        return trace.answer(
-            self.combine,
-            notes=[f"{parts[n]} {answer or 'unknown'}" for n, answer in answers.items()],
-            question=question,
-            instruction="",
-        )
+        return trace.answer(self.combine, notes=notes, question=question)

@@ -14,25 +14,28 @@ Departures: the probabilities are stated ones by default (`confidence_source=log
 gives token probabilities), so that scores are bounded; claims are typed, where the authors split a
 text at its citations; an answer whose claims were dropped is written again from those left, since a
 short answer has no claims to cut; with none left the draft stands (`refuse=true`: as published).
-The audit is one call of claims and gaps.
+The audit is one call of claims and gaps, made again after each gap that was filled.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
 import dspy
 from pydantic import Field
 
+from ragbench.data import question_key
 from ragbench.programs.core import (
     NO_ANSWER,
     PROGRAMS,
     Autonomy,
+    BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
+    StopReason,
     Trace,
     Weighing,
     ask_probabilities,
@@ -44,10 +47,10 @@ from ragbench.programs.core import (
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import (
-    AnswerFromContext,
+    AnswerIfStated,
     AuditClaims,
     CitedAnswer,
-    CritiquedAnswer,
+    CitedPart,
     HoldsAnswer,
     RefineAnswer,
     SynthesizeAnswer,
@@ -55,8 +58,6 @@ from ragbench.signatures import (
 
 #: A stated certainty of 0 or 1 counts as this much less.
 _LEAST = 0.001
-#: What the grades of one call count as the probability that the answer holds (`joint`).
-_SUPPORT = {"full": 1.0, "partial": 0.5, "none": 0.0}
 
 
 class RAGentAKnobs(ProgramKnobs):
@@ -70,99 +71,77 @@ class RAGentAKnobs(ProgramKnobs):
     confidence_source: Weighing = Field(
         "verbal", description="where the judge's probabilities come from"
     )
-    joint: bool = Field(False, description="answer and judge a passage in one call")
     max_follow_ups: int = Field(3, ge=0, le=20, description="follow-up questions at the most")
     refuse: bool = Field(False, description="no answer where the audit drops all claims")
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A passage, the answer from it alone, and the judge's log-odds that it holds."""
+@dataclass
+class Draft:
+    """The answer so far, its claims with their passages, and what follow-up questions found."""
 
-    passage: Passage
-    answer: str
-    score: float
+    answer: str = ""
+    claims: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def proofs(self) -> list[Passage]:
+        """The passages that the claims were read off, each once."""
+        return list({p.pid: p for _, passages in self.claims for p in passages}.values())
+
+    def lines(self) -> list[str]:
+        """The claims, each with the numbers of its passages among the proofs."""
+        numbers = {p.pid: n for n, p in enumerate(self.proofs, start=1)}
+        return [
+            f"{claim} {''.join(f'[{numbers[p.pid]}]' for p in passages)}".strip()
+            for claim, passages in self.claims
+        ]
 
 
 @PROGRAMS.register("rag_enta")
-class RAGentA(RAGProgram):
+class RAGentA(RAGProgram[RAGentAKnobs]):
     """Judge passages by the answers from each, answer with claims, audit them, fill the gaps."""
 
     name = "rag_enta"
     family = "workflow"
     paper = "arXiv:2506.16988"
-    calls = "2 k + 2 + 2 per follow-up question, 1 more where claims are dropped; joint: k for 2 k"
+    calls = "2 k + 2 + 3 per follow-up question, 1 more where claims are dropped"
     autonomy = Autonomy("partly", "yes", "partly")
-    Knobs = RAGentAKnobs
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        if self.knobs.joint:
-            self.critique = predict(CritiquedAnswer)
-        else:
-            self.answer_each = predict(AnswerFromContext)
-            self.judge = grader(HoldsAnswer, "holds", self.knobs.confidence_source)
+        self.answer_each = predict(AnswerIfStated)
+        self.judge = grader(HoldsAnswer, "holds", self.knobs.confidence_source)
         self.cite = predict(CitedAnswer)
+        self.cite_part = predict(CitedPart)
         self.audit = predict(AuditClaims)
         self.rewrite = predict(SynthesizeAnswer)
-        # A search for what is left may find nothing.
-        maybe_none = RefineAnswer.with_updated_fields("context", desc="passages; may be empty")
-        self.integrate = predict(maybe_none, like=RefineAnswer)
+        self.integrate = predict(RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Four agents, then follow-up questions."""
-        passages = trace.search(trace.question, k=self.knobs.k)
-        judged = trace.fan_out(
-            lambda p: self._judged(trace, p), passages, calls_each=1 if self.knobs.joint else 2
-        )
-        kept = self._kept(trace, judged)
-        answer, claims = self._cited(trace, trace.question, kept)
-        answer, gaps = self._audited(trace, answer, claims)
-        answer = self._filled(trace, answer, gaps, kept)
+        draft, kept = Draft(), list[Passage]()
+        reason: StopReason = "answered"
+        try:
+            passages = trace.search(trace.question, k=self.knobs.k)
+            scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
+            kept = self._kept(trace, passages, scores)
+            draft.answer, draft.claims = self._cited(trace, self.cite, trace.question, kept)
+            self._complete(trace, draft, kept)
+        except BudgetSpentError:
+            reason = "budget"
+        if not is_answer(draft.answer) and reason == "budget":
+            draft.answer = self._integrated(trace, draft, trace.passages, last=True)
         seen = {p.pid: p for p in (*kept, *trace.passages)}
-        return trace.prediction(answer, "answered", passages=list(seen.values()))
+        return trace.prediction(draft.answer, reason, passages=list(seen.values()))
 
-    def force(self, trace: Trace) -> str:
-        """The last draft, or one from all passages."""
-        drafts = [
-            step.observation
-            for step in trace.steps
-            if step.action in ("cite", "answer") and step.input == trace.question
-        ]
-        if drafts and is_answer(drafts[-1]):
-            return drafts[-1]
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        inputs = {"context": context, "notes": [], "question": trace.question, "draft": ""}
-        return trace.answer(self.integrate, last=True, **inputs)
-
-    def _judged(self, trace: Trace, passage: Passage) -> Judged:
-        """Agents 1 and 2 on one passage."""
+    def _score(self, trace: Trace, passage: Passage) -> float:
+        """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds."""
         context = render([passage], max_tokens=self.knobs.context_tokens)
-        if self.knobs.joint:
-            reply = trace.ask(
-                self.critique,
-                otherwise={"answer": "", "support": "none", "relevance": "irrelevant"},
-                question=trace.question,
-                passage=context[0].removeprefix("[1] "),
-            )
-            answer, likely = str(reply.answer or "").strip(), _SUPPORT[reply.support]
-        else:
-            reply = trace.ask(
-                self.answer_each,
-                otherwise={"answer": ""},
-                context=context,
-                question=trace.question,
-            )
-            answer = str(reply.answer or "").strip()
-            likely = self._likely(trace, context[0].removeprefix("[1] "), answer)
-        likely = min(max(likely, _LEAST), 1 - _LEAST)
-        judged = Judged(passage, answer, math.log(likely) - math.log(1 - likely))
-        notes = {"score": round(judged.score, 4)}
-        trace.step("judge", observation=answer, pids=(passage.pid,), notes=notes)
-        return judged
-
-    def _likely(self, trace: Trace, passage: str, answer: str) -> float:
+        reply = trace.ask(
+            self.answer_each, otherwise={"answer": ""}, context=context, question=trace.question
+        )
+        answer = str(reply.answer or "").strip()
         said = ask_probabilities(
             trace,
             self.judge,
@@ -170,88 +149,111 @@ class RAGentA(RAGProgram):
             (True, False),
             source=self.knobs.confidence_source,
             question=trace.question,
-            passage=passage,
+            passage=context[0].removeprefix("[1] "),
             answer=answer or "not stated",
         )
-        return 0.5 if said is None else said[True]
+        likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
+        score = math.log(likely) - math.log(1 - likely)
+        notes = {"score": round(score, 4)}
+        trace.step("judge", observation=answer, pids=(passage.pid,), notes=notes)
+        return score
 
-    def _kept(self, trace: Trace, judged: Sequence[Judged]) -> list[Passage]:
+    def _kept(
+        self, trace: Trace, passages: Sequence[Passage], scores: Sequence[float]
+    ) -> list[Passage]:
         """The passages that pass, best first; all where none does."""
-        if not judged:
+        if not scores:
             return []
-        scores = [one.score for one in judged]
         least = fmean(scores) - self.knobs.n * pstdev(scores)
-        best = sorted(judged, key=lambda one: -one.score)  # stable
+        best = sorted(zip(passages, scores, strict=False), key=lambda pair: -pair[1])  # stable
         # A difference in the last digit is none: equal scores all pass.
-        kept = [one.passage for one in best if one.score >= least - 1e-9]
-        kept = kept or [one.passage for one in best]
+        kept = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
         trace.step("filter", pids=tuple(p.pid for p in kept), notes={"threshold": round(least, 4)})
         return kept
 
     def _cited(
-        self, trace: Trace, question: str, passages: Sequence[Passage]
-    ) -> tuple[str, list[str]]:
-        """Agent 3: an answer to `question`, and its claims with the numbers of passages."""
+        self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
+    ) -> tuple[str, list[tuple[str, tuple[Passage, ...]]]]:
+        """Agent 3: an answer to `question`, and its claims with their passages."""
         context = render(passages, max_tokens=self.knobs.context_tokens)
         reply = trace.ask(
-            self.cite, otherwise={"answer": "", "claims": []}, context=context, question=question
+            predictor, otherwise={"answer": "", "claims": []}, context=context, question=question
         )
-        known = range(1, len(context) + 1)
         claims = []
         for claim in reply.claims:
-            marks = "".join(f"[{n}]" for n in dict.fromkeys(claim.evidence) if n in known)
-            claims.append(f"{claim.statement.strip()} {marks}".strip())
+            numbers = [n for n in dict.fromkeys(claim.evidence) if 0 < n <= len(context)]
+            if statement := claim.statement.strip():
+                claims.append((statement, tuple(passages[n - 1] for n in numbers)))
         answer = str(reply.answer or "").strip()
         trace.step(
             "cite",
             input=question,
             observation=answer,
             pids=tuple(p.pid for p in passages[: len(context)]),
-            notes={"claims": claims},
+            notes={"claims": [statement for statement, _ in claims]},
         )
-        return answer, [claim for claim in claims if claim]
+        return answer, claims
 
-    def _audited(self, trace: Trace, answer: str, claims: list[str]) -> tuple[str, list[str]]:
-        """Agent 4: the answer without the claims that it drops, and the follow-up questions."""
+    def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:
+        """Audit `draft`, and again after each follow-up question worked into it."""
+        known = list(kept)
+        asked: set[str] = set()
+        gaps = self._audited(trace, draft, kept)
+        while len(asked) < self.knobs.max_follow_ups:
+            gaps = [gap for gap in gaps if question_key(gap) not in asked]
+            if not gaps:
+                break
+            asked.add(question_key(gaps[0]))
+            # Passages that the judge rejected may come back, but no known ones.
+            pids = {passage.pid for passage in known}
+            found = trace.search(gaps[0], k=self.knobs.k + len(known))
+            found = [passage for passage in found if passage.pid not in pids][: self.knobs.k]
+            known += found
+            question = f"{gaps[0]} (needed for: {trace.question})"
+            answer, claims = self._cited(trace, self.cite_part, question, found)
+            if is_answer(answer):
+                draft.claims += claims
+                draft.notes.append(f"{gaps[0].rstrip(' ?')}: {answer}")
+                draft.answer = self._integrated(trace, draft, found)
+                gaps = self._audited(trace, draft, kept)
+
+    def _audited(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> list[str]:
+        """Agent 4: drop claims that do not bear on the question; the follow-up questions."""
         reply = trace.ask(
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
+            context=render(draft.proofs or kept, max_tokens=self.knobs.context_tokens),
             question=trace.question,
-            claims=[f"[{n}] {claim}" for n, claim in enumerate(claims, start=1)],
-            answer=answer,
+            claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
+            answer=draft.answer,
         )
-        dropped = {n for n in reply.drop if 0 < n <= len(claims)}
-        left = [claim for n, claim in enumerate(claims, start=1) if n not in dropped]
+        dropped = {n for n in reply.drop if 0 < n <= len(draft.claims)}
         # Only where a part is unanswered; one without a question of its own is asked as it stands.
         gaps = distinct(reply.follow_ups or reply.unanswered) if reply.unanswered else []
-        gaps = gaps[: self.knobs.max_follow_ups]
         trace.step("audit", observation="\n".join(gaps), notes={"dropped": sorted(dropped)})
-        if dropped and left:
-            answer = trace.answer(self.rewrite, notes=left, question=trace.question, instruction="")
-        elif dropped:
-            trace.count("all_claims_dropped")
-            answer = NO_ANSWER if self.knobs.refuse else answer
-        return answer, gaps
-
-    def _filled(
-        self, trace: Trace, answer: str, gaps: Sequence[str], kept: Sequence[Passage]
-    ) -> str:
-        """The answer with those of the follow-up questions worked in."""
-        for gap in gaps:
-            passages = self._unseen(trace, gap, kept)
-            part, claims = self._cited(trace, gap, passages)
-            if is_answer(part):
-                answer = trace.answer(
-                    self.integrate,
-                    context=render(passages, max_tokens=self.knobs.context_tokens),
-                    notes=[f"{gap.rstrip(' ?')}: {part}", *claims],
+        if dropped:
+            draft.claims = [c for n, c in enumerate(draft.claims, start=1) if n not in dropped]
+            if draft.claims:
+                draft.answer = trace.answer(
+                    self.rewrite,
+                    notes=[*draft.lines(), *draft.notes],
                     question=trace.question,
-                    draft=answer,
+                    instruction="",
                 )
-        return answer
+            else:
+                trace.count("all_claims_dropped")
+                draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
+        return gaps
 
-    def _unseen(self, trace: Trace, query: str, kept: Sequence[Passage]) -> list[Passage]:
-        """The k best passages for `query` that were not kept; rejected ones may come back."""
-        known = {passage.pid for passage in kept}
-        passages = trace.search(query, k=self.knobs.k + len(known))
-        return [passage for passage in passages if passage.pid not in known][: self.knobs.k]
+    def _integrated(
+        self, trace: Trace, draft: Draft, passages: Sequence[Passage], *, last: bool = False
+    ) -> str:
+        """The answer with all that is known worked in."""
+        return trace.answer(
+            self.integrate,
+            last=last,
+            context=render(passages, max_tokens=self.knobs.context_tokens),
+            notes=[*draft.notes, *(claim for claim, _ in draft.claims)],
+            question=trace.question,
+            draft=draft.answer,
+        )

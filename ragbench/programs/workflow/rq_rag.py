@@ -1,8 +1,9 @@
 """RQ-RAG: a tree of refined queries, an answer at every node, and the best of them.
 
-Chan et al. 2024 (arXiv:2404.00610). From each node every action (rewrite, decompose, disambiguate)
-writes one query, which is searched, and what is found is added to what the node has read; every
-node answers. The most confident answer is kept, or the one with the largest sum of confidence.
+Chan et al. 2024 (arXiv:2404.00610). The root searches the question. From each node every action
+(rewrite, decompose, disambiguate) writes one query, which is searched, and what is found is added
+to what the path has read; every node answers from all of that. The most confident answer is kept,
+or the one with the largest sum of confidence.
 
 Departures: an untrained port. The paper fine-tunes a model to write action tokens; here each action
 is asked for. The paper's choice by perplexity of the whole path is left out, and so is its oracle,
@@ -25,8 +26,10 @@ from pydantic import Field
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import (
     PROGRAMS,
+    BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
+    StopReason,
     Trace,
     distinct,
     is_answer,
@@ -67,14 +70,13 @@ class Node:
 
 
 @PROGRAMS.register("rq_rag")
-class RQRAG(RAGProgram):
+class RQRAG(RAGProgram[RQRAGKnobs]):
     """Refine the question in several ways, answer from what each finds, and keep the best."""
 
     name = "rq_rag"
     family = "workflow"
     paper = "arXiv:2404.00610"
     calls = "1 + 2 per node: 7 at depth 1, 25 at depth 2"
-    Knobs = RQRAGKnobs
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -88,27 +90,26 @@ class RQRAG(RAGProgram):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The tree, level by level, and the best of its answers."""
-        level = trace.fan_out(lambda node: self._answered(trace, node), [Node()])
-        nodes = list(level)
-        for _ in range(self.knobs.depth):
-            grown = [(node, action) for node in level for action in self.knobs.actions]
-            level = self._grown(trace, grown)
+        nodes: list[Node] = []
+        reason: StopReason = "answered"
+        try:
+            found = trace.search(trace.question, k=self.knobs.k)
+            level = [self._answered(trace, Node(passages=tuple(found)))]
             nodes += level
-            level = sorted(level, key=lambda node: -node.confidence)  # stable
-            level = level[: self.knobs.beam_width or None]
+            for _ in range(self.knobs.depth):
+                grown = [(node, action) for node in level for action in self.knobs.actions]
+                level = self._grown(trace, grown)
+                nodes += level
+                level = sorted(level, key=lambda node: -node.confidence)  # stable
+                level = level[: self.knobs.beam_width or None]
+        except BudgetSpentError:
+            reason = "budget"
         best = self._best(nodes)
         if best is None:
-            return trace.prediction(self.force(trace), "no_progress")
+            answer = self.answer_from(trace, self.answer, trace.passages)
+            return trace.prediction(answer, "budget" if reason == "budget" else "no_progress")
         seen = {p.pid: p for p in (*best.passages, *trace.passages)}
-        return trace.prediction(best.answer, "answered", passages=list(seen.values()))
-
-    def force(self, trace: Trace) -> str:
-        """The best answer so far; else one from all passages."""
-        answers = [step for step in trace.steps if step.action == "answer"]
-        good = [step for step in answers if is_answer(step.observation)]
-        if good:
-            return max(good, key=lambda step: float(step.notes["confidence"])).observation
-        return self.answer_from(trace, self.answer, trace.passages)
+        return trace.prediction(best.answer, reason, passages=list(seen.values()))
 
     def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, QueryAction]]) -> list[Node]:
         """The children of nodes by actions: their queries at once, then their answers."""
@@ -168,14 +169,14 @@ class RQRAG(RAGProgram):
         return fmean(likely) if likely else 0.0
 
     def _best(self, nodes: Sequence[Node]) -> Node | None:
-        """The node whose answer is kept; of equals the deepest, which has read the most."""
+        """The node whose answer is kept; of equals one with passages, then the deepest."""
         good = [node for node in nodes if is_answer(node.answer)]
         votes: defaultdict[str, float] = defaultdict(float)
         for node in good:
             votes[normalise_answer(node.answer)] += node.confidence
 
-        def worth(node: Node) -> tuple[float, float, int]:
+        def worth(node: Node) -> tuple[float, float, bool, int]:
             votes_of = votes[normalise_answer(node.answer)] if self.knobs.select == "vote" else 0.0
-            return votes_of, node.confidence, len(node.queries)
+            return votes_of, node.confidence, bool(node.passages), len(node.queries)
 
         return max(good, key=worth, default=None)

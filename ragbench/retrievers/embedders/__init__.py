@@ -7,6 +7,42 @@ openai/MODEL                   OpenAI, or with `api_base` any OpenAI-compatible 
 st:NAME                        a sentence-transformers model (optional extra)
 """
 
-import lazy_loader
+from functools import lru_cache
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.errors import ConfigError
+from ragbench.retrievers.embedders.base import (
+    Embedder as Embedder,
+    LocalCalls as LocalCalls,
+    Vectors as Vectors,
+    clean as clean,
+)
+from ragbench.retrievers.embedders.local import (
+    LocalEmbedder as LocalEmbedder,
+    STEmbedder,
+    open_session as open_session,
+    open_tokenizer as open_tokenizer,
+)
+
+
+@lru_cache(maxsize=8)
+def make_embedder(spec: str, api_base: str = "") -> Embedder:
+    """The embedder of `spec`; the same object for the same spec, since loading a model is slow.
+
+    Raises:
+        ConfigError: a malformed spec, or a package that is not installed.
+        LMSetupError: a missing key.
+        ModelError: the model's bytes cannot be had.
+    """
+    scheme, _, name = spec.partition(":")
+    if scheme == "local":
+        return LocalEmbedder(name)
+    if scheme == "st" and name:
+        return STEmbedder(name)
+    provider, _, model = spec.partition("/")
+    if provider == "openai" and model:
+        from ragbench.retrievers.embedders.openai import OpenAIEmbedder
+
+        return OpenAIEmbedder(model, api_base=api_base)
+    raise ConfigError(
+        f"embedder {spec!r} is not understood; give local, local:NAME, openai/MODEL or st:NAME"
+    )

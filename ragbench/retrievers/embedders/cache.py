@@ -6,19 +6,15 @@ import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ragbench.kept import KeptRows, checksum
+from ragbench.kept import KeptRows
 from ragbench.retrievers.embedders.base import Vectors
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS vectors (
-    key BLOB PRIMARY KEY, vector BLOB, tokens INTEGER, cost_usd REAL, latency_s REAL, sum BLOB
-) WITHOUT ROWID
-"""
-_COLUMNS = "key, vector, tokens, cost_usd, latency_s, sum"
+#: What follows the numbers of a vector: tokens, whether the price is unknown, price and seconds.
+_SHARE = struct.Struct("<q?dd")
 
 
 class Kept(NamedTuple):
@@ -34,32 +30,16 @@ class VectorCache:
     """One SQLite file, shared by threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        self._rows = KeptRows(path, _SCHEMA, "ALTER TABLE vectors ADD COLUMN sum BLOB")
+        self._rows = KeptRows(path)
 
     def get(self, model: str, texts: Sequence[str]) -> dict[str, Kept]:
         """The kept vectors of `texts`, by text."""
         keys = {_key(model, text): text for text in texts}
-        kept: dict[str, Kept] = {}
-        wanted = list(keys)
-        for start in range(0, len(wanted), 500):  # SQLite takes at least 999 parameters
-            part = wanted[start : start + 500]
-            marks = ",".join("?" * len(part))
-            query = f"SELECT {_COLUMNS} FROM vectors WHERE key IN ({marks})"
-            for *content, kept_sum in self._rows.read(query, part):
-                # Rows of an earlier version have no checksum.
-                if kept_sum is None or kept_sum == _checksum(*content):
-                    key, vector, *share = content
-                    kept[keys[key]] = Kept(np.frombuffer(vector, dtype=np.float32), *share)
-        return kept
+        return {keys[key]: _unpacked(value) for key, value in self._rows.get(list(keys)).items()}
 
     def put(self, model: str, entries: Mapping[str, Kept]) -> None:
         """Keep `entries`, by text."""
-        contents = (
-            (_key(model, text), kept.vector.tobytes(), kept.tokens, kept.cost_usd, kept.latency_s)
-            for text, kept in entries.items()
-        )
-        query = f"INSERT OR REPLACE INTO vectors ({_COLUMNS}) VALUES (?,?,?,?,?,?)"
-        self._rows.write(query, ((*each, _checksum(*each)) for each in contents))
+        self._rows.put({_key(model, text): _packed(kept) for text, kept in entries.items()})
 
     def close(self) -> None:
         """Close the file."""
@@ -70,11 +50,14 @@ def _key(model: str, text: str) -> bytes:
     return hashlib.sha256(f"{model}\x1f{text}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _checksum(*row: Any) -> bytes:
-    """The checksum of a row: key, vector, tokens, cost and latency."""
-    key, vector, tokens, cost_usd, latency_s = row
-    try:
-        share = struct.pack("<q?dd", tokens, cost_usd is None, cost_usd or 0.0, latency_s)
-        return checksum(key, vector, share)
-    except (TypeError, struct.error):  # of other types: it was changed
-        return b""
+def _packed(kept: Kept) -> bytes:
+    unknown = kept.cost_usd is None
+    share = _SHARE.pack(kept.tokens, unknown, kept.cost_usd or 0.0, kept.latency_s)
+    return kept.vector.tobytes() + share
+
+
+def _unpacked(value: bytes) -> Kept:
+    vector, share = value[: -_SHARE.size], value[-_SHARE.size :]
+    tokens, unknown, cost_usd, latency_s = _SHARE.unpack(share)
+    row = np.frombuffer(vector, dtype=np.float32)
+    return Kept(row, tokens, None if unknown else cost_usd, latency_s)

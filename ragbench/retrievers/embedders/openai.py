@@ -15,6 +15,8 @@ import numpy as np
 from ragbench.errors import LMSetupError
 from ragbench.lms import checked_address, place_of
 from ragbench.lms.calls import Post, Server, Service, check_price
+from ragbench.lms.prices import map_entry, map_rate
+from ragbench.lms.specs import key_in
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedded, Embedder, Vectors, normalized, shares
@@ -43,7 +45,7 @@ class OpenAIEmbedder(Embedder):
 
     def __init__(self, model: str, *, api_base: str = "", cache: VectorCache | None = None) -> None:
         super().__init__(f"openai/{model}")
-        key = os.environ.get(KEY_VARIABLE, "none") if api_base else os.environ.get("OPENAI_API_KEY")
+        key = (key_in(KEY_VARIABLE) or "none") if api_base else key_in("OPENAI_API_KEY")
         if not key:
             raise LMSetupError(
                 f"embedder {self.spec} needs a key; set OPENAI_API_KEY, give api_base for another "
@@ -186,12 +188,8 @@ def _rate(api_base: str) -> float | None:
 
 
 def _price(model: str) -> float | None:
-    """US dollars per token by the price map that DSPy ships, or None."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    from ragbench.dspy_internals import model_info, rate
-
-    price = rate(model_info("openai", model), "input_cost_per_token")
-    return None if price is None else float(price)
+    """US dollars per token by LiteLLM's price map, or None."""
+    return map_rate(map_entry("openai", model), "input_cost_per_token")
 
 
 def _default_cache() -> VectorCache:

@@ -7,14 +7,13 @@ it may be otherwise the next time, held while the server is down, and never redi
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import httpx
 
-from ragbench.dspy_internals import TransportRequest
 from ragbench.lms import place_of
-from ragbench.lms.calls import CallSpec, Reply, Server, ServerCalls
+from ragbench.lms.calls import CallSpec, HttpRequest, Reply, Server, ServerCalls
+from ragbench.lms.specs import key_in
 
 _NO_KEY = "none"
 #: What of a client's own headers is sent; the others are those of the connection.
@@ -31,7 +30,7 @@ class SearchServer(ServerCalls):
         self.identity = f"{name} {place_of(url)}"
         self._header = header
         # The key stands in `Server` alone, which another process makes with its own.
-        key = os.environ.get(variable, _NO_KEY)
+        key = key_in(variable) or _NO_KEY
         super().__init__(self.identity, Server(name, "", url, key, variable))
 
     @property
@@ -53,10 +52,11 @@ class SearchServer(ServerCalls):
         if self._server.key not in ("", _NO_KEY):
             headers.append((self._header, self._server.key))
         body = request.read()
-        sent = TransportRequest(request.method, str(request.url), headers, body)
+        sent = HttpRequest(request.method, str(request.url), headers, body)
 
         def send() -> Reply[bytes]:
-            return Reply(self.exchange(sent)[0], 0, 0.0, self._transport.rate_limits())
+            reply, _ = self.exchange(sent)
+            return Reply(reply.body, 0, 0.0, reply.named())
 
         # It asks no model, so it counts for nothing under a limit on calls.
         call = CallSpec(send, hash((sent.url, body)), 0, 0, 0.0, calls=0)

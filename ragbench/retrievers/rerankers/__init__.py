@@ -6,8 +6,186 @@ cross-encoder:NAME        a sentence-transformers cross-encoder (optional extra)
 cross-encoder:/folder     `model.onnx` and `tokenizer.json` of one
 http://... or https://... a rerank endpoint, up to and without `/rerank`
 lm                        the LM of the run orders the passages
+
+Those that ask a server or the LM stand in `calls`.
 """
 
-import lazy_loader
+from __future__ import annotations
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ragbench.errors import ConfigError, ModelError, needs_extra
+from ragbench.ledger import file_call
+from ragbench.retrievers.base import Passage
+from ragbench.retrievers.embedders import (
+    LocalCalls,
+    LocalEmbedder,
+    Vectors,
+    clean,
+    make_embedder,
+    open_session,
+    open_tokenizer,
+)
+
+if TYPE_CHECKING:
+    from ragbench.lms.calls import Service
+
+_MAX_TOKENS = 512  # of a pair that a cross-encoder reads
+
+
+class Reranker(ABC):
+    """Scores passages for a query. Thread-safe; files its calls in the ledger."""
+
+    identity: str = "reranker"
+    #: Whether what it costs is known; work done on this machine costs nothing.
+    priced: bool = True
+    #: Whether it computes here, by threads of its own, and asks nobody.
+    in_process: bool = True
+    #: The server that is asked, if one is.
+    service: Service | None = None
+
+    @abstractmethod
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """A score per passage, in their order; higher is better. At least one passage is given."""
+
+
+def titled(passage: Passage) -> str:
+    """The text that rerankers read."""
+    return f"{passage.title} {passage.text}".strip()
+
+
+def make_reranker(spec: str, model: str = "") -> Reranker | None:
+    """The reranker of `spec`, None for `none`; `model` is what an endpoint is asked for.
+
+    Raises:
+        ConfigError: a malformed spec, or a package that is not installed.
+        ModelError: the model's bytes cannot be had.
+    """
+    scheme, _, name = spec.partition(":")
+    if spec == "none":
+        return None
+    if scheme == "maxsim":
+        return MaxSim(name)
+    if scheme == "cross-encoder" and name:
+        return OnnxCrossEncoder(name) if name.startswith((".", "/", "~")) else CrossEncoder(name)
+    if scheme in ("http", "https"):
+        from ragbench.retrievers.rerankers.calls import HTTPReranker
+
+        return HTTPReranker(spec, model)
+    if spec == "lm":
+        from ragbench.retrievers.rerankers.calls import Listwise
+
+        return Listwise()
+    raise ConfigError(
+        f"reranker {spec!r} is not understood; give none, maxsim, cross-encoder:NAME, "
+        "an http address or lm"
+    )
+
+
+class MaxSim(Reranker):
+    """Mean over the query's tokens of the best cosine with a token of the passage.
+
+    The operator is ColBERT's (Khattab and Zaharia 2020, arXiv:2004.12832); the token vectors are
+    those of an ordinary sentence model, which was not trained for it.
+    """
+
+    _KEPT = 2_000  # passages of 100 tokens at half precision: about 150 MB
+
+    def __init__(self, name: str = "") -> None:
+        embedder = make_embedder(f"local:{name}" if name else "local")
+        if not isinstance(embedder, LocalEmbedder):
+            raise ConfigError("maxsim needs a local embedder; give maxsim or maxsim:NAME")
+        self._embedder = embedder
+        self._kept: dict[str, npt.NDArray[np.float16]] = {}
+        self._lock = threading.Lock()
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """Scores in [-1, 1]; the token vectors of the last 2,000 passages are kept."""
+        work = LocalCalls(f"maxsim:{self._embedder.spec}")
+        texts = [clean(titled(passage)) for passage in passages]
+        known = {text: self._kept[text] for text in texts if text in self._kept}
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        asked: Vectors
+        asked, *made = self._embedder.token_vectors([clean(query), *missing])
+        known |= {text: v.astype(np.float16) for text, v in zip(missing, made, strict=True)}
+        self._keep({text: known[text] for text in missing})
+        # Tokens of kept passages count too: as if they had been made again.
+        tokens = len(asked) + sum(len(known[text]) for text in texts)
+        file_call(work.done(tokens, kind="rerank")[0])
+        return [_maxsim(asked, known[text]) for text in texts]
+
+    def _keep(self, made: dict[str, npt.NDArray[np.float16]]) -> None:
+        with self._lock:
+            self._kept |= made
+            while len(self._kept) > self._KEPT:
+                del self._kept[next(iter(self._kept))]
+
+
+def _maxsim(query: Vectors, passage: npt.NDArray[np.float16]) -> float:
+    if not len(query) or not len(passage):
+        return -1.0
+    return float((query @ passage.astype(np.float32).T).max(axis=1).mean())
+
+
+class CrossEncoder(Reranker):
+    """A model that reads query and passage together (Nogueira and Cho 2019, arXiv:1901.04085).
+
+    Of sentence-transformers, by its name on the hub; needs torch.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = f"cross-encoder:{name}"
+        with needs_extra(self._name, "take reranker=maxsim"):
+            from sentence_transformers import (  # type: ignore[import-not-found, unused-ignore]
+                CrossEncoder as Model,
+            )
+        try:
+            self._model = Model(name)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"sentence-transformers cannot load {name}: {error}") from None
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """The model's scores, in the range of its training."""
+        work = LocalCalls(self._name)
+        pairs = [(query, titled(passage)) for passage in passages]
+        scores: list[float] = np.asarray(self._model.predict(pairs)).astype(float).tolist()
+        tokens = sum(len(ids) for ids in self._model.tokenizer(pairs)["input_ids"])
+        file_call(work.done(tokens, kind="rerank")[0])
+        return scores
+
+
+class OnnxCrossEncoder(Reranker):
+    """A cross-encoder with one output, as `model.onnx` and `tokenizer.json` in `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        path = Path(folder).expanduser()
+        self._name = f"cross-encoder:{path.name}"
+        model, tokenizer = path / "model.onnx", path / "tokenizer.json"
+        if not (model.is_file() and tokenizer.is_file()):
+            raise ModelError(f"{path} must hold model.onnx and tokenizer.json")
+        self._session, self._inputs = open_session(model)
+        self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
+
+    def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
+        """The model's logits."""
+        work = LocalCalls(self._name)
+        pairs = [(clean(query), clean(titled(passage))) for passage in passages]
+        scores, tokens = [], 0
+        for pair in self._tokenizer.encode_batch(pairs):
+            given = {
+                "input_ids": pair.ids,
+                "attention_mask": pair.attention_mask,
+                "token_type_ids": pair.type_ids,
+            }
+            feed = {name: np.array([given[name]], dtype=np.int64) for name in self._inputs}
+            scores.append(float(np.ravel(self._session.run(None, feed)[0])[0]))
+            tokens += len(pair.ids)
+        file_call(work.done(tokens, kind="rerank")[0])
+        return scores

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.records import RunCard
-from ragbench.experiments.score.protocols import apply, get_protocol
+from ragbench.experiments.score.protocols.catalog import get_protocol
+from ragbench.experiments.score.protocols.protocol import apply
+from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric
 from ragbench.record import Record
 from tests.experiments.scored_runs import CARD, answered

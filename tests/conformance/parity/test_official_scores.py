@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,24 @@ def recorded(part: str, row: dict[str, Any]) -> Record:
     return record(attributed_triples=[tuple(t) for t in row["predicted"]], extra=forms)
 
 
+def ours(name: str, made: Record) -> float | None:
+    """Our score by the metric that a script's `name` stands for: one name for all data sets."""
+    if name.startswith("musique_"):
+        made = replace(made, extra={"f1": "musique"})
+    if name.startswith("2wiki_sp_"):
+        made = replace(made, extra={"evidences": [["a", "b", "c"]]})
+    return get_metric(name.removeprefix("musique_").removeprefix("2wiki_")).score(made)
+
+
 def pairs() -> Iterator[tuple[tuple[str, int, str], float, float]]:
     """Part, place and metric of each outcome, with the official score and ours."""
     for part in PARTS:
         for at, row in enumerate(FACTS[part]):
             made = recorded(part, row)
             for name, official in row["scores"].items():
-                ours = get_metric(name).score(made)
-                assert ours is not None
-                yield (part, at, name), official, ours
+                score = ours(name, made)
+                assert score is not None
+                yield (part, at, name), official, score
 
 
 def test_every_score_is_the_official_one_but_for_the_departures() -> None:

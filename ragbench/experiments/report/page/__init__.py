@@ -1,5 +1,5 @@
-"""The report as a page: what it shows, its charts, its traces, its HTML and its server."""
+"""The report as a page: its data, its HTML and its server."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from ragbench.experiments.report.page.data import make_board as make_board
+from ragbench.experiments.report.page.html import page_of as page_of, write_page as write_page
+from ragbench.experiments.report.page.server import make_server as make_server

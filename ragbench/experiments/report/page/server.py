@@ -1,7 +1,14 @@
-"""The report of a folder of runs over HTTP, on this machine alone, made again when runs go on."""
+"""The page of a folder over HTTP, on this machine alone; it asks for what is new while runs go on.
+
+/               the page
+/version        a text that changes when a run has new records
+/data           what the page shows, as JSON
+/piece/R/N      the traces of piece N of run R
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
-from ragbench.experiments.records import CONFIG, RECORDS
-from ragbench.experiments.report.page.html import render_page
-from ragbench.experiments.runs import reopen
+from ragbench.experiments.report.page.data import Board, find_runs, make_board, page_data, piece_of
+from ragbench.experiments.report.page.html import live_page
+from ragbench.experiments.store import DATABASE, state_of
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 
@@ -19,42 +26,52 @@ _log = get(__name__)
 
 
 class LiveReport:
-    """The page of the runs in a folder, and a version that changes when any of them does."""
+    """The page of the runs in a folder, made again where any of them has new records."""
 
     def __init__(self, folder: Path, metric: str) -> None:
         self._folder, self._metric = folder, metric
         self._lock = threading.Lock()
-        self._made: tuple[str, str] = ("", "")
-
-    def runs(self) -> list[Path]:
-        """The run folders in the folder, or the folder itself where it is one, that have records.
-
-        Raises:
-            RunError: there is none.
-        """
-        places = [self._folder, *sorted(self._folder.glob("*"))]
-        runs = [p for p in places if (p / CONFIG).is_file() and (p / RECORDS).is_file()]
-        if not runs:
-            raise RunError(f"no run in {self._folder}: give a run folder or a folder of them")
-        return runs
+        self._made: tuple[str, Board, Any] | None = None
 
     def version(self) -> str:
-        """A text that differs when a run has new records."""
-        states = [(run.name, (run / RECORDS).stat()) for run in self.runs()]
-        return " ".join(f"{name}:{state.st_size}:{state.st_mtime_ns}" for name, state in states)
+        """A text that differs when a run has new records.
 
-    def page(self) -> str:
-        """The page, made again where its version has changed."""
+        Raises:
+            RunError: there is no run.
+        """
+        runs = find_runs([self._folder])[0]
+        return " ".join(f"{run.name}:{state_of(run / DATABASE)}" for run in runs)
+
+    def board(self) -> tuple[str, Board, Any]:
+        """Version, board and data of the page."""
         with self._lock:
             version = self.version()
-            if self._made[0] != version:
-                evaluations = [reopen(run) for run in self.runs()]
-                title = f"ragbench: {self._folder}"
-                self._made = (
-                    version,
-                    render_page(evaluations, metric=self._metric, title=title, live=True),
-                )
-            return self._made[1]
+            if self._made is None or self._made[0] != version:
+                board = make_board([self._folder], self._metric)
+                data = page_data(board, title=f"ragbench: {self._folder}", live=True)
+                self._made = (version, board, {**data, "version": version})
+            return self._made
+
+    def answer(self, path: str) -> tuple[int, str, str]:
+        """Status, kind and content for a request.
+
+        Raises:
+            RagbenchError: there is no run to show.
+        """
+        name, *rest = path.partition("?")[0].strip("/").split("/")
+        if name == "version":
+            return 200, "text/plain", self.version()
+        _, board, data = self.board()
+        if name == "":
+            return 200, "text/html", live_page(data)
+        if name == "data":
+            return 200, "application/json", json.dumps(data, default=str)
+        if name == "piece" and len(rest) == 2 and all(each.isdecimal() for each in rest):
+            run, number = map(int, rest)
+            if run < len(board.runs):
+                piece = piece_of(board.runs[run], board.qids, number)
+                return 200, "application/json", json.dumps(piece, default=str)
+        return 404, "text/plain", "not found"
 
 
 class _Server(ThreadingHTTPServer):
@@ -67,7 +84,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def make_server(folder: Path, *, port: int, metric: str) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1 of the report of `folder`, not yet serving.
+    """A server on 127.0.0.1 of the page of `folder`, not yet serving.
 
     Raises:
         RunError: no run is there, or the port is taken.
@@ -75,7 +92,7 @@ def make_server(folder: Path, *, port: int, metric: str) -> ThreadingHTTPServer:
     """
     get_metric(metric)
     live = LiveReport(folder, metric)
-    live.runs()
+    live.version()
     try:
         return _Server(("127.0.0.1", port), _handler(live))
     except OSError as error:
@@ -84,7 +101,7 @@ def make_server(folder: Path, *, port: int, metric: str) -> ThreadingHTTPServer:
 
 def _handler(live: LiveReport) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers `/` with the page and `/version` with its version."""
+        """Answers with what `LiveReport` says, to this machine alone."""
 
         def do_GET(self) -> None:
             host = (self.headers.get("Host") or "").rpartition(":")[0]
@@ -92,17 +109,12 @@ def _handler(live: LiveReport) -> type[BaseHTTPRequestHandler]:
                 self._send(403, "text/plain", "only on this machine")
                 return
             try:
-                if self.path == "/version":
-                    self._send(200, "text/plain", live.version())
-                elif self.path.partition("?")[0] == "/":
-                    self._send(200, "text/html", live.page())
-                else:
-                    self._send(404, "text/plain", "not found")
+                self._send(*live.answer(self.path))
             except RagbenchError as error:
                 self._send(500, "text/plain", str(error))
 
         def _send(self, status: int, kind: str, text: str) -> None:
-            body = text.encode()
+            body = text.encode("utf-8", "replace")
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

@@ -21,19 +21,21 @@ import dspy
 
 from ragbench import stopping
 from ragbench.errors import RunError
-from ragbench.experiments.records import RecordWriter
-from ragbench.experiments.score.annotate.asking import Asking, again, ask_strictly
+from ragbench.experiments.score.annotate.asking import (
+    Asking,
+    DirectRunner,
+    again,
+    ask_strictly,
+)
 from ragbench.experiments.score.annotate.batched import BatchRunner, under_way
-from ragbench.experiments.score.annotate.direct import DirectRunner
 from ragbench.experiments.score.annotate.journal import (
-    JOURNAL,
     Replies,
     Result,
     Task,
-    journal_rows,
     key_of,
     result_of,
 )
+from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM
 from ragbench.lms.batch import client_of
 from ragbench.programs.core import render
@@ -72,6 +74,10 @@ class Annotation(ABC):
     @abstractmethod
     def units(self, record: Record) -> Sequence[Unit]:
         """What is asked about an answered record; empty where nothing is."""
+
+    def calls(self, unit: Unit) -> int:
+        """How many calls asking about `unit` takes, where every reply can be used."""
+        return 1
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
         """The value in a reply, JSON-ready; not called where `ask` is another."""
@@ -201,7 +207,7 @@ def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
         RagbenchError, KeyboardInterrupt: as `annotate`.
     """
     wanted = {task.key for task in tasks}
-    every = journal_rows(folder)
+    every = read_replies(folder)
     rows = [row for row in every if row.get("key") in wanted]
     known = {row["key"]: result_of(row) for row in rows if not row["provider_failed"]}
     lost = [call for row in rows if row["provider_failed"] for call in result_of(row).calls]
@@ -214,12 +220,12 @@ def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
     if paid:
         raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
     asking.check()
-    with RecordWriter(folder, JOURNAL) as writer:
+    with Store(folder) as store:
         try:
             if client:
-                BatchRunner(asking, client, writer, replies, every).run(todo)
+                BatchRunner(asking, client, store, replies, every).run(todo)
             else:
-                DirectRunner(asking, writer, replies).run(todo)
+                DirectRunner(asking, store, replies).run(todo)
         except KeyboardInterrupt:
             if not stopping.stopped():
                 raise

@@ -1,9 +1,15 @@
-"""How a model is asked for an annotation: read strictly, and once more if it cannot be read."""
+"""How a model is asked for an annotation: read strictly, and once more if it cannot be read.
+
+`DirectRunner` asks several tasks at once; `batched` asks them through a provider's batches.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +18,9 @@ from dspy import AdapterParseError, LMError
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.experiments.score.annotate.journal import Reply, Result, Task
+from ragbench.errors import RunError
+from ragbench.experiments.score.annotate.journal import Replies, Reply, Result, Task, file_reply
+from ragbench.experiments.store import Store
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM
 from ragbench.lms.adapters import LenientChat, LenientJSON
@@ -75,7 +83,7 @@ class Asking:
             RagbenchError: the LM cannot be called, or its price is needed and not known.
         """
         check_price(self.lm.model, known=self.lm.pricing.known, cure=GIVE_PRICE)
-        self.lm.check()
+        self.lm.check("the judge")
 
 
 def ask_once(task: Task, lm: RagbenchLM) -> Reply:
@@ -149,3 +157,42 @@ def again(lm: RagbenchLM, number: int) -> RagbenchLM:
     copied = lm.copy(**settings)
     assert isinstance(copied, RagbenchLM)
     return copied
+
+
+class DirectRunner:
+    """Asks tasks at once, up to the limit of spending, and writes each result as it comes."""
+
+    def __init__(self, asking: Asking, store: Store, replies: Replies) -> None:
+        self.asking, self.store, self.replies = asking, store, replies
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self, todo: Sequence[Task]) -> None:
+        """Ask `todo`.
+
+        Raises:
+            RunError: a reply cannot be written.
+            KeyboardInterrupt: the user stopped it; every reply so far is kept.
+        """
+        with ThreadPoolExecutor(self.asking.workers, thread_name_prefix="judge") as pool:
+            futures = [pool.submit(copy_context().run, self._one, task) for task in todo]
+            try:
+                for done, future in enumerate(as_completed(futures), start=1):
+                    future.result()
+                    if self.asking.on_reply:
+                        self.asking.on_reply(done, len(todo))
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _one(self, task: Task) -> None:
+        if self._stop.is_set():
+            return
+        reply = ask_once(task, self.asking.lm)
+        try:
+            with self._lock:
+                file_reply(self.store, self.replies, task, reply)
+        except RunError:
+            self._stop.set()
+            raise

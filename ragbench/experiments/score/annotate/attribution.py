@@ -1,9 +1,12 @@
-"""Attribution: for programs that do not cite, a model names the sentences an answer rests on.
+"""Attribution: for programs that do not cite, a model names what an answer rests on.
 
-One extra call per question, counted apart. The sentences are those of the passages that the program
-retrieved, numbered in the order first seen; what comes back is a list of `(title, sentence index)`
-pairs, the form of HotpotQA's supporting facts, so that `sp_*` and `joint_*` can be computed. It
-says what a reader finds needed afterwards, not what the program used: it is marked as attributed.
+`Attribution` names sentences, in the form of HotpotQA's supporting facts, so that `sp_*` and
+`joint_*` can be computed: of the passages that the program retrieved, numbered in the order first
+seen. `Evidence` writes the facts that the answer is derived from, where the data has gold triples
+(2WikiMultiHopQA); the data's relations are not listed, so a right fact in other words counts as
+wrong. Each is one extra call per question, counted apart. Both say what a reader finds needed
+afterwards, not what the program used, and are marked as attributed. A reply that cannot be read, or
+has more than `MOST_TRIPLES` triples, is asked for once more and then has no score.
 """
 
 from __future__ import annotations
@@ -14,15 +17,23 @@ from typing import Any
 
 import dspy
 
-from ragbench.experiments.score.annotate.annotator import Annotated, Annotation, Unit, numbered
+from ragbench.experiments.score.annotate.annotator import (
+    Annotated,
+    Annotation,
+    Unit,
+    numbered,
+    shown,
+)
 from ragbench.experiments.score.annotate.wording import spending
-from ragbench.metrics import support_kind
+from ragbench.metrics import evidence_kind, gold_triples, support_kind
 from ragbench.record import Fact, Record, ShownPassage
-from ragbench.signatures import AttributeAnswer
+from ragbench.signatures import AttributeAnswer, AttributeTriples
 from ragbench.tokens import estimate_tokens
 
-#: Tokens of sentences shown in one call; later ones are left out, and the cut is counted.
+#: Tokens of sentences or passages shown in one call; later ones are left out, and counted as cut.
 MAX_TOKENS = 6000
+#: Twice what the longest gold chains have.
+MOST_TRIPLES = 10
 
 
 class Attribution(Annotation):
@@ -103,3 +114,61 @@ def _facts(passage: ShownPassage) -> list[Fact]:
     if passage.holds is not None:
         return list(passage.holds) if len(passage.holds) == len(sentences) else []
     return [(passage.title, index) for index in range(len(sentences))]
+
+
+class Evidence(Annotation):
+    """Fills `attributed_triples` of every answer that names none."""
+
+    name = "evidence"
+    signature = AttributeTriples
+
+    def concerns(self, records: Sequence[Record]) -> bool:
+        """Whether the data has gold triples."""
+        return any(not record.failed and gold_triples(record) for record in records)
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the data has gold triples, the program named none and passages are there."""
+        if not (_is_silent(record) and record.passages):
+            return ()
+        context, cut = shown(record.passages, max_tokens=MAX_TOKENS)
+        inputs = {"context": context, "question": record.question, "answer": record.answer_text}
+        return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
+
+    def unusable(self, unit: Unit, reply: dspy.Prediction) -> str:
+        """Why the triples cannot be used."""
+        return f"more than {MOST_TRIPLES} triples" if len(reply.triples) > MOST_TRIPLES else ""
+
+    def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[str]]:
+        """Subject, relation and object of each triple."""
+        return [[triple.subject, triple.relation, triple.object] for triple in reply.triples]
+
+    def fill(self, record: Record, values: Sequence[Any]) -> Record:
+        """`record` with the triples attributed to it."""
+        if not values or values[0] is None:
+            return record
+        return replace(record, attributed_triples=[(s, r, o) for s, r, o in values[0]])
+
+    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
+        """Beside the counts: answers with triples of their own, or without passages."""
+        counts = annotated.counts()
+        of_data = [r for r in records if not r.failed and gold_triples(r)]
+        silent = [record for record in of_data if _is_silent(record)]
+        return {
+            **counts,
+            "attributed": counts["asked"] - counts["unscored"],
+            "named_themselves": len(of_data) - len(silent),
+            "no_passages": len(silent) - len(annotated.units),
+        }
+
+    @staticmethod
+    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
+        """One line."""
+        return [
+            f"triples by {summary['model']}: {summary['attributed']} answers; "
+            f"{summary['named_themselves']} name their own, {summary['no_passages']} have no "
+            "passages, " + spending(summary)
+        ]
+
+
+def _is_silent(record: Record) -> bool:
+    return bool(gold_triples(record)) and evidence_kind(record) != "cited"

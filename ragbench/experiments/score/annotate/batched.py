@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ragbench.errors import RunError
-from ragbench.experiments.records import RecordWriter
 from ragbench.experiments.score.annotate.asking import Asking, ask_once
 from ragbench.experiments.score.annotate.journal import Replies, Task, file_reply
+from ragbench.experiments.store import Store
 from ragbench.lms.batch import (
     MOST_BYTES,
     MOST_ITEMS,
@@ -95,11 +95,11 @@ class BatchRunner:
         self,
         asking: Asking,
         client: BatchClient,
-        writer: RecordWriter,
+        store: Store,
         replies: Replies,
         rows: Iterable[Mapping[str, Any]],
     ) -> None:
-        self.asking, self.client, self.writer, self.replies = asking, client, writer, replies
+        self.asking, self.client, self.store, self.replies = asking, client, store, replies
         self.batches, fetched = read_batches(rows)
         # What failed before is tried anew by a new command.
         self.client.replies = {key: reply for key, reply in fetched.items() if reply.status < 300}
@@ -133,7 +133,7 @@ class BatchRunner:
             if self.client.asked:
                 waiting[task.key] = next(iter(self.client.asked.values()))
             else:
-                file_reply(self.writer, self.replies, task, reply)
+                file_reply(self.store, self.replies, task, reply)
                 self._done += 1
                 self._tell(0)
         if not waiting:
@@ -255,7 +255,7 @@ class BatchRunner:
 
     def _note(self, event: str, batch: _Batch, **more: Any) -> None:
         batch.over = event in ("ended", "lost")
-        self.writer.write({"qid": "", "batch": event, "name": batch.name, **more})
+        self.store.add_reply({"qid": "", "batch": event, "name": batch.name, **more})
 
     def _tell(self, under_way: int) -> None:
         if self.asking.on_reply:

@@ -20,8 +20,6 @@ from ragbench.signatures import ExplainMistake
 
 #: Tokens of passages shown with a question.
 CONTEXT_TOKENS = 6000
-#: What the causes mean, in the order in which tables show them.
-LEVELS = ("retrieval", "reading", "control", "data")
 
 
 class Causes(Annotation):
@@ -29,7 +27,6 @@ class Causes(Annotation):
 
     name = "mistake"
     signature = ExplainMistake
-    levels = LEVELS
 
     def __init__(self, causes: Mapping[str, Cause]) -> None:
         self.rules = causes
@@ -60,9 +57,11 @@ class Causes(Annotation):
             return Cause(rule.level, "undecided", result.why, rule.hop, by="model")
         gold = set(record.gold_pids)
         all_there = bool(gold) and gold <= set(union(record))
+        among = rule.kind == "among_words"
+        same = ("reading", "wrong_form") if among else ("data", "metrics_disagree")
         lacking = ("data", "answer_not_in_gold") if all_there else ("retrieval", "answer_not_seen")
         level, kind = {
-            "same_meaning": ("data", "metrics_disagree"),
+            "same_meaning": same,
             "part_of_it": ("reading", "partial"),
             "wrong_entity": ("reading", "same_type"),
             "wrong_kind": ("reading", "other_type"),

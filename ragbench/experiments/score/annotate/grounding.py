@@ -1,7 +1,7 @@
 """Grounding by a judge: which claims of a program its passages support, as a model sees it.
 
-The claims are those of the cheap rule (`metrics.grounding`): the sentences of the thoughts, and of
-the answer. A short answer is put as an answer to its question. The judge labels at most
+The claims are the sentences of the thoughts, and of the answer (`metrics.claims`). A short answer
+is put as an answer to its question. The judge labels at most
 `MOST_CLAIMS` at once, one label each; a reply with another number of labels, or with a label that
 is none, is asked for once more, and then the question is unscored in what it concerns. What no
 passage was retrieved for is not supported, and not asked about.
@@ -25,14 +25,8 @@ from ragbench.experiments.score.annotate.annotator import (
     shown,
 )
 from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.wording import number, spending
-from ragbench.metrics import (
-    claims_of_answer,
-    claims_of_chain,
-    cohens_kappa,
-    grounded,
-    says_something,
-)
+from ragbench.experiments.score.annotate.wording import spending
+from ragbench.metrics import claims_of_answer, claims_of_chain, says_something
 from ragbench.record import Record, ShownPassage
 from ragbench.signatures import LabelClaims
 
@@ -108,25 +102,26 @@ class Grounding(Annotation):
         }
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Counts of claims, and the agreement with the rule."""
-        groups, labels = [], list[list[Label]]()
+        """Beside the counts: how many claims are supported, are not, and have no label."""
+        labels: list[Label] = []
         for record in records:
             if not record.failed:
                 values = iter(annotated.values(record.qid))
-                for group in groups_of(record):
-                    groups.append(group)
-                    labels.append(group.labels(values))
-        return {**annotated.counts(), **count_labels(groups, labels)}
+                labels += [one for group in groups_of(record) for one in group.labels(values)]
+        return {
+            **annotated.counts(),
+            "claims": len(labels),
+            "supported": labels.count(True),
+            "unsupported": labels.count(False),
+            "unscored": labels.count(None),
+        }
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """One line."""
-        rule = summary["rule"]
         return [
             f"{summary['claims']} claims judged by {summary['model']}: {summary['supported']} "
-            f"supported, {summary['unsupported']} not; the rule for claims agrees on "
-            f"{number(rule['same'])} of {rule['n']} (kappa {number(rule['cohen_kappa'])}); "
-            + spending(summary)
+            f"supported, {summary['unsupported']} not; {spending(summary)}"
         ]
 
 
@@ -153,24 +148,6 @@ def label_claims(
     annotated = annotate_units(folder, units, Grounding(), asking)
     labels = [group.labels(iter(annotated.values(str(i)))) for i, group in enumerate(groups)]
     return labels, annotated
-
-
-def count_labels(groups: Sequence[Group], labels: Sequence[Sequence[Label]]) -> dict[str, Any]:
-    """Counts of claims, and the agreement with the rule; JSON-ready."""
-    rule = [one for group in groups for one in grounded(group.claims, group.passages)]
-    said = [one for group in labels for one in group]
-    pairs = [(a, b) for a, b in zip(rule, said, strict=True) if b is not None]
-    return {
-        "claims": len(said),
-        "supported": sum(one is True for one in said),
-        "unsupported": sum(one is False for one in said),
-        "unscored": sum(one is None for one in said),
-        "rule": {
-            "n": len(pairs),
-            "same": sum(a == b for a, b in pairs) / len(pairs) if pairs else None,
-            "cohen_kappa": cohens_kappa([a for a, _ in pairs], [b for _, b in pairs]),
-        },
-    }
 
 
 def _share(labels: Sequence[Label]) -> float | None:

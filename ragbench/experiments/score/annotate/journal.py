@@ -1,9 +1,9 @@
 """The journal of a run's annotations: every reply of a model, written as it comes.
 
-A line of `judged.jsonl` has what was asked (as a hash), what came of it, and every call with its
-price. An annotation that was cut off goes on where it stopped; a reply that could not be used is
-kept as the result; what the provider failed is asked again next time. Calls are filed with kind
-`judge`: they are no cost of answering.
+A row of the run's table `replies` has what was asked (as a hash), what came of it, and every call
+with its price. An annotation that was cut off goes on where it stopped; a reply that could not be
+used is kept as the result; what the provider failed is asked again next time. Calls are filed with
+kind `judge`: they are no cost of answering.
 """
 
 from __future__ import annotations
@@ -15,19 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragbench.errors import RunError
-from ragbench.experiments.records import (
-    RecordWriter,
-    decode,
-    read_each,
-)
-from ragbench.experiments.score.lines import is_of_batch, wrong_with_reply
-from ragbench.logs import fields, get
+from ragbench.experiments.store import Store, read_replies
 from ragbench.record import Call, Totals, billed, parse_call, total
-
-JOURNAL = "judged.jsonl"
-
-_log = get(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,7 @@ class Reply:
     refused: bool = False
 
 
-def file_reply(writer: RecordWriter, replies: Replies, task: Task, reply: Reply) -> None:
+def file_reply(store: Store, replies: Replies, task: Task, reply: Reply) -> None:
     """Write what came of `task` to the journal, and count it in `replies`.
 
     Of a task that a limit cut off only what it took until then is written.
@@ -107,7 +96,7 @@ def file_reply(writer: RecordWriter, replies: Replies, task: Task, reply: Reply)
             "provider_failed": reply.failed or reply.refused,
             "calls": [asdict(call) for call in result.calls],
         }
-        writer.write(row)
+        store.add_reply(row)
     if reply.refused:
         replies.left += 1
         replies.earlier += result.calls
@@ -117,37 +106,12 @@ def file_reply(writer: RecordWriter, replies: Replies, task: Task, reply: Reply)
 
 
 def read_journal(folder: Path) -> list[dict[str, Any]]:
-    """The replies in the journal of `folder`, oldest first.
+    """The replies in the journal of `folder`, oldest first, without what became of batches.
 
     Raises:
-        RunError: as for `journal_rows`.
+        RunError: as for `read_replies`.
     """
-    return [row for row in journal_rows(folder) if not is_of_batch(row)]
-
-
-def journal_rows(folder: Path) -> list[dict[str, Any]]:
-    """Every line of the journal that can be used; others are left out, so they are asked again.
-
-    Raises:
-        RunError: it cannot be read; or a line of a batch cannot be used, whose replies may be paid.
-    """
-    path = folder / JOURNAL
-    rows, left_out = [], []
-    for line in read_each(path, decode):
-        wrong = "" if line.row is None else wrong_with_reply(line.row)
-        if line.row is not None and not wrong:
-            rows.append(line.row)
-        elif is_of_batch(line.row):
-            raise RunError(
-                f"{path} line {line.number} tells of a batch, and its {wrong} is missing or wrong; "
-                f"put the file back, or `ragbench doctor {folder} --repair` gives the batch up"
-            )
-        elif not line.torn:
-            left_out.append(line.number)
-    if left_out:
-        more = fields(file=str(path), lines=left_out[:20], cure=f"ragbench doctor {folder}")
-        _log.warning("lines of a journal cannot be used and are left out", extra=more)
-    return rows
+    return [row for row in read_replies(folder) if "batch" not in row]
 
 
 def result_of(row: Mapping[str, Any]) -> Result:

@@ -207,8 +207,6 @@ def _repeats(labels: Sequence[Sequence[str | None]]) -> dict[str, Any] | None:
 
 
 def _lines(name: str, judge: Mapping[str, Any]) -> Iterator[str]:
-    # Older runs call it "answered", and divided by the answered questions.
-    of_answered = judge.get("accuracy_not_blank", judge.get("accuracy_answered"))
     contain, repeats = judge["contain"], judge["repeats"]
     yield (
         f"{name} by {judge['model']}: {judge['correct']} correct, {judge['incorrect']} incorrect, "
@@ -216,12 +214,12 @@ def _lines(name: str, judge: Mapping[str, Any]) -> Iterator[str]:
     )
     yield (
         f"  accuracy: {number(judge['accuracy_all'])} of all (LinearRAG's denominator), "
-        f"{number(of_answered)} of those not blank (A-RAG's), "
+        f"{number(judge['accuracy_not_blank'])} of those not blank (A-RAG's), "
         f"{number(judge['accuracy_scored'])} of those with a verdict"
     )
     yield (
         f"  contain-match: {number(contain['all'])} of all, "
-        f"{number(contain.get('not_blank', contain.get('answered')))} of those not blank; agrees "
+        f"{number(contain['not_blank'])} of those not blank; agrees "
         f"with the judge on {number(contain['same'])} of {contain['n']} (kappa "
         f"{number(contain['cohen_kappa'])}); right only by contain {contain['only_contain']}, only "
         f"by the judge {contain['only_judge']}"

@@ -54,6 +54,10 @@ class Statements(Annotation):
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
         return (Unit(record.qid, parts, inputs, context if faithful else None, faithful and cut),)
 
+    def calls(self, unit: Unit) -> int:
+        """Three, four where faithfulness counts."""
+        return 3 if unit.data is None else 4
+
     def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
         """Three calls, four where faithfulness counts."""
         question, gold_text, text = unit.inputs.values()

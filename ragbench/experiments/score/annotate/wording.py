@@ -8,17 +8,18 @@ from typing import Any
 
 def spending(summary: Mapping[str, Any]) -> str:
     """What is missing of an annotation, and what its calls took and cost."""
-    because = "; ".join(f"{why} ({n})" for why, n in summary.get("unscored_because", {}).items())
-    as_if, billed = summary["as_if"], summary.get("billed")
+    because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
+    as_if, billed = summary["as_if"], summary["billed"]
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
     missing = [
         f"{summary['unscored']} unscored" + (f" ({because})" if because else ""),
         f"{summary['not_asked']} not asked",
+        f"{summary['cut']} cut",
     ]
-    if "cut" in summary:
-        missing.append(f"{summary['cut']} cut")
-    paid = f", billed {money(billed['cost_usd'])} $" if billed else ""  # of older runs: not kept
-    took = f"took {as_if['calls']} calls, {tokens:,} tokens, {money(as_if['cost_usd'])} ${paid}"
+    took = (
+        f"took {as_if['calls']} calls, {tokens:,} tokens, {money(as_if['cost_usd'])} $, "
+        f"billed {money(billed['cost_usd'])} $"
+    )
     return f"{', '.join(missing)}; {took}"
 
 

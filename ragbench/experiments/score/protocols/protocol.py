@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ragbench.data import default_view
-from ragbench.experiments.records import RunCard
+from ragbench.experiments.store import RunCard
 from ragbench.metrics import (
     Metric,
     cluster_of,
@@ -221,7 +221,7 @@ def _check_support(
     protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
 ) -> Iterable[str]:
     names = tuple(measure.metric for measure in protocol.measures)
-    if not any(name.startswith(("sp_", "joint_", "2wiki_sp", "support_")) for name in names):
+    if not any(name.startswith(("sp_", "joint_", "support_")) for name in names):
         return
     answered = [record for record in records if not record.failed]
     kinds = [support_kind(record) for record in answered]

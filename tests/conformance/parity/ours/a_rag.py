@@ -16,8 +16,9 @@ from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs.a_rag.program import ARAG
 from ragbench.programs.a_rag.tools import ChunkTools, Settings
-from ragbench.programs.core import Seen, ToolUse, Trace
-from ragbench.programs.core.budget import Budget
+from ragbench.programs.core import Trace
+from ragbench.programs.core.tools import Seen, ToolUse
+from ragbench.programs.core.trace import Budget
 from ragbench.retrievers import Corpus, GranularIndex, Passage, dense, make_retriever
 from tests.conformance.parity.ours import Parts, World
 from tests.fake_server import Calls, FakeServer
@@ -91,8 +92,7 @@ def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
     ]
     program = ARAG(
         make_retriever("bm25", corpus),
-        short_words=0,
-        unsearched_answers=True,
+        guards=(),
         parallel_tools=True,
         backend="native",
         max_steps=given.get("max_loops", 15),

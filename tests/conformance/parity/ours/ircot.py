@@ -8,8 +8,8 @@ from typing import Any
 import dspy
 
 from ragbench.programs.core import Trace, first_sentence
-from ragbench.programs.core.budget import Budget
-from ragbench.programs.ircot import IRCoT, _cut, _ending, is_inference
+from ragbench.programs.core.trace import Budget
+from ragbench.programs.ircot import Chain, IRCoT, ending, first_words, is_inference
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from tests.conformance.parity.ours import Parts, World
 
@@ -26,7 +26,7 @@ def parts(world: World) -> Parts:
         "reasoning": is_inference,
         "query": lambda given: _query(program, given),
         "paragraphs": lambda batches: _kept(program, retriever, passages, batches),
-        "shown": lambda pid: _cut(passages[pid], 350).text,
+        "shown": lambda pid: first_words(passages[pid], 350).text,
         "answer": _answer,
     }
 
@@ -34,8 +34,8 @@ def parts(world: World) -> Parts:
 def _query(program: IRCoT, given: Mapping[str, Any]) -> str:
     thoughts = list(given["thoughts"])
     trace = Trace(given["question"], program.retriever, Budget(9, 9))
-    query = program._query(given["question"], thoughts) if thoughts else given["question"]
-    program._search(trace, query)
+    query = program.query(given["question"], thoughts) if thoughts else given["question"]
+    program._search(trace, Chain(), query)
     return trace.searches[0].query
 
 
@@ -45,15 +45,14 @@ def _kept(
     passages: Mapping[str, Passage],
     batches: Sequence[Sequence[str]],
 ) -> list[list[str]]:
-    trace, rows = Trace("q", retriever, Budget(99, 99)), []
-    for number, batch in enumerate(batches):
-        found = [passages[pid] for pid in batch]
-        trace.search_by(lambda found=found: found, str(number), k=len(found))  # type: ignore[misc]
-        rows.append([p.pid for p in program._kept(trace)])
+    trace, chain, rows = Trace("q", retriever, Budget(99, 99)), Chain(), []
+    for batch in batches:
+        chain.add([passages[pid] for pid in batch])
+        rows.append([p.pid for p in program.kept(trace, chain)])
     return rows
 
 
 def _answer(text: str) -> str | None:
     """The answer of a sentence beside which no typed step could be read."""
-    done, answer = _ending(dspy.Prediction(next_step="", answer=""), text)
+    done, answer = ending(dspy.Prediction(next_step="", answer=""), text)
     return answer if done else None

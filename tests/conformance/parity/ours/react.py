@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragbench.programs.core import Trace
-from ragbench.programs.core.budget import Budget
+from ragbench.programs.core.tools import ToolUse
+from ragbench.programs.core.trace import Budget
 from ragbench.programs.react.tools import PageTools
 from ragbench.retrievers import Corpus, Passage, make_retriever
 from tests.conformance.parity.ours import Parts, World
@@ -26,11 +27,13 @@ def parts(world: World) -> Parts:
     retriever = make_retriever("bm25", corpus)
 
     def box() -> PageTools:
-        return PageTools(Trace("q", retriever, Budget(99, 99)), k=FOUND, snippet_words=120)
+        return PageTools(
+            Trace("q", retriever, Budget(99, 99)), k=FOUND, words=120, lookup=True, guard=False
+        )
 
     def opened(entity: str) -> dict[str, Any]:
         tools = box()
-        shown = tools.search(entity)
+        shown = str(tools.search(entity))
         if tools._page is not None:
             return {"page": tools._page.title}
         return {"similar": shown.partition("Similar: ")[2].removesuffix(".").replace("none", "")}
@@ -38,7 +41,7 @@ def parts(world: World) -> Parts:
     def walked(given: Mapping[str, Any]) -> list[str]:
         tools = box()
         tools.search(given["page"])
-        return [tools.lookup(text) for text in given["texts"]]
+        return [tools.use(ToolUse("lookup", {"text": text})).observation for text in given["texts"]]
 
     return {
         "opened": opened,

@@ -1,4 +1,4 @@
-"""Self-RAG's scores as `self_rag variant=scored` and `beam` have them."""
+"""Self-RAG's scores as `self_rag` has them at the published weights."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import dspy
 
 from ragbench.programs.core import Trace
-from ragbench.programs.core.budget import Budget
 from ragbench.programs.core.confidence import normalised
-from ragbench.programs.self_rag.grades import Candidate, Grades, select, wants_passages
-from ragbench.programs.self_rag.program import SelfRAG
+from ragbench.programs.core.trace import Budget
+from ragbench.programs.self_rag import Candidate, Grades, SelfRAG, select
 from tests.conformance.parity.ours import Parts, World
 from tests.programs.shelf import shelf
 
@@ -24,18 +23,24 @@ _LABELS: dict[str, tuple[str | int, ...]] = {
 
 def parts(world: World) -> Parts:
     """The scores, at the published weights."""
-    scored = SelfRAG(shelf(), variant="scored").knobs
-    beam = SelfRAG(shelf(), variant="beam").knobs
+    program = SelfRAG(
+        shelf(),
+        confidence_source="verbal",
+        w_utility=0.5,
+        w_support=1.0,
+        w_relevance=1.0,
+        signed_utility=True,
+    )
 
     def candidates(given: Sequence[Mapping[str, Any]]) -> list[Candidate]:
-        return [Candidate(one["answer"], _grades(one).score(scored)) for one in given]
+        return [Candidate(one["answer"], _grades(one).score(program.knobs)) for one in given]
 
     return {
         "score": lambda given: [round(c.score, 9) for c in candidates(given)],
         "best": lambda given: select(candidates(given), "best"),
         "vote": lambda given: select(candidates(given), "vote"),
-        "gate": lambda given: _retrieves(given, scored),
-        "segment": lambda given: [round(_grades(one).score(beam), 9) for one in given],
+        "gate": lambda given: _retrieves(given, program),
+        "segment": lambda given: [round(_grades(one).score(program.knobs), 9) for one in given],
     }
 
 
@@ -45,7 +50,7 @@ def _grades(one: Mapping[str, Any]) -> Grades:
     )
 
 
-def _retrieves(given: Sequence[float], knobs: Any) -> bool:
+def _retrieves(given: Sequence[float], program: SelfRAG) -> bool:
     """What the gate says where its label has this probability."""
     retrieve, not_ = given
     likely = retrieve > not_
@@ -53,4 +58,5 @@ def _retrieves(given: Sequence[float], knobs: Any) -> bool:
     def gate(question: str) -> dspy.Prediction:
         return dspy.Prediction(retrieve=likely, confidence=max(retrieve, not_))
 
-    return wants_passages(Trace("q", shelf(), Budget(9, 9)), gate, knobs)
+    program.decide = gate
+    return program.wants_passages(Trace("q", shelf(), Budget(9, 9)))

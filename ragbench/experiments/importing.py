@@ -1,0 +1,224 @@
+"""Predictions of another system as a run: scored, compared and shown beside our own.
+
+A file has one record per question: `id` (or `qid`, `_id`, or the `question` itself), `answer` (or
+`prediction`, `predicted_answer`), and where they are known `passages` (texts, titles, ids, or
+objects with `title` and `text`), `supporting_facts`, `tokens` (or `prompt_tokens` and
+`completion_tokens`), `calls`, `cost_usd` and `latency_s`. HotpotQA's official prediction file
+(`{"answer": {id: text}, "sp": {id: [[title, index]]}}`) and a plain `{id: text}` are read too.
+A question without a prediction counts as failed, as in the official scripts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import dspy
+from pydantic import AliasChoices, BeforeValidator, Field
+
+import ragbench
+from ragbench.data import Dataset, load_dataset, question_key
+from ragbench.data.readers import (
+    Answer,
+    Id,
+    Record as DataRecord,
+    Row,
+    Text,
+    as_answers,
+    read_json,
+    read_rows,
+    validate,
+)
+from ragbench.errors import DataError, RunError
+from ragbench.experiments.config import FLAT, RunConfig
+from ragbench.experiments.runs import Evaluation, choose, reopen
+from ragbench.experiments.runs.question import make_record
+from ragbench.experiments.runs.summary import score_record
+from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked
+from ragbench.record import Call, CriticalPath, Failure, Ledger, Record
+from ragbench.retrievers import Corpus, Passage
+
+#: What is unknown of a system's spending unless its file says it, by column of the table.
+SPENDING = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s", "p95_s")
+
+
+def _names(*names: str) -> Any:
+    return Field(None, validation_alias=AliasChoices(*names))
+
+
+class PredictionRecord(DataRecord):
+    """One record of a file of predictions."""
+
+    renamed = True
+
+    id: Id | None = _names("id", "qid", "_id")
+    question: Text | None = None
+    answer: Answer | None = _names("answer", "prediction", "predicted_answer", "pred")
+    passages: Annotated[tuple[Any, ...], BeforeValidator(as_answers)] = Field(
+        (), validation_alias=AliasChoices("passages", "contexts", "retrieved", "titles")
+    )
+    supporting_facts: tuple[tuple[Text, int], ...] = ()
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    cost_usd: float | None = _names("cost_usd", "cost", "usd")
+    latency_s: float | None = _names("latency_s", "seconds")
+
+    @property
+    def key(self) -> str:
+        """The id, or else the normalised question; blank where neither is given."""
+        return self.id or (question_key(self.question) if self.question else "")
+
+    def ledger(self, model: str) -> Ledger:
+        """Calls that come to the totals given; none where nothing is known."""
+        known = (self.tokens, self.prompt_tokens, self.completion_tokens, self.calls, self.cost_usd)
+        if all(value is None for value in known):
+            return Ledger([], CriticalPath())
+        sent = self.prompt_tokens or max(0, (self.tokens or 0) - (self.completion_tokens or 0))
+        whole = Call(
+            model=model,
+            prompt_tokens=sent,
+            completion_tokens=self.completion_tokens or 0,
+            cost_usd=self.cost_usd,
+            latency_s=self.latency_s or 0.0,
+        )
+        rest = Call(model=model, cost_usd=None if self.cost_usd is None else 0.0)
+        return Ledger([whole, *[rest] * ((self.calls or 1) - 1)], CriticalPath())
+
+
+def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
+    """The run of the predictions in `file`, made by the system `name`, written to `folder`.
+
+    Raises:
+        DataError: the file cannot be read, or none of its predictions is of a question asked.
+        RunError: `folder` holds a run already, or cannot be written.
+    """
+    dataset = load_dataset(config.data_spec())
+    examples = choose(dataset, config)
+    predictions = read_predictions(file)
+    given = list(predictions.values())
+    records = [_record(example, predictions, dataset, model) for example in examples]
+    if not any(prediction.passages for prediction in given):  # then what was found is not known
+        records = [replace(record, gold_pids=[]) for record in records]
+    if all(record.failure for record in records):
+        raise DataError(
+            f"{file}: none of its {len(predictions)} predictions is of the {len(examples)} "
+            f"questions asked, such as {examples[0].qid!r}; their ids or questions must agree"
+        )
+    card = RunCard(
+        identity={**_data_identity(config), "program": name, "imported": _digest(file)},
+        label=name,
+        shard="",
+        questions=len(examples),
+        knobs={},
+        model=model,
+        data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
+        data_card=dict(dataset.card),
+        versions={"ragbench": ragbench.__version__},
+        unknown=[column for column in SPENDING if not _known(column, given)],
+    )
+    with locked(folder):
+        if is_run(folder):
+            raise RunError(f"{folder} holds a run already; give another --out")
+        with Store(folder, card) as store:
+            for record in records:
+                store.write(record)
+    return reopen(folder)
+
+
+def read_predictions(file: Path) -> dict[str, PredictionRecord]:
+    """Predictions by id, or by normalised question.
+
+    Raises:
+        DataError: the file cannot be read, a record has neither id nor question, or two are of one.
+    """
+    predictions: dict[str, PredictionRecord] = {}
+    for row in _rows(file):
+        record = validate(PredictionRecord, row)
+        if not record.key:
+            raise DataError(f"{row.where}: has neither an id nor a question")
+        if predictions.setdefault(record.key, record) is not record:
+            raise DataError(f"{row.where}: {record.key!r} has a prediction already")
+    return predictions
+
+
+def _rows(file: Path) -> Iterator[Row]:
+    content = read_json(file) if file.suffix.lower() == ".json" else None
+    if not isinstance(content, Mapping):
+        yield from read_rows(file)
+        return
+    official = isinstance(content.get("answer"), Mapping)
+    answers = content["answer"] if official else content
+    facts = content.get("sp") or {} if official else {}
+    for qid, answer in answers.items():
+        titles = list(dict.fromkeys(title for title, _ in facts.get(qid, ())))
+        data = {"id": qid, "answer": answer, "passages": titles}
+        yield Row(f"{file}: {qid}", {**data, "supporting_facts": facts.get(qid, ())})
+
+
+def _record(
+    example: dspy.Example,
+    predictions: Mapping[str, PredictionRecord],
+    dataset: Dataset,
+    model: str,
+) -> Record:
+    found = predictions.get(str(example.qid)) or predictions.get(question_key(example.question))
+    if found is None or found.answer is None:
+        failure = Failure("import", "NoPrediction", "the file has no answer to this question")
+        empty = Ledger([], CriticalPath())
+        record = make_record(example, None, empty, latency_s=0.0, failure=failure)
+        return replace(record, scores=score_record(record))
+    prediction = dspy.Prediction(
+        answer=found.answer,
+        stop_reason="imported",
+        steps=[],
+        searches=[],
+        counts={},
+        passages=_passages(found.passages, dataset.corpus),
+        citations=[list(fact) for fact in found.supporting_facts] or None,
+    )
+    record = make_record(
+        example,
+        prediction,
+        found.ledger(model),
+        latency_s=found.latency_s or 0.0,
+        alignment=dataset.corpus.alignment,
+    )
+    return replace(record, scores=score_record(record))
+
+
+def _passages(given: Sequence[Any], corpus: Corpus) -> list[Passage]:
+    """The passages named by id, title or text; one that the corpus has not stands for itself."""
+    passages = []
+    for number, item in enumerate(given):
+        title = str(item.get("title", "")) if isinstance(item, Mapping) else str(item)
+        text = str(item.get("text", "")) if isinstance(item, Mapping) else str(item)
+        name = str(item.get("id", "")) if isinstance(item, Mapping) else str(item)
+        place = corpus.positions.get(name)
+        if place is None and title:
+            place = corpus.titled(title)
+        missing = Passage(f"imported-{number}", title if title != text else "", text)
+        passages.append(missing if place is None else corpus[place])
+    return list({passage.pid: passage for passage in passages}.values())
+
+
+def _known(column: str, predictions: Sequence[PredictionRecord]) -> bool:
+    seconds = ("latency_s",)
+    fields: dict[str, tuple[str, ...]] = {"path": (), "searches": (), "p50_s": seconds}
+    fields |= {"tokens": ("tokens", "prompt_tokens"), "p95_s": seconds}
+    names = fields.get(column, (column,))
+    return all(any(getattr(each, name) is not None for name in names) for each in predictions)
+
+
+def _data_identity(config: RunConfig) -> dict[str, Any]:
+    own = set(FLAT) - {name for name, (group, _) in FLAT.items() if group == "data"}
+    return {name: value for name, value in config.identity().items() if name not in own}
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return "sha256:" + hashlib.file_digest(opened, "sha256").hexdigest()

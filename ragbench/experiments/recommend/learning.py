@@ -1,0 +1,255 @@
+"""Learns a router: a shallow decision tree that chooses a program by the wording of a question.
+
+scikit-learn's regression tree predicts, from the features of a question, how far each program
+scores above or below the mean of all of them; the router takes the program predicted best. What
+that is worth is measured on held-out questions: whatever is chosen (depth, splits, programs, the
+best single program) is chosen in training folds, and no fold shares a cluster with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragbench.errors import ConfigError, RagbenchError, needs_extra
+from ragbench.experiments.artifacts import question_hash, versions
+from ragbench.experiments.recommend.advice import Advice, Floats
+from ragbench.experiments.store import RunCard
+from ragbench.metrics import Comparison, Method, compare_scores, get_metric
+from ragbench.programs import PROGRAMS
+from ragbench.programs.routing import (
+    FEATURES,
+    FORMAT,
+    Candidate,
+    Leaf,
+    LearnedFrom,
+    Node,
+    Policy,
+    Split,
+    question_features,
+)
+
+Choices = NDArray[np.int64]
+#: Clusters of questions below which no router is learned: training folds fill no two leaves.
+LEAST_CLUSTERS = 50
+#: Folds in which what was learned is tested, how often they are drawn anew, and the folds within
+#: the training questions by which the depth of the tree is chosen.
+_FOLDS, _REPEATS, _INNER_FOLDS = 5, 5, 4
+_DEEPEST = 2
+#: Questions that a leaf has at the least, and the share of them.
+_LEAST_IN_LEAF, _LEAST_SHARE = 8, 0.05
+#: A gain counts as shown below this p-value: folds share their training questions, so at 5 % a gain
+#: was claimed in 7.5 % of simulated sets without one, at 1 % in 3 % (`benchmarks/advice.py`).
+_ALPHA = 0.01
+#: What of an identity may differ between the programs that one router runs.
+_OWN = frozenset({"program", "set", "program_source", "k"})
+
+
+@dataclass(frozen=True)
+class RouterAdvice:
+    """What a router would be worth.
+
+    `learned` is the rule from all questions, `used` what is recommended: that rule where its gain
+    is shown, else the advised program for all. `gain` is the router minus the best single program,
+    both held out, and `oracle` the mean of the best program of each question; both are None where
+    there are fewer than `LEAST_CLUSTERS` clusters.
+    """
+
+    learned: Node
+    used: Node
+    gain: Comparison | None = None
+    oracle: float | None = None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the gain of the router is shown."""
+        return shows_gain(self.gain)
+
+    def sentences(self) -> list[str]:
+        """Whether to use the router, in words."""
+        gain = self.gain
+        if gain is None or gain.interval is None:
+            return [
+                f"not enough questions for a router: it takes {LEAST_CLUSTERS} or more that share "
+                "no gold passage"
+            ]
+        worth = f"{gain.difference:+.3f} [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]"
+        held_out = f"{worth} over the best single program, held out"
+        if self.shown:
+            return [f"use the router: it gains {held_out}"]
+        if gain.interval.high < 0:
+            return [f"no router: it loses {held_out}"]
+        lines = [f"no router: no gain is shown, {held_out}"]
+        if gain.minimum_detectable is not None:
+            lines.append(f"{gain.n} questions show a gain of {gain.minimum_detectable:.3f} or more")
+        return lines
+
+
+def learn_router(advice: Advice, *, seed: int = 0) -> RouterAdvice:
+    """The router over the programs of `advice`, and its worth on held-out questions.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    with needs_extra("a router"):
+        import sklearn.tree  # noqa: F401
+    qids = list(advice.questions)
+    scores = np.column_stack([arm.scores for arm in advice.arms])
+    rows = [question_features(text) for text in advice.questions.values()]
+    features = np.array([[row[name] for name in FEATURES] for row in rows])
+    codes: dict[str, int] = {}
+    groups = np.array([codes.setdefault(advice.clusters.get(qid, qid), len(codes)) for qid in qids])
+    alone = _leaf(scores, list(advice.arms).index(advice.use))
+    if len(codes) < LEAST_CLUSTERS:
+        return RouterAdvice(alone, alone)
+    single, routed = held_out(features, scores, groups, seed)
+    gain = compare_scores(
+        dict(zip(qids, single.tolist(), strict=True)),
+        dict(zip(qids, routed.tolist(), strict=True)),
+        score_range=get_metric(advice.metric).score_range,
+        method=Method(clusters=advice.clusters),
+    )
+    depth = _depth(features, scores, groups, seed)
+    learned = _node(_fit(features, scores, depth), features, scores) if depth else alone
+    shown = shows_gain(gain)
+    oracle = float(scores.max(axis=1).mean())
+    return RouterAdvice(learned, learned if shown else alone, gain, oracle)
+
+
+def shows_gain(gain: Comparison | None) -> bool:
+    """Whether a router's held-out gain is large enough to recommend it."""
+    return gain is not None and gain.difference > 0 and gain.p <= _ALPHA
+
+
+def make_policy(advice: Advice, router: RouterAdvice, *, seed: int = 0) -> Policy:
+    """The policy that runs the router.
+
+    Raises:
+        ConfigError: no router can run these programs as one.
+    """
+    cards = [arm.run.card for arm in advice.arms]
+    _check_runnable(cards)
+    return Policy(
+        format=FORMAT,
+        metric=advice.metric,
+        programs=[
+            Candidate(
+                label=arm.label,
+                program=arm.run.card.program,
+                set=dict(arm.run.card.identity.get("set") or {}),
+                run=arm.run.folder.name,
+                identity=arm.run.card.identity,
+            )
+            for arm in advice.arms
+        ],
+        rule=router.used,
+        learned_from=LearnedFrom(
+            dataset=cards[0].data.name,
+            digest=cards[0].data.digest,
+            ids=list(advice.questions),
+            hashes=[question_hash(question) for question in advice.questions.values()],
+        ),
+        seed=seed,
+        evidence={"advice": advice.sentences(), "router": router.sentences()},
+        versions=versions(),
+    )
+
+
+def held_out(features: Floats, scores: Floats, groups: Choices, seed: int) -> tuple[Floats, Floats]:
+    """Scores by the best single program and by the router, each learned without the question.
+
+    Means over repeats, a value a question.
+    """
+    single, routed = np.zeros(len(scores)), np.zeros(len(scores))
+    for repeat in range(_REPEATS):
+        for inside, outside in _folds(groups, _FOLDS, seed + repeat):
+            best = int(scores[inside].mean(axis=0).argmax())
+            depth = _depth(features[inside], scores[inside], groups[inside], seed + repeat)
+            chosen = _choose(features[inside], scores[inside], depth, features[outside])
+            single[outside] += scores[outside, best] / _REPEATS
+            routed[outside] += scores[outside, chosen] / _REPEATS
+    return single, routed
+
+
+def _depth(features: Floats, scores: Floats, groups: Choices, seed: int) -> int:
+    """The depth of the tree: deeper where that is ahead by more than one standard error."""
+    held = np.zeros((_DEEPEST + 1, len(scores)))
+    for inside, outside in _folds(groups, _INNER_FOLDS, seed):
+        for depth in range(_DEEPEST + 1):
+            chosen = _choose(features[inside], scores[inside], depth, features[outside])
+            held[depth, outside] = scores[outside, chosen]
+    best = 0
+    for depth in range(1, _DEEPEST + 1):
+        ahead = np.bincount(groups, weights=held[depth] - held[best])  # clusters are the unit
+        ahead = ahead[np.unique(groups)]
+        if ahead.mean() > ahead.std(ddof=1) / np.sqrt(len(ahead)):
+            best = depth
+    return best
+
+
+def _folds(groups: Choices, n: int, seed: int) -> Iterator[tuple[Choices, Choices]]:
+    """Training and held-out questions of each fold; no cluster is in both."""
+    from sklearn.model_selection import GroupKFold
+
+    yield from GroupKFold(n, shuffle=True, random_state=seed).split(groups, groups=groups)
+
+
+def _choose(features: Floats, scores: Floats, depth: int, of: Floats) -> Choices:
+    """The program for each question with the features `of`, learned from `features`, `scores`."""
+    if not depth:
+        return np.full(len(of), scores.mean(axis=0).argmax())
+    chosen: Choices = _fit(features, scores, depth).predict(of).argmax(axis=1)
+    return chosen
+
+
+def _fit(features: Floats, scores: Floats, depth: int) -> Any:
+    from sklearn.tree import DecisionTreeRegressor
+
+    least = max(_LEAST_IN_LEAF, round(_LEAST_SHARE * len(scores)))
+    tree = DecisionTreeRegressor(max_depth=depth, min_samples_leaf=least, random_state=0)
+    # Only which program is better matters, not how hard the question is.
+    return tree.fit(features, scores - scores.mean(axis=1, keepdims=True))
+
+
+def _node(tree: Any, features: Floats, scores: Floats, at: int = 0) -> Node:
+    """scikit-learn's `tree` from its node `at` on, as a rule over these questions."""
+    inner = tree.tree_
+    if inner.children_left[at] < 0:
+        return _leaf(scores, int(scores.mean(axis=0).argmax()))
+    bound = float(inner.threshold[at])
+    holds = features[:, inner.feature[at]] > bound
+    no = _node(tree, features[~holds], scores[~holds], inner.children_left[at])
+    yes = _node(tree, features[holds], scores[holds], inner.children_right[at])
+    if isinstance(yes, Leaf) and isinstance(no, Leaf) and yes.program == no.program:
+        return _leaf(scores, yes.program)
+    return Split(feature=list(FEATURES)[inner.feature[at]], at_least=bound, yes=yes, no=no)
+
+
+def _leaf(scores: Floats, program: int) -> Leaf:
+    means = [round(float(mean), 6) for mean in scores.mean(axis=0)]
+    return Leaf(program=program, n=len(scores), means=means)
+
+
+def _check_runnable(cards: Sequence[RunCard]) -> None:
+    for card in cards:
+        try:
+            PROGRAMS.get(card.program)
+        except RagbenchError as error:
+            raise ConfigError(f"{card.system} is no program that a router can run here") from error
+        for name in ("compiled", "form", "votes"):
+            if card.identity.get(name):
+                raise ConfigError(
+                    f"{card.program} has {name}={card.identity[name]!r}; a router runs programs as "
+                    "they are, so leave that run out"
+                )
+    shared = [{k: v for k, v in card.identity.items() if k not in _OWN} for card in cards]
+    for name in sorted({name for each in shared for name in each}):
+        if any(each.get(name) != shared[0].get(name) for each in shared):
+            raise ConfigError(
+                f"the runs differ in {name}, and a router runs its programs with one; "
+                "give runs that differ in their programs alone"
+            )

@@ -1,0 +1,434 @@
+"""What the page shows of runs, read once from their folders: JSON for the browser to draw.
+
+Every question is taken in the order of its id, so that nothing depends on the order of records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from ragbench.errors import CompareError, ConfigError, RunError
+from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.compare.arms import cluster_of, clusters_of, gold_pids
+from ragbench.experiments.compare.spending import index_cost
+from ragbench.experiments.recommend import advise
+from ragbench.experiments.recommend.advice import SPENDING
+from ragbench.experiments.report.run_names import settings_of
+from ragbench.experiments.report.tables import (
+    EVIDENCE,
+    label_runs,
+    measured,
+    without_evidence,
+)
+from ragbench.experiments.runs import Evaluation, failed
+from ragbench.experiments.store import (
+    is_run,
+    read_card,
+    read_object,
+    read_records,
+    read_texts,
+    runs_under,
+)
+from ragbench.logs import get
+from ragbench.metrics import (
+    JUDGED,
+    Comparison,
+    Method,
+    cause_of,
+    compare_scores,
+    correct,
+    get_metric,
+)
+from ragbench.record import Record
+
+Json = dict[str, Any]
+
+#: Metrics that the page offers where a run has them.
+METRICS = ("f1", "em", "recall", EVIDENCE, *JUDGED)
+#: Questions of a run whose traces the page unpacks together.
+PIECE = 40
+#: With more runs than these, only some can be chosen as baseline.
+BASELINES = 12
+#: Settings in which a compiled program differs from what it was compiled from.
+_OF_COMPILING = frozenset({"compiled", "compiled_files"})
+
+_log = get(__name__)
+
+
+@dataclass
+class Shown:
+    """One run of the page: what it is, and what it did with each question, by id."""
+
+    name: str
+    run: Evaluation
+    scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    cells: dict[str, Json] = field(default_factory=dict)
+    questions: dict[str, Json] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Json:
+        """All that can change a record, but for what compiling made of it."""
+        found = settings_of(self.run.card)
+        return {name: value for name, value in found.items() if name not in _OF_COMPILING}
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the program was compiled."""
+        return bool(self.run.card.identity.get("compiled"))
+
+
+@dataclass
+class Board:
+    """The runs of a page, over the questions that any of them asked."""
+
+    runs: Sequence[Shown]
+    metrics: Sequence[str]
+    metric: str
+    artefacts: Sequence[Json] = ()
+
+    @property
+    def qids(self) -> list[str]:
+        """The questions, in order."""
+        return sorted({qid for run in self.runs for qid in run.cells})
+
+
+def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[Json]]:
+    """The run folders that `paths` are or hold, and the verdicts, sweeps and tunes among them.
+
+    Raises:
+        RunError: there is no run.
+    """
+    folders: dict[Path, None] = {}
+    artefacts = []
+    for path in paths:
+        folders |= dict.fromkeys([path] if is_run(path) else runs_under(path))
+        for kind in ("verdict", "sweep", "tune"):
+            for file in sorted({*path.glob(f"{kind}.json"), *path.glob(f"*/{kind}.json")}):
+                front = _front(file.parent) if kind == "tune" else []
+                artefacts.append({**read_object(file), "kind": kind, "front": front,
+                                  "folder": file.parent.as_posix()})  # fmt: skip
+    if not folders:
+        raise RunError(
+            f"no run in {', '.join(map(str, paths))}: give folders of runs, verdicts, sweeps, tunes"
+        )
+    return list(folders), artefacts
+
+
+def _front(folder: Path) -> list[Json]:
+    """The programs on the front of a tune, from their sidecars."""
+    rows = []
+    for path in sorted((folder / "front").glob("*")):
+        try:
+            card = read_sidecar(path)
+        except RunError as error:
+            _log.warning("%s is left out: %s", path, error)
+            continue
+        interval = card.scores.get("interval") or {}
+        rows.append({
+            "name": path.name, "metric": card.scores["metric"], "n": card.scores["n"],
+            "score": card.scores["compiled"]["mean"], "difference": card.scores["difference"],
+            "low": interval.get("low"), "high": interval.get("high"), "knobs": card.knobs,
+        })  # fmt: skip
+    return rows
+
+
+def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
+    """The page of the runs in `paths`.
+
+    Raises:
+        RunError: there is no run, or none has `metric`.
+        UnknownNameError: there is no such metric.
+    """
+    get_metric(metric)
+    folders, artefacts = find_runs(paths)
+    scores = {name: get_metric(name).score for name in dict.fromkeys([metric, *METRICS])}
+    spending = [get_metric(name).score for name in SPENDING]
+    opened = []
+    for folder in folders:
+        try:
+            card, records = read_card(folder), read_records(folder)
+        except RunError as error:
+            _log.warning("%s is left out: %s", folder, error)
+            continue
+        if records:
+            records.compute([*scores.values(), *spending, _cell, _question, failed, cluster_of,
+                             gold_pids])  # fmt: skip
+            opened.append(Evaluation.of(folder, card, records))
+        else:
+            _log.warning("%s is left out: it has no records", folder)
+    if not opened:
+        raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
+    runs = [Shown(name, run) for name, run in zip(label_runs(opened), opened, strict=True)]
+    for shown in runs:
+        records = shown.run.records
+        for name, score in scores.items():
+            shown.scores[name] = {q: x for q, x in records.column(score).items() if x is not None}
+        shown.cells, shown.questions = records.column(_cell), records.column(_question)
+    known = [name for name in scores if any(shown.scores[name] for shown in runs)]
+    if metric not in known:
+        raise RunError(
+            f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
+            "`ragbench score`"
+        )
+    order = sorted(known, key=lambda name: METRICS.index(name) if name in METRICS else len(METRICS))
+    return Board(runs, order, metric, artefacts)
+
+
+def _cell(record: Record) -> Json:
+    cause = cause_of(record)
+    return {
+        "answer": None if record.failed else (record.answer or "")[:200],
+        "cause": cause.name if cause else "",
+    }
+
+
+def _question(record: Record) -> Json:
+    titles = {passage.title or passage.pid for passage in record.passages}
+    return {"question": record.question, "gold": record.answers[0], "type": record.qtype,
+            "titles": titles}  # fmt: skip
+
+
+def page_data(board: Board, *, title: str, live: bool = False) -> Json:
+    """All that the page shows but for the traces of its questions."""
+    qids = board.qids
+    causes = sorted({cell["cause"] for run in board.runs for cell in run.cells.values()} - {""})
+    number = {cause: at for at, cause in enumerate(causes)}
+    baselines = _baselines(board)
+    contrasts = {m: _contrasts(board, m, baselines) for m in board.metrics}
+    return {
+        "title": title,
+        "live": live,
+        "piece": PIECE,
+        "about": _about(board, len(qids)),
+        "metric": board.metric,
+        "metrics": list(board.metrics),
+        "baselines": baselines,
+        "runs": [_run(board, at) for at in range(len(board.runs))],
+        "causes": causes,
+        "questions": _questions(board, qids),
+        "answers": [[run.cells.get(q, {}).get("answer") for q in qids] for run in board.runs],
+        "asked": [[int(q in run.cells) for q in qids] for run in board.runs],
+        "why": [[number.get(run.cells.get(q, {}).get("cause"), -1) for q in qids]
+                for run in board.runs],
+        "scores": {name: [[_short(run.scores[name].get(q)) for q in qids] for run in board.runs]
+                   for name in board.metrics},
+        "contrasts": contrasts,
+        "advice": {name: advice(board, name, contrasts[name]) for name in board.metrics},
+        "artefacts": list(board.artefacts),
+    }  # fmt: skip
+
+
+def _short(score: float | None) -> float | int | None:
+    """A score of one question, four decimals, as few characters as can be."""
+    if score is None:
+        return None
+    return int(score) if score == int(score) else round(score, 4)
+
+
+def _questions(board: Board, qids: Sequence[str]) -> list[Json]:
+    rows = []
+    for qid in qids:
+        each = [run.questions[qid] for run in board.runs if qid in run.questions]
+        titles = sorted(set().union(*(row["titles"] for row in each)))
+        rows.append({**each[0], "qid": qid, "titles": titles})
+    return rows
+
+
+def _about(board: Board, questions: int) -> str:
+    """What the runs have in common: data, number of questions, LM and retriever."""
+    cards = [run.run.card for run in board.runs]
+    parts = [
+        {card.data.name for card in cards},
+        {f"{questions:,} questions"},
+        {card.model for card in cards},
+        {str(card.identity.get("retriever", "")) for card in cards},
+    ]
+    return " · ".join(next(iter(part)) for part in parts if len(part) == 1 and any(part))
+
+
+def _run(board: Board, at: int) -> Json:
+    shown = board.runs[at]
+    run, card = shown.run, shown.run.card
+    summary, n = run.summary, max(run.summary.n, 1)
+    usd, index = summary.as_if.cost_usd, index_cost(card)
+    without, right = without_evidence(run.records)
+    return {
+        "name": shown.name,
+        "folder": run.folder.as_posix(),
+        "program": card.program,
+        "before": _before(board, at),
+        "n": summary.n,
+        "asked": card.questions or summary.n,
+        "done": run.progress.complete,
+        "failed": summary.failed,
+        "means": {name: measured(run.records, name) | {"n": len(shown.scores[name])}
+                  for name in board.metrics if shown.scores[name]},
+        "evidence": measured(run.records, EVIDENCE)[EVIDENCE],
+        "without_evidence": without,
+        "right": right,
+        "usd": None if usd is None else usd / n,
+        "index_usd": index.usd if index else 0,
+        "tokens": summary.as_if.tokens / n,
+        "calls": summary.as_if.calls / n,
+        "searches": summary.retrievals / n,
+        "p50_s": summary.latency_s.get("p50"),
+        "p95_s": summary.latency_s.get("p95"),
+        "billed_usd": summary.billed.cost_usd,
+        "causes": Counter(c["cause"] for c in shown.cells.values() if c["cause"]),
+        "settings": {k: v for k, v in shown.settings.items() if isinstance(v, int | float | str)},
+        "card": list(card_rows(card.model_dump(mode="json"))),
+    }  # fmt: skip
+
+
+def card_rows(card: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The run card as pairs of a dotted name and a text, nested parts flattened."""
+    for name, value in card.items():
+        if isinstance(value, dict):
+            yield from card_rows(value, f"{prefix}{name}.")
+        elif value not in (None, "", [], {}):
+            yield f"{prefix}{name}", str(value)[:2000]
+
+
+def _before(board: Board, at: int) -> int | None:
+    """The run of the same settings, data and LM that was not compiled, for a compiled one."""
+    mine = board.runs[at]
+    if not mine.compiled:
+        return None
+    return next(
+        (
+            number
+            for number, other in enumerate(board.runs)
+            if not other.compiled
+            and other.settings == mine.settings
+            and other.run.card.data.digest == mine.run.card.data.digest
+        ),
+        None,
+    )
+
+
+def _baselines(board: Board) -> list[int]:
+    """The runs that others may be set against: vanilla first, compiled programs last."""
+    numbers = sorted(
+        range(len(board.runs)),
+        key=lambda at: (board.runs[at].compiled, board.runs[at].run.card.program != "vanilla", at),
+    )
+    best = max(numbers, key=lambda at: _mean(board.runs[at].scores[board.metric].values()))
+    befores = [b for at in numbers if (b := _before(board, at)) is not None]
+    kept = numbers if len(numbers) <= BASELINES else [*numbers[:BASELINES], best, *befores]
+    return list(dict.fromkeys(kept))
+
+
+def _mean(scores: Collection[float]) -> float:
+    return sum(scores) / len(scores) if scores else -math.inf
+
+
+def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int, dict[int, Json]]:
+    """Baseline -> run -> the paired difference from it; p-values by Holm over the baseline's runs.
+
+    Runs over other data, or that share no two questions, have none.
+    """
+    pairs: dict[tuple[int, int], Comparison] = {}
+    for a, b in combinations(range(len(board.runs)), 2):
+        if a in baselines or b in baselines:
+            for one, other in ((a, b), (b, a)):
+                if one in baselines and (found := contrast(board, one, other, metric)):
+                    pairs[one, other] = found
+    shown: dict[int, dict[int, Json]] = {}
+    for baseline in baselines:
+        family = {b: c for (a, b), c in pairs.items() if a == baseline}
+        corrected = correct(list(family.values()))
+        shown[baseline] = {b: _difference(c) for b, c in zip(family, corrected, strict=True)}
+    return shown
+
+
+def contrast(board: Board, a: int, b: int, metric: str) -> Comparison | None:
+    """Run `b` against run `a` over the questions that have a score in both."""
+    left, right = board.runs[a], board.runs[b]
+    if left.run.card.data.digest != right.run.card.data.digest:
+        return None
+    shared = sorted(set(left.scores[metric]) & set(right.scores[metric]))
+    if len(shared) < 2:
+        return None
+    kind = get_metric(metric)
+    return compare_scores(
+        {q: left.scores[metric][q] for q in shared},
+        {q: right.scores[metric][q] for q in shared},
+        higher_is_better=kind.higher_is_better,
+        score_range=kind.score_range,
+        method=Method(clusters=clusters_of(left.run.records.only(shared))),
+    )
+
+
+def _difference(c: Comparison) -> Json:
+    return {
+        "n": c.n,
+        "difference": c.difference,
+        "low": c.interval.low if c.interval else None,
+        "high": c.interval.high if c.interval else None,
+        "verdict": c.verdict,
+        "needed": c.n_needed,
+    }
+
+
+def advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> Json:
+    """What `recommend` says of the finished runs; empty where it cannot choose.
+
+    A compiled program counts where it is shown better than what it was compiled from.
+    """
+    some = []
+    for at, shown in enumerate(board.runs):
+        before = _before(board, at)
+        gain = None if before is None else contrasts.get(before, {}).get(at)
+        if shown.run.progress.complete and (gain is None or gain["verdict"].startswith("better")):
+            some.append(at)
+    names = [board.runs[at].name for at in some]
+    try:
+        found = advise([board.runs[at].run for at in some], metric, labels=names, common=True)
+    except (CompareError, ConfigError):  # one run, other data, or no measure of accuracy
+        return {}
+    use, best = (some[names.index(arm.label)] for arm in (found.use, found.best))
+    return {"use": use, "best": best, "sentences": found.sentences()}
+
+
+def pieces(shown: Shown, qids: Sequence[str]) -> Iterator[Json]:
+    """The records of a run with the prompts and replies of their calls, `PIECE` questions each."""
+    texts = _texts(shown, qids)
+    for start in range(0, len(qids), PIECE):
+        yield _piece(shown, qids[start : start + PIECE], texts)
+
+
+def piece_of(shown: Shown, qids: Sequence[str], number: int) -> Json:
+    """Piece `number` of `pieces`."""
+    some = qids[number * PIECE : (number + 1) * PIECE]
+    return _piece(shown, some, _texts(shown, some))
+
+
+def _texts(shown: Shown, qids: Sequence[str]) -> Mapping[str, str]:
+    asked = (shown.run.records[qid] for qid in qids if qid in shown.cells)
+    return read_texts(shown.run.folder, asked)
+
+
+def _piece(shown: Shown, qids: Sequence[str], texts: Mapping[str, str]) -> Json:
+    traces: Json = {}
+    used: Json = {}
+    for qid in qids:
+        if qid in shown.cells:
+            record = shown.run.records[qid]
+            traces[qid] = _trace(record)
+            for call in record.ledger.calls:
+                used |= {name: texts[name] for name in (*call.prompt, call.reply) if name in texts}
+    return {"records": traces, "texts": used}
+
+
+def _trace(record: Record) -> Json:
+    """A record without what the page has elsewhere."""
+    row = record.to_dict()
+    for name in ("question", "counts", "extra", "decomposition"):
+        row.pop(name, None)
+    return row

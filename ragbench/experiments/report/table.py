@@ -1,0 +1,353 @@
+"""Tables: columns described once, rows of plain values, written in every format of a command.
+
+A row is a mapping from column names to values as they were computed: JSON and CSV get those,
+nothing rounded. How a value looks to people (terminal, Markdown, LaTeX, HTML) is said by its column
+alone. The format is that of the command in progress: `set_format` is called once, before anything
+is printed. In a format for machines, standard output holds tables alone; prose goes to stderr.
+Needs neither rich nor pydantic: `ragbench list` and `ragbench runs` load nothing heavy.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Format = Literal["table", "json", "csv", "markdown", "latex", "html"]
+FORMATS: tuple[str, ...] = get_args(Format)
+Kind = Literal[
+    "text", "count", "score", "mean", "gain", "amount", "usd", "seconds", "share", "number"
+]
+Row = Mapping[str, Any]
+
+#: How a number of each kind looks.
+_SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "count": lambda n: f"{n:,}",
+    "score": lambda x: f"{x:.3f}",
+    "mean": lambda x: f"{x:,.0f}" if isinstance(x, int) or abs(x) >= 100 else f"{x:.3f}",
+    "gain": lambda x: f"{x:+.3f}",
+    "amount": lambda x: f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}",
+    "usd": lambda x: f"{x:.4f}" if abs(x) < 100 else f"{x:,.2f}",
+    "seconds": lambda x: f"{x:.1f}",
+    "share": lambda x: f"{x:.0%}",
+    "number": lambda x: f"{x:.4g}",
+}
+#: A blank at which no cell is broken.
+_TIED = "\N{NO-BREAK SPACE}"
+#: Cells are not padded further than this in Markdown, so that one long cell is not as many blanks
+#: in every row.
+_PADDED = 60
+#: First characters that make a spreadsheet take a text for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: where its value stands in a row, and how it looks to people.
+
+    `interval` says that the row also has the ends of the value's interval, as `with_interval` puts
+    them there. None is shown as "-", a sum of dollars that is None as "unknown". `most` is how many
+    characters of a text people see. On a narrow terminal the columns with the largest `drop` are
+    left out first, those with 0 never; what is the same in all rows goes before what differs.
+    """
+
+    name: str
+    head: str = ""
+    kind: Kind = "text"
+    interval: bool = False
+    drop: int = 0
+    most: int = 0
+
+    @property
+    def heading(self) -> str:
+        """What people read above the column."""
+        return printable(self.head or self.name)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The values of a row that belong to the column."""
+        return (self.name, *ends_of(self.name)) if self.interval else (self.name,)
+
+    def cell(self, row: Row) -> str:
+        """The value as people read it, such as "0.412 [0.351, 0.473]"."""
+        value = row.get(self.name)
+        if value is None or value == "":
+            return "unknown" if self.kind == "usd" and self.name in row else "-"
+        if self.kind == "text" or isinstance(value, str):
+            text = printable(str(value))
+            cut = self.most and len(text) > self.most
+            return f"{text[: self.most - 3]}..." if cut else text
+        shown = _SHOWN[self.kind]
+        low, high = (row.get(name) for name in ends_of(self.name))
+        if not self.interval or low is None or high is None:
+            return shown(value)
+        return f"{shown(value)} [{shown(low)},{_TIED}{shown(high)}]"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns. `name` is what JSON calls it, `title` stands above, `notes` below."""
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    title: str = ""
+    notes: Sequence[str] = ()
+
+    def cells(self) -> list[list[str]]:
+        """The rows as people read them."""
+        return [[column.cell(row) for column in self.columns] for row in self.rows]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as they were computed, with the fields of the columns alone."""
+        fields = [name for column in self.columns for name in column.fields]
+        return [{name: row.get(name) for name in fields} for row in self.rows]
+
+
+@dataclass
+class _Output:
+    """The output format of the command; `pending` tables are written when it ends."""
+
+    format: str = "table"
+    wide: bool = False
+    printed: bool = False
+    pending: list[dict[str, Any]] = field(default_factory=list)
+
+
+_output = _Output()
+
+
+def ends_of(name: str) -> tuple[str, str]:
+    """Where a row has the ends of the interval of the value called `name`."""
+    return f"{name}_low", f"{name}_high"
+
+
+def with_interval(name: str, value: float | None, interval: Any) -> dict[str, float | None]:
+    """A value and its interval (a pair, an object with `low` and `high`, or None) for a row."""
+    if interval is None:
+        low = high = None
+    else:
+        low, high = (
+            (interval.low, interval.high)
+            if hasattr(interval, "low")
+            else (interval[0], interval[1])
+        )
+    return dict(zip((name, *ends_of(name)), (value, low, high), strict=True))
+
+
+def printable(text: str) -> str:
+    """`text` with a blank for each control character, line ends too."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def set_format(format: str, *, wide: bool = False) -> None:
+    """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column."""
+    _output.format, _output.wide = format, wide
+    _output.printed, _output.pending = False, []
+
+
+def for_machines() -> bool:
+    """Whether standard output is to hold tables alone."""
+    return _output.format != "table"
+
+
+def say(*lines: str) -> None:
+    """Print prose, broken between words on a terminal; to stderr where stdout is for machines."""
+    out = sys.stderr if for_machines() else sys.stdout
+    room = shutil.get_terminal_size().columns if out.isatty() else 0
+    for line in map(printable, lines):
+        print("\n".join(_wrapped(line, room)) if room else line, file=out)
+
+
+def print_table(table: Table) -> None:
+    """Print `table`; as JSON it is kept until `flush`, so that the output is one document."""
+    if _output.format == "json":
+        _output.pending.append({"table": table.name, "rows": table.records()})
+        say(*table.notes)
+        return
+    if table.title:
+        say(table.title)
+    if for_machines() and _output.printed:
+        print()
+    _output.printed = True
+    if _output.format == "table" and sys.stdout.isatty():
+        print(on_terminal(table, 0 if _output.wide else shutil.get_terminal_size().columns))
+    else:
+        print(written(table, _output.format))
+    say(*table.notes)
+
+
+def flush() -> None:
+    """Write the tables that are kept; called when a command ends."""
+    if _output.pending:
+        print(json.dumps(_output.pending, indent=2, ensure_ascii=False, default=str))
+    set_format("table")
+
+
+def written(table: Table, format: str) -> str:
+    """`table` as a text in `format`, one of `FORMATS`."""
+    writers: dict[str, Callable[[Table], str]] = {
+        "table": _markdown, "markdown": _markdown, "csv": _csv, "latex": _latex, "html": _html,
+        "json": lambda t: json.dumps(t.records(), indent=2, ensure_ascii=False, default=str),
+    }  # fmt: skip
+    return writers[format](table)
+
+
+def on_terminal(table: Table, room: int) -> str:
+    """`table` in lines of at most `room` characters (0: any), broken between words alone.
+
+    Cells are broken first, then columns are left out; where that is not enough, each row is a
+    block of lines.
+    """
+    columns, left_out = list(table.columns), list[str]()
+    while room:
+        if _least(_cells(table, columns)) <= room:
+            break
+        droppable = [column for column in columns if column.drop]
+        if not droppable:
+            return _blocks(table, room)
+        gone = max(droppable, key=lambda c: (_same(table, c), c.drop))
+        columns.remove(gone)
+        value = f" ({gone.cell(table.rows[0])[:40]})" if _same(table, gone) else ""
+        left_out.append(gone.heading + value)
+    cells = _cells(table, columns)
+    lines = _aligned(cells, _fit(cells, room), [c.kind == "text" for c in columns])
+    return "\n".join([f"\x1b[1m{lines[0]}\x1b[0m", *lines[1:], *_left_out(left_out, room)])
+
+
+def _same(table: Table, column: Column) -> bool:
+    return len(table.rows) > 1 and len({column.cell(row) for row in table.rows}) == 1
+
+
+def _cells(table: Table, columns: Sequence[Column]) -> list[list[str]]:
+    return [[c.heading for c in columns], *([c.cell(row) for c in columns] for row in table.rows)]
+
+
+def _longest(text: str) -> int:
+    return max(map(len, text.split(" ")))
+
+
+def _least(cells: Sequence[Sequence[str]]) -> int:
+    """Characters of a line where every cell is as narrow as its longest word."""
+    return sum(max(map(_longest, column)) + 3 for column in zip(*cells, strict=True)) + 1
+
+
+def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column; the widest is made narrower until a line has `room` characters."""
+    columns = list(zip(*cells, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(map(_longest, column)) for column in columns]
+    while room and sum(widths) + 3 * len(widths) + 1 > room:
+        at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+        if widths[at] <= least[at]:
+            break
+        widths[at] -= 1
+    return widths
+
+
+def _aligned(
+    cells: Sequence[Sequence[str]], widths: Sequence[int], left: Sequence[bool]
+) -> list[str]:
+    lines = []
+    for number, row in enumerate(cells):
+        parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for at in range(max(map(len, parts))):
+            shown = [part[at] if at < len(part) else "" for part in parts]
+            padded = (
+                f"{text:<{width}}" if words else f"{text:>{width}}"
+                for text, width, words in zip(shown, widths, left, strict=True)
+            )
+            lines.append(f"| {' | '.join(padded)} |".replace(_TIED, " "))
+        if number == 0:
+            lines.append(f"|{'|'.join('-' * (width + 2) for width in widths)}|")
+    return lines
+
+
+def _blocks(table: Table, room: int) -> str:
+    """Each row as lines of "heading  value", for tables that no terminal is wide enough for."""
+    width = max(len(column.heading) for column in table.columns)
+    lines: list[str] = []
+    for row in table.rows:
+        for column in table.columns:
+            first, *more = _wrapped(column.cell(row), max(1, room - width - 2))
+            lines.append(f"{column.heading:<{width}}  {first}".replace(_TIED, " "))
+            lines += [f"{'':<{width}}  {line}".replace(_TIED, " ") for line in more]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _left_out(names: Sequence[str], room: int) -> list[str]:
+    line = f"left out for the width: {', '.join(names)} (--wide shows all)"
+    return _wrapped(line, room) if names else []
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` characters, broken at blanks alone; 0: one line."""
+    if not width or len(text) <= width:
+        return [text]
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def _markdown(table: Table) -> str:
+    escaped = str.maketrans({"|": r"\|", _TIED: " "})
+    cells = [[c.translate(escaped) for c in row] for row in _cells(table, table.columns)]
+    widths = [min(max(map(len, column)), _PADDED) for column in zip(*cells, strict=True)]
+    left = [column.kind == "text" for column in table.columns]
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            f"{cell:<{width}}" if words else f"{cell:>{width}}"
+            for cell, width, words in zip(row, widths, left, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join([line(cells[0]), f"|{'|'.join('-' * (w + 2) for w in widths)}|",
+                      *map(line, cells[1:])])  # fmt: skip
+
+
+def _latex(table: Table) -> str:
+    escaped = str.maketrans(
+        {c: f"\\{c}" for c in "&%$#_{}"}
+        | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+        | {_TIED: "~"}
+    )
+    sides = "".join("l" if column.kind == "text" else "r" for column in table.columns)
+    lines = [
+        " & ".join(cell.translate(escaped) for cell in row) + r" \\"
+        for row in _cells(table, table.columns)
+    ]
+    return "\n".join([rf"\begin{{tabular}}{{{sides}}}", lines[0], r"\hline", *lines[1:],
+                      r"\end{tabular}"])  # fmt: skip
+
+
+def _html(table: Table) -> str:
+    lines = []
+    for row, tag in zip(
+        _cells(table, table.columns), ["th", *["td"] * len(table.rows)], strict=True
+    ):
+        cells = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return "\n".join(["<table>", *lines, "</table>"])
+
+
+def _csv(table: Table) -> str:
+    out = io.StringIO()
+    names = [name for column in table.columns for name in column.fields]
+    rows = [[safe_cell(value) for value in row.values()] for row in table.records()]
+    csv.writer(out, lineterminator="\n").writerows([names, *rows])
+    return out.getvalue().rstrip("\n")
+
+
+def safe_cell(value: Any) -> Any:
+    """A value for CSV; a text that a spreadsheet would take for a formula begins with a quote."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,5 +1,0 @@
-"""Questions spread over worker processes, of this machine or of a Ray cluster."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

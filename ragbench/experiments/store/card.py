@@ -1,0 +1,145 @@
+"""The card of a run: everything that was resolved before it began.
+
+It stands in the run's database, and beside it in `card.json` for people. Both have the run's id, so
+that a card that was put beside another run is noticed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from ragbench.errors import RunError
+from ragbench.experiments.store.database import SET, Reader, Statement
+from ragbench.experiments.store.files import read_object, why_invalid, write_json
+
+#: The database of a run, and the file that shows its card.
+DATABASE = "run.db"
+CARD = "card.json"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class DataId(_Part):
+    """Which questions and passages: the data set, its setting, and a hash of all of it."""
+
+    name: str
+    setting: str = ""
+    digest: str = ""
+
+
+def _named(identity: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(identity.get("program"), str):
+        raise ValueError("it names no program")
+    return identity
+
+
+def new_run_id() -> str:
+    """The id of a new run."""
+    return secrets.token_hex(8)
+
+
+class RunCard(_Part):
+    """What was run, on what, by which settings and versions."""
+
+    #: Id of the run, which its database has too.
+    run: str = Field(default_factory=new_run_id)
+    #: All settings as given.
+    config: dict[str, Any] | None = None
+    #: The settings that can change a record, resolved.
+    identity: Annotated[dict[str, Any], AfterValidator(_named)]
+    #: Name of the system in tables, where it is not that of its program.
+    label: str = ""
+    limit: int | None = None
+    #: Which part of a run this is, such as "2/8"; empty for a whole one.
+    shard: str = Field("", pattern=r"^([1-9]\d{0,5}/[1-9]\d{0,5})?$")
+    #: Questions asked.
+    questions: int | None = None
+    workers: int | None = None
+    cache: bool | None = None
+    #: Knobs of the program, defaults included.
+    knobs: dict[str, Any]
+    retriever: dict[str, Any] = {}
+    #: What the program's own index took in all, and its size.
+    index: dict[str, Any] = {}
+    #: Columns of the table that nobody knows, for predictions of another system.
+    unknown: list[str] = []
+    #: Model string of the main LM.
+    model: str
+    adapter: str = ""
+    data: DataId
+    #: Hash of the compiled state in the program, if any.
+    compiled: str = ""
+    #: What the data set says of itself.
+    data_card: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    #: Revision of the code, where it runs from a checkout.
+    git: str | None = None
+
+    @property
+    def shard_words(self) -> str:
+        """Which part of a run it is, in words."""
+        return f"shard {self.shard}" if self.shard else "a whole run"
+
+    @property
+    def program(self) -> str:
+        """Name of the architecture."""
+        return str(self.identity["program"])
+
+    @property
+    def system(self) -> str:
+        """Name of what was run, for people."""
+        return self.label or self.program
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run has left its database in `folder`."""
+    return (folder / DATABASE).is_file()
+
+
+def runs_under(folder: Path) -> list[Path]:
+    """The folders of all runs in `folder`, itself included, by name."""
+    return sorted(path.parent for path in folder.rglob(DATABASE))
+
+
+def read_card(folder: Path) -> RunCard:
+    """The card of the run in `folder`.
+
+    Raises:
+        RunError: it is no run folder, its database cannot be read, or `card.json` is of another
+            run.
+    """
+    if not is_run(folder):
+        raise RunError(f"{folder} is not a run folder: it has no {DATABASE}")
+    found = Reader(folder / DATABASE).rows("SELECT value FROM run WHERE name = 'card'")
+    if not found:
+        raise RunError(f"{folder / DATABASE} has no card: it is not of a run")
+    try:
+        card = RunCard.model_validate_json(found[0][0])
+    except ValidationError as error:
+        raise RunError(
+            f"cannot read the card in {folder / DATABASE}: {why_invalid(error)}"
+        ) from None
+    beside = folder / CARD
+    if beside.is_file() and read_object(beside).get("run") != card.run:
+        raise RunError(f"{beside} is of another run than {DATABASE}: put the right one back")
+    return card
+
+
+def keep_card(card: RunCard) -> Statement:
+    """Keeps `card` in the run's database."""
+    return SET, ("card", card.model_dump_json())
+
+
+def show_card(folder: Path, card: RunCard) -> None:
+    """Write `card.json`.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    write_json(folder / CARD, card.model_dump(mode="json"))

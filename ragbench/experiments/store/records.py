@@ -1,0 +1,200 @@
+"""Records of a run as they are read: which there are is known at once, each is read when asked for.
+
+A run can have more records than fit in memory. What is kept of each is the place of its row, and
+what a caller wanted to know of all, such as a score. The first records stay parsed, so that a run
+of usual size is read once. Rows are only ever added: what was found stays as it is while a run goes
+on. What a judge said of an answer is in its record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from ragbench.errors import RunError
+from ragbench.experiments.store.database import Reader, digest_of
+from ragbench.logs import get
+from ragbench.record import Record, parse_record
+
+T = TypeVar("T")
+
+_log = get(__name__)
+
+#: What came of a question: it came to its end, an error ended it, or a limit of the command did.
+ANSWERED, FAILED, CUT_OFF = "answered", "failed", "cut off"
+#: The columns of a record's row that its digest is of, the digest itself left out.
+COLUMNS = (
+    "qid", "state", "question", "answer", "em", "f1", "stop_reason", "error", "calls", "tokens",
+    "cost_usd", "latency_s", "value",
+)  # fmt: skip
+#: So many records stay parsed.
+_PARSED = 1_000
+
+
+class _Rows:
+    """The rows of a run's records, read by their ids, and what is known of each record."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._parsed: dict[int, Record] = {}
+        self.known: dict[Callable[[Record], Any], dict[int, Any]] = {}
+
+    def record(self, row: int) -> Record:
+        if row in self._parsed:
+            return self._parsed[row]
+        query = (
+            "SELECT records.value, scores.value, scores.digest FROM records "
+            "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?"
+        )
+        found = self._reader.rows(query, (row,))
+        if not found:
+            raise RunError(f"{self._reader.path} was changed while it was read")
+        value, scored, digest = found[0]
+        try:
+            record = parse_record(value)
+        except ValueError:
+            raise RunError(f"{self._reader.path}: row {row} of its records is no record") from None
+        if scored is not None and digest == digest_of(record.qid, scored):
+            record = _with_scores(record, json.loads(scored))
+        if len(self._parsed) < _PARSED:
+            self._parsed[row] = record
+        return record
+
+
+def _with_scores(record: Record, scored: Mapping[str, Any]) -> Record:
+    """`record` with what models said of it when the run was scored."""
+    said = {name: scored["scores"][name] for name in scored["judged"] if name in scored["scores"]}
+    facts, triples = scored.get("attribution"), scored.get("attributed_triples")
+    return replace(
+        record,
+        scores={**record.scores, **said},
+        attribution=facts and [(title, sentence) for title, sentence in facts],
+        attributed_triples=triples and [(a, b, c) for a, b, c in triples],
+    )
+
+
+class StoredRecords(Mapping[str, Record]):
+    """The last record of each question, in the order first asked; those before it beside them.
+
+    A question that a limit cut off and that has no other record is in `cut_off` alone: it counts as
+    not asked.
+    """
+
+    def __init__(
+        self,
+        rows: _Rows,
+        attempts: Mapping[str, Sequence[int]],
+        cut: Mapping[str, Sequence[int]],
+        failed: frozenset[str],
+        damaged: Sequence[str] = (),
+    ) -> None:
+        self._rows, self._attempts, self._cut, self._failed = rows, attempts, cut, failed
+        #: Questions with a record that was damaged or changed by hand; it is left out.
+        self.damaged = tuple(damaged)
+
+    def __getitem__(self, qid: str) -> Record:
+        return self._rows.record(self._attempts[qid][-1])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attempts)
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __contains__(self, qid: object) -> bool:
+        return qid in self._attempts
+
+    def __repr__(self) -> str:
+        return f"StoredRecords(n={len(self)})"
+
+    def column(self, wanted: Callable[[Record], T]) -> dict[str, T]:
+        """The value of `wanted` for each record, by question; computed once."""
+        self.compute([wanted])
+        known = self._rows.known[wanted]
+        return {qid: known[rows[-1]] for qid, rows in self._attempts.items()}
+
+    def compute(self, wanted: Iterable[Callable[[Record], Any]]) -> None:
+        """Compute several columns while every record is read once."""
+        columns = [(each, self._rows.known.setdefault(each, {})) for each in wanted]
+        for rows in self._attempts.values():
+            unknown = [(each, known) for each, known in columns if rows[-1] not in known]
+            if unknown:
+                record = self._rows.record(rows[-1])
+                for each, known in unknown:
+                    known[rows[-1]] = each(record)
+
+    def only(self, qids: Iterable[str]) -> Self:
+        """The records of the questions `qids`, in their order; those that there are."""
+        wanted = list(qids)
+        return type(self)(
+            self._rows,
+            {qid: self._attempts[qid] for qid in wanted if qid in self._attempts},
+            {qid: self._cut[qid] for qid in wanted if qid in self._cut},
+            self._failed,
+        )
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """Questions that came to their end; one that failed is asked again."""
+        return frozenset(self._attempts) - self._failed
+
+    @property
+    def first(self) -> Self:
+        """The first record of each question."""
+        first = {qid: rows[:1] for qid, rows in self._attempts.items()}
+        return type(self)(self._rows, first, {}, self._failed)
+
+    @property
+    def n_replaced(self) -> int:
+        """How many records a later one of the same question replaced."""
+        return sum(len(rows) - 1 for rows in self._attempts.values())
+
+    def replaced(self) -> Iterator[Record]:
+        """The records that a later one replaced, read one after another."""
+        for rows in self._attempts.values():
+            yield from map(self._rows.record, rows[:-1])
+
+    @property
+    def cut_off_questions(self) -> set[str]:
+        """Questions that a limit cut off and that have no other record."""
+        return set(self._cut) - set(self._attempts)
+
+    def cut_off(self) -> Iterator[Record]:
+        """The records of questions when a limit cut them off; what they took was billed."""
+        for rows in self._cut.values():
+            yield from map(self._rows.record, rows)
+
+
+def read_stored(path: Path) -> StoredRecords:
+    """The records in the database at `path`; none where there is no such file.
+
+    The digest of every record is compared; of one that does not fit, the question is told.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    reader = Reader(path)
+    attempts: dict[str, list[int]] = {}
+    cut: dict[str, list[int]] = {}
+    failed, damaged = set[str](), []
+    names = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not read yet
+    query = f"SELECT id, digest, {names}, CAST(value AS BLOB) FROM records ORDER BY id"
+    for row, digest, *values in reader.each(query):
+        qid, state = values[0], values[1]
+        if digest != digest_of(*values):
+            damaged.append(qid)
+        elif state == CUT_OFF:
+            cut.setdefault(qid, []).append(row)
+        else:
+            attempts.setdefault(qid, []).append(row)
+            (failed.add if state == FAILED else failed.discard)(qid)
+    if damaged:
+        more = f" and of {len(damaged) - 5} more" if len(damaged) > 5 else ""
+        _log.warning(
+            "%s: the record of %s%s was damaged or changed after it was written, and is left out; "
+            "the run's command asks the question again", path, ", ".join(damaged[:5]), more,
+        )  # fmt: skip
+    return StoredRecords(_Rows(reader), attempts, cut, frozenset(failed), damaged)

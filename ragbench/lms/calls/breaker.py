@@ -1,0 +1,229 @@
+"""A circuit breaker: when everything an LM is asked fails, calls wait instead of failing.
+
+    closed    calls pass; failures in a row are counted
+    open      every call waits; after growing pauses one of them is let through to probe the server
+    broken    it took too long, or cannot heal: calls are refused and the command comes to its end
+
+One breaker per LM. It says on the terminal why calls wait and when they go on.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from dspy import lm15
+
+from ragbench import logs
+from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
+from ragbench.lms.calls.attempt import Attempt
+from ragbench.lms.calls.limits import refuse, stop, stopped_by
+from ragbench.lms.calls.rate import LONGEST_RESET_S
+from ragbench.redact import redact
+
+#: Attempts that fail in a row, and different prompts among them, after which the server is down.
+IN_A_ROW = 10
+PROMPTS = 3
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+PATIENCE_S = 600.0
+
+_REFUSED = (lm15.AuthError, lm15.BillingError, lm15.RateLimitError)
+_DOWN = (lm15.ServerError, lm15.TransportError, lm15.TimeoutError)
+_log = logs.get(__name__)
+
+
+class Breaker:
+    """Opens when all calls fail; `patience` is how many seconds it stays open.
+
+    `key_variable` is where the key comes from, for the message to a person whose key is refused.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        patience: float = PATIENCE_S,
+        key_variable: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model, self.patience, self._key = model, patience, key_variable
+        #: Why calls are refused from now on; None while they are not.
+        self.broken: RagbenchError | None = None
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._failed = 0
+        self._prompts: set[int] = set()
+        self._opened_at: float | None = None
+        self._rejects_since: float | None = None
+        self._probe: Attempt | None = None
+        self._pause = FIRST_PAUSE_S
+        self._probe_at = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether calls wait."""
+        return self._opened_at is not None
+
+    def enter(self, attempt: Attempt) -> None:
+        """Let the attempt pass, or make it wait until the server answers again.
+
+        Raises:
+            LimitReachedError: it will not.
+        """
+        with self._changed:
+            while self._opened_at is not None and self.broken is None:
+                wait = math.inf if self._probe else self._probe_at - self._clock()
+                if wait <= 0:
+                    self._probe = attempt
+                    return
+                attempt.scope.wait(self._changed, wait)
+        if self.broken is not None:
+            refuse(str(self.broken))
+
+    def leave(self, attempt: Attempt) -> None:
+        """Count a failure of the server; anything else shows that it is there."""
+        error = attempt.error
+        with self._changed:
+            probed = attempt is self._probe
+            if probed:
+                self._probe = None
+            # A call that was broken off, by its question's time or a stop, says nothing of it.
+            silent = attempt.reply is None and (error is None or attempt.scope.over())
+            if self.broken is not None or silent:
+                pass
+            elif lasting := self._lasting(error) or self._starved(error):
+                self._break(lasting, attempt)
+            elif not _shows_outage(error):
+                self._close()
+            elif probed:
+                self._again(attempt, error)
+            elif not self.open:
+                self._count(attempt, error)
+            if probed or self.broken:
+                self._changed.notify_all()
+
+    def holds(self, error: BaseException) -> bool:
+        """Whether a call that failed so has only to wait until the server is there again.
+
+        Where it will not be and a command ends for it, the call is refused then, so that its
+        question was cut off and did not fail.
+        """
+        if self.broken is not None and stopped_by():
+            return _shows_outage(error) or isinstance(error, _REFUSED)
+        return self.open and _shows_outage(error)
+
+    def _lasting(self, error: Exception | None) -> RagbenchError | None:
+        """What one reply is enough to know."""
+        model, patience = self.model, self.patience
+        if isinstance(error, lm15.AuthError) and not _forbidden(error):
+            where = f" in {self._key}" if self._key else ""
+            return LMSetupError(
+                f"{model} refuses the key: {reason(error)}; give one that it takes{where}"
+            )
+        if isinstance(error, lm15.BillingError):
+            return LMUnavailableError(
+                f"{model} demands payment: {reason(error)}; the same command continues afterwards"
+            )
+        away = _away_s(error) or 0.0
+        if away > patience:
+            return LMUnavailableError(
+                f"{model} takes no more calls for {math.ceil(away / 60)} minutes: {reason(error)}; "
+                "the same command continues then"
+            )
+        return None
+
+    def _starved(self, error: Exception | None) -> RagbenchError | None:
+        """What it means if the server has done nothing but reject calls for too long."""
+        if not isinstance(error, lm15.RateLimitError):
+            self._rejects_since = None
+            return None
+        now = self._clock()
+        self._rejects_since = now if self._rejects_since is None else self._rejects_since
+        if now - self._rejects_since <= self.patience:
+            return None
+        return LMUnavailableError(
+            f"{self.model} has rejected every call for {self.patience:.0f} s: {reason(error)}; "
+            "the same command continues when it takes calls again"
+        )
+
+    def _count(self, attempt: Attempt, error: Exception | None) -> None:
+        self._failed += 1
+        self._prompts.add(attempt.prompt)
+        away = _away_s(error)
+        if away is None and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
+            return
+        if refusal := _refusal(error, self.model):
+            self._break(refusal, attempt)
+            return
+        now = self._clock()
+        self._opened_at, self._pause = now, FIRST_PAUSE_S
+        self._probe_at = now + (away or self._pause)
+        _log.warning(
+            "%s is down, so calls wait and one of them tries again after growing pauses, "
+            "for %.0f s at the most: %s", self.model, self.patience, reason(error),
+        )  # fmt: skip
+
+    def _again(self, attempt: Attempt, error: Exception | None) -> None:
+        assert self._opened_at is not None
+        now = self._clock()
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+        self._probe_at = now + (_away_s(error) or self._pause)
+        if refusal := _refusal(error, self.model):
+            self._break(refusal, attempt)
+        elif self._probe_at - self._opened_at > self.patience:
+            down = now - self._opened_at
+            self._break(
+                LMUnavailableError(
+                    f"{self.model} has been down for {down:.0f} s: {reason(error)}; "
+                    "the same command continues when it is back"
+                ),
+                attempt,
+            )
+
+    def _close(self) -> None:
+        self._failed = 0
+        self._prompts.clear()
+        if self._opened_at is not None:
+            down = self._clock() - self._opened_at
+            self._opened_at = None
+            _log.warning("%s answers again after %.0f s", self.model, down)
+
+    def _break(self, error: RagbenchError, attempt: Attempt) -> None:
+        self.broken = error
+        stop(error, by=self.model, spent=attempt.scope.spent)
+
+
+def _shows_outage(error: BaseException | None) -> bool:
+    return isinstance(error, _DOWN) or _away_s(error) is not None or _forbidden(error)
+
+
+def _forbidden(error: BaseException | None) -> bool:
+    # Of single prompts, too: some gateways answer a filtered one with 403.
+    status = getattr(error, "status", None) or 0
+    refused = isinstance(error, lm15.AuthError) and status == 403
+    moved = 300 <= status < 400
+    return refused or moved or isinstance(error, lm15.UnsupportedModelError)
+
+
+def _away_s(error: BaseException | None) -> float | None:
+    """Seconds after which a server that takes no more calls says it will, if that is long."""
+    if not isinstance(error, lm15.RateLimitError) or error.retry_after is None:
+        return None
+    return error.retry_after if error.retry_after > LONGEST_RESET_S else None
+
+
+def _refusal(error: Exception | None, model: str) -> RagbenchError | None:
+    if not _forbidden(error):
+        return None
+    return LMSetupError(f"{model} refuses every call: {reason(error)}; give another key or model")
+
+
+def reason(error: Exception | None) -> str:
+    """The first line of what the server said, with its status."""
+    message = getattr(error, "message", "") or str(error)
+    status = getattr(error, "status", None)
+    first = redact(message.strip().partition("\n")[0])[:200]
+    return f"HTTP {status}, {first}" if status else first

@@ -1,0 +1,419 @@
+"""Limits on what a command spends and on a question's time, kept over every call of the process.
+
+    with spending(Limits(cost=1.0)) as spent:
+        ...  # whatever asks a model, in whatever thread
+
+Before a call is sent, the most it may take (its prompt, estimated, and its reply's limit) is
+reserved beside what was spent and what other calls under way may still take. A call that would fit
+if those under way turned out cheaper waits for them; one that would not fit is refused, and after
+the first refusal every call is. What a call took replaces its reservation. So a limit is passed by
+no more than what the estimates of the prompts under way were short of. A call is held to the limits
+under which it began, also after their block has ended (`Scope`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import NoReturn
+
+from dspy import LMError
+
+from ragbench import stopping
+from ragbench.context import Deadline, current, use
+from ragbench.errors import ConfigError, RagbenchError, StoppedError
+from ragbench.ledger import current_ledger
+from ragbench.record import Call, billed, was_sent
+
+
+class CallRefusedError(LMError):
+    """The call was refused; nothing was sent."""
+
+    default_code = "refused"
+
+
+class LimitReachedError(CallRefusedError):
+    """A limit of the command, an LM that is down or a stop refused the call."""
+
+
+class QuestionTimeoutError(CallRefusedError):
+    """The question's time is over."""
+
+
+def refuse(why: str) -> NoReturn:
+    """Refuse a call, so that its question counts as cut off and not as failed.
+
+    Raises:
+        LimitReachedError: always.
+    """
+    ledger = current_ledger()
+    if ledger is not None:
+        ledger.refused = True
+    raise LimitReachedError(why)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a command may spend; None for no limit.
+
+    `cost` is in US dollars, `tokens` counts those of prompts and replies, `calls` requests sent,
+    so a retry is one; `minutes` are of this process.
+    """
+
+    cost: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    minutes: float | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) is not None for f in fields(self))
+
+    def option(self, name: str) -> str:
+        """The limit called `name` as it is given on the command line."""
+        flag = "total-tokens" if name == "tokens" else name
+        return f"--max-{flag} {getattr(self, name):g}"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Spending of one or more requests, or its upper bound; an unknown cost is infinite."""
+
+    calls: int = 1
+    tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
+
+
+#: The cure where the price of an LM can be given.
+GIVE_PRICE = "--price in=0.15,out=0.60 (US dollars per million tokens), or "
+
+_NOTHING = Amount(calls=0)
+_ROUNDING = 1e-9  # of sums of dollars
+
+#: Guards all that is spent; told of whenever a call ends.
+_turn = threading.Condition()
+#: The blocks that are open in this process, for threads that carry no context.
+_open: tuple[Spent, ...] = ()
+
+
+@dataclass
+class Spent:
+    """What was spent under `limits`, and which of them ended it; see `spending`."""
+
+    limits: Limits
+    clock: Callable[[], float] = time.monotonic
+    total: Amount = _NOTHING
+    #: The limit that was reached, as given on the command line, or the server that is down for
+    #: good; blank while neither is.
+    stopped_by: str = ""
+    #: What the block ends with where no limit but an LM that is down stopped it.
+    error: RagbenchError | None = None
+    #: Whether the block has ended: threads that outlive it begin nothing more.
+    closed: bool = False
+    under_way: list[Reservation] = field(default_factory=list, repr=False)
+    _start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._start = self.clock()
+
+    def count(self, calls: Iterable[Call]) -> None:
+        """Count what earlier processes spent: the `calls` that were sent to a server."""
+        with _turn:
+            for call in filter(was_sent, calls):
+                took = billed([call])
+                cost = math.inf if took.cost_usd is None else took.cost_usd
+                self.total += Amount(call.attempts, took.tokens, cost)
+
+    def words(self) -> str:
+        """The spending in words."""
+        cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
+        return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether a limit was reached, an LM went down or the block has ended."""
+        return self.closed or bool(self.stopped_by)
+
+    def refusal(self, asked: Amount = _NOTHING) -> str:
+        """Why a call is refused, once `ended`."""
+        if self.error is not None:
+            return str(self.error)
+        why = f"{self.stopped_by} is reached" if self.stopped_by else "the command has ended"
+        more = f", and this call may take {asked.tokens:,} tokens" if asked.tokens else ""
+        return f"{why}: {self.words()} were spent{more}"
+
+    def seconds_left(self) -> float:
+        """Seconds until the time is over; infinite without such a limit."""
+        if self.limits.minutes is None:
+            return math.inf
+        return self._start + 60 * self.limits.minutes - self.clock()
+
+    def exhausted(self) -> bool:
+        """Whether nothing more may be begun."""
+        with _turn:
+            self.look(Amount(), least=True)
+            return bool(self.stopped_by)
+
+    def look(self, asked: Amount, *, least: bool = False) -> None:
+        """Note the limit that `asked` would pass if the calls under way came to nothing.
+
+        `least`: only if nothing at all is left of it.
+        """
+        if self.stopped_by:
+            return
+        if self.seconds_left() <= 0:
+            self.stopped_by = self.limits.option("minutes")
+        for name, limit, spent, more in self.rows(asked):
+            if spent >= limit if least else spent + more > limit + _ROUNDING:
+                self.stopped_by = self.stopped_by or self.limits.option(name)
+
+    def has_room(self, asked: Amount) -> bool:
+        """Whether `asked` fits beside what calls under way may take."""
+        if not self.limits:
+            return True
+        rows = self.rows(asked + self.reserved())
+        return all(spent + more <= limit + _ROUNDING for _, limit, spent, more in rows)
+
+    def reserved(self) -> Amount:
+        """What the calls under way may take together."""
+        return sum((one.reserved for one in self.under_way), _NOTHING)
+
+    def rows(self, more: Amount) -> Iterator[tuple[str, float, float, float]]:
+        """Name, limit, what was spent and `more` of each limit."""
+        for name in ("cost", "tokens", "calls"):
+            limit = getattr(self.limits, name)
+            if limit is not None:
+                yield name, limit, getattr(self.total, name), getattr(more, name)
+
+
+@dataclass(eq=False)
+class Reservation:
+    """The upper bound on what a call or batch may spend, replaced by what it did spend."""
+
+    reserved: Amount
+    taken: Amount = Amount()
+
+    def take(self, *, tokens: int, cost: float | None, calls: int = 1) -> None:
+        """Say what the call took; a cost that is not known counts as what was reserved."""
+        self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
+
+
+@dataclass(frozen=True)
+class _Active:
+    """The blocks around the calls of a context, the innermost last."""
+
+    spent: tuple[Spent, ...]
+
+
+def active() -> tuple[Spent, ...]:
+    """The limits that a call falls under which begins now, the innermost last."""
+    inner = current().get(_Active)
+    return _open if inner is None else inner.spent
+
+
+@contextmanager
+def spending(limits: Limits) -> Iterator[Spent]:
+    """Keep `limits` over all calls of the process that are made inside the block.
+
+    Raises:
+        RagbenchError: an LM that the block used is down for good; see `stop`.
+    """
+    global _open
+    spent = Spent(limits)
+    around = (*active(), spent)
+    with _turn:
+        _open = (*_open, spent)
+    try:
+        with use(current().plus(_Active(around))):
+            yield spent
+    except StoppedError as stop:
+        if spent.error is not None:  # no larger limit would help
+            spent.error.partial = stop.partial
+            raise spent.error from None
+        raise
+    finally:
+        with _turn:
+            _open = tuple(one for one in _open if one is not spent)
+            spent.closed = True
+            _turn.notify_all()
+    if spent.error is not None:
+        raise spent.error
+
+
+def stopped_by() -> str:
+    """The limit that lets nothing more be begun, as given on the command line; blank for none."""
+    return next((spent.stopped_by for spent in active() if spent.exhausted()), "")
+
+
+def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None) -> None:
+    """Let nothing more be begun in the innermost block of `spent`, which ends with `error`.
+
+    `by` names the server that is to blame: what a table of what there is says it was stopped by.
+    """
+    with _turn:
+        for one in (active() if spent is None else spent)[-1:]:
+            if not one.stopped_by:
+                one.stopped_by, one.error = by, error
+        _turn.notify_all()
+
+
+def wait_for_calls() -> None:
+    """Return when no call is under way any more."""
+    with _turn:
+        while any(spent.under_way for spent in active()):
+            _turn.wait(1.0)
+
+
+def room() -> Amount:
+    """The amount that may still be spent and is not reserved; infinite without limits."""
+    left = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
+    with _turn:
+        for one in active():
+            for name, limit, spent, held in one.rows(one.reserved()):
+                left[name] = min(left[name], limit - spent - held)
+    return Amount(**left)  # type: ignore[arg-type]  # infinity is a float
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What one call falls under: the limits of its command, its question's time, and the stop.
+
+    A call takes its scope along from its start, so that a thread which outlives the command, asleep
+    between two attempts, is still held to the limits under which it began.
+    """
+
+    spent: tuple[Spent, ...] = ()
+    deadline: Deadline | None = None
+
+    @classmethod
+    def current(cls) -> Scope:
+        """That of a call which begins now."""
+        return cls(active(), current().deadline)
+
+    def over(self) -> bool:
+        """Whether no further attempt may be made."""
+        deadline = self.deadline
+        late = deadline is not None and time.monotonic() > deadline.at
+        return late or stopping.stopped() or any(one.stopped_by for one in self.spent)
+
+    def check(self) -> None:
+        """Do nothing if an attempt may be made.
+
+        Raises:
+            CallRefusedError: a limit or a stop forbids it, or the question's time is over.
+        """
+        if stopping.stopped():
+            refuse("the command was stopped")
+        for one in self.spent:
+            if one.stopped_by:
+                refuse(one.refusal())
+        self.check_time()
+
+    def check_time(self) -> None:
+        """Do nothing while the question has time.
+
+        Raises:
+            QuestionTimeoutError: it is over.
+        """
+        if self.deadline is not None and time.monotonic() > self.deadline.at:
+            raise QuestionTimeoutError(f"the question took longer than {self.deadline.seconds:g} s")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`, but not longer than a further attempt is allowed."""
+        left = seconds if self.deadline is None else self.deadline.at - time.monotonic() + 0.001
+        stopping.sleep(max(0.0, min(seconds, left)), self.over)
+
+    def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
+        """Wait on the held `condition` for a moment; the caller asks again what it waits for.
+
+        Raises:
+            CallRefusedError: no attempt may be made any more.
+        """
+        self.check()
+        condition.wait(max(0.0, min(seconds, stopping.POLL_S)))
+        self.check()
+
+    @contextmanager
+    def reserved(self, asked: Amount) -> Iterator[Reservation]:
+        """Hold `asked` while a call is made inside the block, which says what the call took.
+
+        It waits while calls under way leave no room. A call that fails took one request and no
+        tokens.
+
+        Raises:
+            LimitReachedError: the call would pass a limit.
+        """
+        made = Reservation(asked)
+        with _turn:
+            while not self._has_room(asked):
+                _turn.wait(stopping.POLL_S)
+            for one in self.spent:
+                one.under_way.append(made)
+        try:
+            yield made
+        finally:
+            with _turn:
+                for one in self.spent:
+                    one.under_way.remove(made)
+                    one.total += made.taken
+                _turn.notify_all()
+
+    def _has_room(self, asked: Amount) -> bool:
+        self.check()
+        for one in self.spent:
+            one.look(asked)
+            if one.stopped_by:
+                _turn.notify_all()  # whoever waits is refused too
+                refuse(one.refusal(asked))
+        return all(one.has_room(asked) for one in self.spent)
+
+
+@contextmanager
+def reserved(asked: Amount) -> Iterator[Reservation]:
+    """`Scope.reserved` for what begins now, such as a batch of calls."""
+    with Scope.current().reserved(asked) as reservation:
+        yield reservation
+
+
+@contextmanager
+def question_time() -> Iterator[None]:
+    """Give the question that is answered inside the block the time that is set, if any is.
+
+    When it is over, the next call is refused, and a call under way is broken off.
+    """
+    context = current()
+    seconds = context.question_time_s
+    deadline = None if seconds is None else Deadline(seconds, time.monotonic() + seconds)
+    with use(replace(context, deadline=deadline)):
+        yield
+
+
+def replies_are_limited() -> bool:
+    """Whether a limit is to be kept now that a long reply could pass."""
+    limits = [spent.limits for spent in active()]
+    return any(one.cost is not None or one.tokens is not None for one in limits)
+
+
+def cost_is_limited() -> bool:
+    """Whether a limit on cost is to be kept now."""
+    return any(spent.limits.cost is not None for spent in active())
+
+
+def check_price(model: str, *, known: bool, cure: str = "") -> None:
+    """Do nothing unless a limit on cost is to be kept over a model without a price.
+
+    Raises:
+        ConfigError: it is.
+    """
+    for limits in (one.limits for one in active() if not known):
+        if limits.cost is not None:
+            raise ConfigError(
+                f"no price is known for {model}, so {limits.option('cost')} cannot be kept; give "
+                f"{cure}--max-total-tokens or --max-calls instead"
+            )

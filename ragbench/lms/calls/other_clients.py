@@ -1,0 +1,233 @@
+"""The clients of models that are not reached by an HTTP address: local ones, and LiteLLM's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+from dspy import lm15
+from dspy.lm15 import LMRouter, Request, Response, RouterConfig
+
+from ragbench.errors import LMSetupError
+from ragbench.lms.calls.client import HostedClient, attempt, openai_compatible
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest
+from ragbench.lms.calls.limits import CallRefusedError, Scope
+from ragbench.lms.local import LocalServer
+from ragbench.lms.specs import OTHER_PROVIDERS, HostedSpec
+
+
+class LocalClient:
+    """A model that `LocalServer` serves; at most as many calls at once as it has slots."""
+
+    provider = "llamacpp"
+
+    def __init__(self, server: LocalServer, *, timeout: float) -> None:
+        self.server, self._timeout = server, timeout
+        self._http = HttpClient(timeout)
+        self._router: LMRouter | None = None
+        self._url = ""
+        self._lock = threading.Lock()
+        # Calls wait here, not in the server, so that the time limit starts with a free slot.
+        self._free = server.settings.slots
+        self._slot = threading.Condition()
+
+    def prepare(self) -> None:
+        """Start the server if it is not up.
+
+        Raises:
+            LMSetupError: it does not start.
+        """
+        self.server.url()
+
+    def complete(self, request: Request) -> Response:
+        """One attempt; see `Client`.
+
+        Raises:
+            CallRefusedError: it was stopped while it waited for a slot.
+        """
+        model = f"{self.provider}:{self.server.settings.alias}"
+        extras = {**(request.config.extensions or {}), "cache_prompt": True}
+        config = replace(request.config, extensions=extras)
+        scope = Scope.current()
+        with self._slot:
+            while not self._free:
+                scope.wait(self._slot)
+            self._free -= 1
+        try:
+            return attempt(
+                self._connected, replace(request, model=model, config=config), self._http
+            )
+        finally:
+            with self._slot:
+                self._free += 1
+                self._slot.notify()
+
+    def rate_limits(self) -> Mapping[str, Sequence[str]]:
+        """None: the server has no limits but its slots."""
+        return {}
+
+    def check(self) -> None:
+        """See `Client`; starts the server."""
+        self.prepare()
+
+    def close(self) -> None:
+        """Close the connections and stop the server; the next call starts it again."""
+        with self._lock:
+            self._http.close()
+            self._router = None
+            self.server.stop()
+
+    def _connected(self, request: Request) -> Response:
+        with self._lock:
+            url = self.server.url()
+            if self._router is None or url != self._url:
+                self._url = url
+                self._router = LMRouter(
+                    RouterConfig(
+                        api_keys={self.provider: self.server.key},
+                        transport=self._http,
+                        providers=(openai_compatible(self.provider, f"{url}/v1"),),
+                    )
+                )
+            router = self._router
+        failed: Exception | None = None
+        try:
+            response = router.complete(request)
+        except CallRefusedError:
+            raise
+        except Exception as error:
+            failed = error
+        if not self.server.runs_at(url):  # then another process may have answered at its port
+            raise lm15.ServerError("the local server ended during the call") from failed
+        if failed is not None:
+            raise failed
+        return response
+
+
+#: Providers whose every customer has an address of their own.
+_OWN_ADDRESS = frozenset({"azure", "azure_ai"})
+
+
+class LiteLLMClient(HostedClient):
+    """A model behind any provider of LiteLLM, which takes the place of the network alone."""
+
+    def __init__(self, spec: HostedSpec, *, timeout: float) -> None:
+        super().__init__(spec, timeout=timeout, transport=_LiteLLM(spec, timeout))
+        self.provider = spec.provider
+
+    def check(self) -> None:
+        """See `Client`; looks for the key and the address, and sends nothing."""
+        spec = self.spec
+        import litellm  # takes seconds
+
+        missing: list[str] = []
+        if spec.provider in _OWN_ADDRESS and spec.api_base is None:
+            missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
+        if spec.api_base is None and spec.provider not in OTHER_PROVIDERS:
+            environment = litellm.validate_environment(f"{spec.provider}/{spec.model}")
+            missing += list(environment["missing_keys"])
+        elif spec.api_base is None and spec.key_variables and not spec.key():
+            missing.append(" or ".join(spec.key_variables))
+        if missing:
+            raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
+
+
+class _LiteLLM:
+    """Carries a chat request by `litellm.completion`, over the one HTTP client."""
+
+    def __init__(self, spec: HostedSpec, timeout: float) -> None:
+        self._spec, self._timeout = spec, timeout
+        self._local = threading.local()
+
+    @property
+    def last(self) -> HttpReply | None:
+        """What the calling thread's last request got."""
+        reply: HttpReply | None = getattr(self._local, "last", None)
+        return reply
+
+    def stream(self, request: Any) -> HttpReply:
+        """The reply to `request`, also where it is an error."""
+        import litellm
+        from litellm import exceptions as failed
+
+        spec = self._spec
+        options: dict[str, Any] = json.loads(request.body)
+        options |= {"model": f"{spec.provider}/{spec.model}", "timeout": self._timeout}
+        if spec.api_base:
+            options["api_base"] = spec.api_base
+        # A server of one's own may want no key. AWS and Google have credentials instead, in whose
+        # place a key would be sent.
+        if key := spec.key() or ("none" if spec.api_base and spec.key_variables else None):
+            options["api_key"] = key
+        _bound(litellm)
+        self._local.last = None
+        try:
+            answer = litellm.completion(num_retries=0, max_retries=0, **options)
+            self._local.last = HttpReply(200, answer.model_dump_json().encode())
+        except failed.Timeout:
+            raise lm15.TimeoutError("the request timed out") from None
+        except failed.APIConnectionError as error:
+            raise lm15.TransportError(_told(error)) from None
+        except Exception as error:
+            status = getattr(error, "status_code", None)
+            if type(status) is not int:
+                raise lm15.ServerError(f"{type(error).__name__}: {_told(error)}") from None
+            overflow = isinstance(error, failed.ContextWindowExceededError)
+            code = "context_length_exceeded" if overflow else None
+            told = {"error": {"message": _told(error), "code": code}}
+            headers = getattr(getattr(error, "response", None), "headers", None) or {}
+            body = json.dumps(told).encode()
+            self._local.last = HttpReply(status, body, list(headers.items()))
+        last: HttpReply = self._local.last
+        return last
+
+    def close(self) -> None:
+        """Nothing: LiteLLM's connections are those of the process."""
+
+
+def _told(error: Exception) -> str:
+    """What LiteLLM says, without where in its own code it failed."""
+    return str(error).partition("\nTraceback (most recent call last)")[0]
+
+
+class _Bounded(httpx.BaseTransport):
+    """The one HTTP client, as LiteLLM's and OpenAI's packages want it."""
+
+    def __init__(self) -> None:
+        self._clients: dict[float, HttpClient] = {}
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """The whole reply; a redirect is an error, for keys are not sent on."""
+        seconds = float((request.extensions.get("timeout") or {}).get("read") or 600.0)
+        client = self._clients.setdefault(seconds, HttpClient(seconds))
+        headers = list(request.headers.items())
+        try:
+            sent = HttpRequest(request.method, str(request.url), headers, request.read())
+            reply = client.stream(sent)
+        except lm15.InvalidRequestError as error:
+            return httpx.Response(400, json={"error": {"message": error.message}})
+        except lm15.TimeoutError as error:
+            raise httpx.ReadTimeout(str(error), request=request) from None
+        except lm15.TransportError as error:
+            raise httpx.ReadError(str(error), request=request) from None
+        kept = [(n, v) for n, v in reply.headers if n.lower() not in _OF_THE_WIRE]
+        return httpx.Response(reply.status, headers=kept, content=reply.body)
+
+
+#: What says how a body was sent, which is whole now.
+_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+def _bound(litellm: Any) -> None:
+    """Let LiteLLM send nothing but by the one HTTP client."""
+    if not isinstance(getattr(litellm, "sync_transport", None), _Bounded):
+        litellm.sync_transport = _Bounded()
+        litellm.client_session = httpx.Client(
+            transport=litellm.sync_transport, follow_redirects=False
+        )
+        litellm.telemetry = False
+        litellm.suppress_debug_info = True

@@ -1,0 +1,228 @@
+"""A server of embeddings, rerankings or searches: calls go through a `Caller`, as an LM's do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, Literal
+
+from dspy import lm15
+from dspy.lm15 import LM15Error, OpenAIChatLM
+
+from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
+from ragbench.ledger import file_call
+from ragbench.lms.calls.attempt import Reply, Value
+from ragbench.lms.calls.breaker import PATIENCE_S, Breaker, reason
+from ragbench.lms.calls.caller import TRANSIENT, Answered, Caller, CallSpec, Retries
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, post
+from ragbench.lms.calls.rate import shared_rate_limit
+from ragbench.lms.specs import key_in
+from ragbench.record import Call
+from ragbench.tokens import estimate_tokens
+
+TIMEOUT_S = 120.0
+#: Longest reply: 512 vectors of 4,096 numbers as text.
+MAX_REPLY_BYTES = 64 * 2**20
+
+@dataclass(frozen=True)
+class Server:
+    """Where a service is, with its key and the variable that the key comes from."""
+
+    provider: str
+    model: str
+    api_base: str
+    key: str
+    key_variable: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process takes the key from its own environment."""
+        return _server, (self.provider, self.model, self.api_base, self.key_variable)
+
+
+def _server(provider: str, model: str, api_base: str, key_variable: str) -> Server:
+    key = key_in(key_variable) or "none"
+    return Server(provider, model, api_base, key, key_variable)
+
+
+@dataclass(frozen=True)
+class Post(Generic[Value]):
+    """One request: JSON for a path below the address, about `texts`.
+
+    `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError.
+    `most_usd` is the most that it may cost, infinite where no price is known.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    texts: Sequence[str]
+    read: Callable[[Any, int], tuple[Value, float | None]]
+    most_usd: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the texts, estimated."""
+        return sum(map(estimate_tokens, self.texts))
+
+
+class ServerCalls:
+    """Requests to `server`, which messages call `name`; thread-safe.
+
+    `given` says in messages what a person gave that the server may have refused.
+    """
+
+    def __init__(
+        self, name: str, server: Server, *, rpm: float | None = None, given: str = "its address"
+    ) -> None:
+        self.name, self._server, self._given = name, server, given
+        self._rate = shared_rate_limit(
+            server.provider, server.model, api_base=server.api_base, key=server.key
+        )
+        self._rate.limit(rpm=rpm, tpm=None)
+        self.begin()
+
+    def begin(self, *, patience: float = PATIENCE_S, timeout: float | None = None) -> None:
+        """Forget that the server was down; from now on wait for it for `patience` seconds.
+
+        `timeout` are the seconds after which a request has failed.
+        """
+        self._http = HttpClient(timeout or TIMEOUT_S, max_bytes=MAX_REPLY_BYTES)
+        key = self._server.key_variable
+        self._breaker = Breaker(self.name, patience=patience, key_variable=key)
+        self._caller = Caller(
+            self.name, retries=Retries(), breaker=self._breaker, rate=self._rate
+        )
+
+    def make(
+        self, asked: CallSpec[Value], file_failure: Callable[..., None] = lambda error, **took: None
+    ) -> Answered[Value]:
+        """What `asked` gives, after as many attempts as it takes; `file_failure` as of `Caller`.
+
+        Raises:
+            CallRefusedError: the call was refused.
+            LMUnavailableError: the server failed again and again.
+            LMSetupError: the server refuses the key or the request, or its reply is of no use.
+        """
+        made = 0
+
+        def count(error: Exception, *, attempts: int, **took: Any) -> None:
+            nonlocal made
+            made = attempts
+            file_failure(error, attempts=attempts, **took)
+
+        try:
+            return self._caller.call(asked, file_failure=count)
+        except LM15Error as error:
+            raise self._breaker.broken or self._explained(error, made) from error
+
+    def exchange(self, request: HttpRequest) -> tuple[HttpReply, Any]:
+        """What the server answers, as it is and as the JSON that it holds.
+
+        Raises:
+            LM15Error: it fails, is not there, takes too long, or answers with no JSON.
+        """
+        reply = self._http.stream(request)
+        if reply.status >= 400:
+            raise _error_of(reply, self._error_body(reply.body))
+        try:
+            return reply, json.loads(reply.body)
+        except (ValueError, RecursionError) as error:
+            raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
+
+    def _error_body(self, content: bytes) -> bytes:
+        """The body of a reply with an error, as OpenAI words it."""
+        return content
+
+    def _explained(self, error: LM15Error, attempts: int) -> RagbenchError:
+        if isinstance(error, TRANSIENT):
+            return LMUnavailableError(
+                f"{self.name} failed {attempts} times: {reason(error)}; is it running?"
+            )
+        return LMSetupError(
+            f"{self.name} refuses the request: {reason(error)}; check {self._given} and its key "
+            f"({self._server.key_variable})"
+        )
+
+
+class Service(ServerCalls):
+    """Calls about texts to `server`, which the ledger calls `model`; thread-safe."""
+
+    def __init__(
+        self,
+        name: str,
+        server: Server,
+        *,
+        model: str,
+        kind: Literal["embed", "rerank"],
+        rpm: float | None = None,
+    ) -> None:
+        super().__init__(name, server, rpm=rpm, given="its address, the name of the model")
+        self.model = model
+        self._kind: Literal["embed", "rerank"] = kind
+
+    def call(self, asked: Post[Value]) -> Answered[tuple[Value, int]]:
+        """What `asked` gives, and the tokens that the server counted, or an estimate.
+
+        A failure is filed in the ledger; a success is for the caller to file.
+
+        Raises:
+            RagbenchError: as `make`.
+        """
+
+        def file_failure(
+            error: Exception, *, attempts: int, latency_s: float, failed: object
+        ) -> None:
+            kind = type(error).__name__
+            call = Call(
+                model=self.model,
+                kind=self._kind,
+                latency_s=latency_s,
+                attempts=attempts,
+                error=kind,
+            )
+            file_call(call)
+
+        call = CallSpec(
+            send=lambda: self._send(asked),
+            prompt=hash(tuple(asked.texts)),
+            prompt_tokens=asked.tokens,
+            reply_tokens=0,
+            cost_usd=asked.most_usd,
+        )
+        return self.make(call, file_failure)
+
+    def _send(self, asked: Post[Value]) -> Reply[tuple[Value, int]]:
+        url = f"{self._server.api_base}/{asked.path}"
+        reply, fields = self.exchange(post(url, asked.body, self._server.key))
+        tokens = _counted(fields) or asked.tokens
+        value, cost = asked.read(fields, tokens)
+        return Reply((value, tokens), tokens, cost, reply.named())
+
+
+def _counted(reply: Any) -> int:
+    """The tokens that a reply says it took; 0 where it says nothing that can be true."""
+    usage = reply.get("usage") if isinstance(reply, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return 0
+    counts = (usage.get(name) for name in ("prompt_tokens", "total_tokens"))
+    return next((n for n in counts if type(n) is int and 0 < n < 2**40), 0)
+
+
+@lru_cache(maxsize=1)
+def _chat() -> OpenAIChatLM:
+    """What reads errors as the clients of LMs do."""
+    return OpenAIChatLM(api_key="none")
+
+
+def _error_of(reply: HttpReply, body: bytes) -> LM15Error:
+    """The error that a reply is, with the seconds after which the server wants to be asked."""
+    error: LM15Error = _chat().normalize_error(reply.status, body.decode("utf-8", "replace"))
+    error.rate_limit_headers = headers = reply.named()
+    try:
+        after = float(headers["retry-after"][0])
+    except (KeyError, ValueError):
+        return error
+    if error.retry_after is None and 0 <= after < 1e9:
+        error.retry_after = after
+    return error

@@ -1,0 +1,114 @@
+"""Texts and rankings: sentences, answers, placeholders, likeness, fused lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+from ragbench.data import question_key
+from ragbench.metrics import is_refusal, tokens
+from ragbench.retrievers import Dense, Passage, PerQuestion, Retriever, reciprocal_ranks
+from ragbench.retrievers.embedders import Embedder
+from ragbench.retrievers.sentences import split_sentences
+
+# A later sub-question names the answer of an earlier one as {1}; models also write {n1}, {answer 1}
+# and #1.
+_PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_ ]*(\d+)\s*\}|(?<!\w)#(\d+)\b")
+
+Fusion = Literal["rrf", "max_score"]
+
+#: The constant of reciprocal rank fusion (Cormack et al. 2009).
+RRF_K = 60
+
+
+def sentences_of(passage: Passage) -> Sequence[str]:
+    """The sentences of a passage, split where it has no list of them."""
+    return passage.sentences or split_sentences(passage.text)
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of `text`."""
+    return next(iter(split_sentences(text)), "")
+
+
+def is_answer(text: str) -> bool:
+    """Whether `text` commits itself: not blank, nor a refusal to answer."""
+    return bool(tokens(text)) and not is_refusal(text)
+
+
+def distinct(texts: Iterable[str]) -> list[str]:
+    """`texts` on one line each, without blanks and those that differ in marks or case alone."""
+    unlike: dict[str, str] = {}
+    for text in texts:
+        unlike.setdefault(question_key(text), " ".join(text.split()))
+    return [text for key, text in unlike.items() if key]
+
+
+def answers_used(text: str) -> list[int]:
+    """The numbers of the sub-questions whose answers `text` uses, in order."""
+    return [int(one or other) for one, other in _PLACEHOLDER.findall(text)]
+
+
+def with_answers(
+    text: str, parts: Mapping[int, str], answers: Mapping[int, str], count: Callable[[str], None]
+) -> str:
+    """`text` with {n} replaced by the n-th of `answers`, or by the n-th of `parts` if it has none.
+
+    A placeholder for itself or for no part is dropped and counted (`bad_placeholder`); one without
+    an answer is counted too (`unfilled_placeholder`).
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        number = int(match[1] or match[2])
+        if parts.get(number, text) == text:
+            count("bad_placeholder")
+            return ""
+        if is_answer(answers.get(number, "")):
+            return answers[number]
+        count("unfilled_placeholder")
+        return f"({_PLACEHOLDER.sub('', parts[number]).rstrip(' ?')})"
+
+    return " ".join(_PLACEHOLDER.sub(fill, text).split())
+
+
+def jaccard(a: str, b: str) -> float:
+    """Shared words of the normalised texts over all their words, in [0, 1]; 1 for two blanks."""
+    one, other = set(tokens(a)), set(tokens(b))
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def embedder_of(retriever: Retriever) -> Embedder | None:
+    """The embedder that `retriever`, or the first of its parts that has one, searches with."""
+    if isinstance(retriever, PerQuestion):
+        return embedder_of(retriever.whole)
+    if isinstance(retriever, Dense):
+        return retriever.embedder
+    return next(filter(None, map(embedder_of, retriever.parts)), None)
+
+
+def cosine(embedder: Embedder, a: str, b: str) -> float:
+    """Cosine of the vectors of the two texts, in [-1, 1]."""
+    one, other = embedder.embed_queries([a, b])
+    return float(one @ other)
+
+
+def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]:
+    """The union of ranked `lists`, best first; equals stand in the order first seen.
+
+    `rrf` scores a passage by the sum of 1 / (60 + rank) over the lists, `max_score` by its best
+    score, which compares queries fairly only where scores are on one scale (cosine, not BM25).
+    """
+    scores: dict[str, float] = {}
+    by_pid: dict[str, Passage] = {}
+    for passages in lists:
+        ranks = reciprocal_ranks(passages, rrf_k=RRF_K)
+        for passage in passages:
+            pid = passage.pid
+            by_pid.setdefault(pid, passage)
+            if fusion == "rrf":
+                scores[pid] = scores.get(pid, 0.0) + ranks[pid]
+            else:
+                scores[pid] = max(scores.get(pid, passage.score), passage.score)
+    best = sorted(by_pid.values(), key=lambda p: -scores[p.pid])  # stable
+    return [passage.scored(scores[passage.pid]) for passage in best]

@@ -1,0 +1,124 @@
+"""The steps of a tool loop: what was done, what repeats itself, and how a prompt shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ragbench.metrics import normalise_answer
+from ragbench.tokens import estimate_tokens, first_tokens
+
+#: Shown in place of what a step found that did the same as an earlier one, with the same result.
+REPEATED = "This was done before. Use another tool, or finish."
+
+
+class ToolUse(NamedTuple):
+    """A tool that a model chose, and what it gave it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def shown(self) -> str:
+        """The arguments as the prompt and the record have them."""
+        return "; ".join(map(shown_text, self.arguments.values()))
+
+
+@dataclass(frozen=True)
+class Done:
+    """A tool that was used, in which turn and with what thought, and what it showed."""
+
+    turn: int
+    thought: str
+    use: ToolUse
+    observation: str
+    empty: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens the step takes in a prompt."""
+        return estimate_tokens(self.thought + self.use.tool + self.use.shown + self.observation)
+
+
+def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> list[Done]:
+    """The newest steps that fit a prompt, as it shows them.
+
+    With `mark`, a step that only repeats an earlier one says so, and a line of a passage that an
+    earlier one of these steps shows is cut to its title, up to " | ". Of a newest step that is too
+    long by itself, the head of what it saw stays.
+    """
+    for start in range(len(done)):
+        kept = _without_repeats(done[start:]) if mark else list(done[start:])
+        if sum(step.tokens for step in kept) <= max_tokens:
+            return kept
+    last = done[-1:]
+    return [replace(step, observation=first_tokens(step.observation, max_tokens)) for step in last]
+
+
+def _without_repeats(done: Sequence[Done]) -> list[Done]:
+    shown: set[str] = set()
+    kept: list[Done] = []
+    for index, step in enumerate(done):
+        if any(_same(step, earlier) for earlier in done[:index]):
+            kept.append(replace(step, observation=REPEATED))
+            continue
+        lines = step.observation.split("\n")
+        named = [
+            f"{line.partition(' | ')[0]} (shown above)" if line in shown and " | " in line else line
+            for line in lines
+        ]
+        shown.update(lines)
+        kept.append(replace(step, observation="\n".join(named)))
+    return kept
+
+
+def idle(done: Sequence[Done]) -> list[Done]:
+    """The steps since anything new was seen that did what an earlier one did and saw the same."""
+    steps = []
+    for index in range(len(done) - 1, -1, -1):
+        if any(_same(done[index], earlier) for earlier in done[:index]):
+            steps.append(done[index])
+        elif not done[index].empty:
+            break
+    return steps
+
+
+def _same(one: Done, other: Done) -> bool:
+    return (one.use, one.observation) == (other.use, other.observation)
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two texts say the same, by their normalised words; never for a blank."""
+    return bool(one) and normalise_answer(one) == normalise_answer(other)
+
+
+def rendered(done: Sequence[Done]) -> str:
+    """The steps so far as plain numbered text."""
+    return "\n\n".join(map(_block, done))
+
+
+def _block(step: Done) -> str:
+    # A small model would copy the thought of a repeated step once more.
+    thought = "" if step.observation == REPEATED else step.thought
+    head = " ".join(filter(None, [f"Step {step.turn + 1}.", thought]))
+    return f"{head}\n{step.use.tool}({step.use.shown}) showed:\n{step.observation}"
+
+
+def argument_text(value: Any) -> str:
+    """The one text in what a model gave as arguments: of a dictionary the first there is.
+
+    Numbers are texts, and so are lists of texts, joined; without any text it is blank.
+    """
+    if isinstance(value, Mapping):
+        return next(filter(None, map(argument_text, value.values())), "")
+    if isinstance(value, list | tuple):
+        return " ".join(filter(None, map(argument_text, value)))
+    if value is None or isinstance(value, bool):
+        return ""
+    return " ".join(str(value).split())
+
+
+def shown_text(value: Any) -> str:
+    """An argument as the prompt and the record have it; the items of a list stand apart."""
+    return ", ".join(map(argument_text, value)) if isinstance(value, list) else argument_text(value)

@@ -1,0 +1,425 @@
+"""The loop of a program whose model chooses tools: turn by turn until one answers.
+
+Tools are plain methods of a `Toolbox` that take one text or a list of texts, and whose docstring
+the model is shown. A turn is asked for in one of two forms: typed (a step with named fields, for
+any LM, which can be compiled with demonstrations) or native (the provider's own tool calls).
+
+What is added to the published loop to help a model is a guard: it has a name, an event that counts
+it, and a switch (the knob `guards`). None but `DEFAULT_GUARDS` is on by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Literal, NamedTuple, get_args
+
+import dspy
+
+from ragbench.errors import ConfigError, crossing
+from ragbench.lms.adapters import CLOSING, ToolConversation
+from ragbench.metrics import normalise_answer
+from ragbench.own_code import contained
+from ragbench.programs.core.program import predict
+from ragbench.programs.core.text import is_answer
+from ragbench.programs.core.tool_steps import (
+    REPEATED as REPEATED,
+    Done as Done,
+    ToolUse as ToolUse,
+    alike,
+    argument_text as argument_text,
+    idle,
+    rendered as rendered,
+    shown_again as shown_again,
+    shown_text,
+)
+from ragbench.programs.core.trace import RESAMPLING_TEMPERATURE, StopReason, Trace, role_lm
+from ragbench.signatures import ToolTurn
+
+Backend = Literal["auto", "typed", "native"]
+
+#: The guards. They act on a turn that is none:
+#: - `unreadable`: one that cannot be read searches the question, once (`parse_fallback`).
+#: - `copied`: an answer that only copies an observation, a step, the question or a long thought is
+#:   none (`copied_observation`, `copied_step`, `echoed_question`, `echoed_thought`).
+#: - `repeated`: a step that does and shows the same as an earlier one says so, and a second one
+#:   ends the loop (`no_progress`); a passage that was shown before is named alone.
+#: Or they help a model along:
+#: - `unsearched`: an answer before anything was shown searches first (`unsearched_answer`).
+#: - `lookup`: react's lookup is offered once there is something to look in (`hidden_tool`).
+#: - `withdraw`: a tool that showed what was seen before is withdrawn (`withdrawn_tool`).
+#: - `resample`: a thought that repeats one is asked for once more, warmer (`resampled`).
+#: - `reader`: an answer beside another tool ends the loop, and the reader of the forced answer
+#:   settles it (`guess_beside_tool`).
+Guard = Literal[
+    "unreadable", "copied", "repeated", "unsearched", "lookup", "withdraw", "resample", "reader"
+]
+GUARDS: tuple[Guard, ...] = get_args(Guard)
+#: Those that act where a turn is none; the others change what a model would search or answer.
+DEFAULT_GUARDS: tuple[Guard, ...] = ("unreadable", "copied", "repeated")
+
+FINISH = "finish"
+_NOW = "No tool is left. Answer now."
+#: Said in place of a thought that a reply only repeated, when it is asked for once more.
+_LOOK = "Say what the last step shows."
+#: Words of an answer that may well be all of a thought.
+_SHORT = 10
+#: So many steps for what had been seen already, with nothing new between, end the loop.
+_STUCK = 2
+
+
+def guards_of(value: Any) -> Any:
+    """What the knob `guards` is given, as names: false is none of them, true is all."""
+    words = {"false": (), "none": (), "": (), "true": GUARDS, "all": GUARDS}
+    text = ",".join(value) if isinstance(value, tuple | list) else str(value)
+    return words.get(text.lower(), value)
+
+
+class Seen(NamedTuple):
+    """The result of a tool: the observation, its passages, and the texts of the corpus in it.
+
+    The texts are None where a tool shows passages as the searches have them. `empty` says that the
+    observation is only the tool's word that there is nothing.
+    """
+
+    observation: str
+    pids: tuple[str, ...] = ()
+    retrieved: tuple[str, ...] | None = None
+    empty: bool = False
+
+
+class Turn(NamedTuple):
+    """A model's turn: uses of tools, or else an answer; a guess is one that came with a tool."""
+
+    thought: str = ""
+    answer: str = ""
+    guess: bool = False
+    uses: tuple[ToolUse, ...] = ()
+    unreadable: bool = False
+
+
+class Toolbox:
+    """The tools of one question, which are its methods `names`. None raises but for the budget."""
+
+    def __init__(self, trace: Trace, names: Iterable[str]) -> None:
+        self.trace = trace
+        self.tools = {name: dspy.Tool(getattr(self, name)) for name in names}
+
+    @property
+    def offered(self) -> Mapping[str, dspy.Tool]:
+        """The tools that the model is told of now; by default all."""
+        return self.tools
+
+    def question_search(self) -> ToolUse:
+        """A search for the question itself."""
+        raise NotImplementedError
+
+    def use(self, use: ToolUse) -> Seen:
+        """What the tool shows; advice where it does not exist or is given nothing.
+
+        Raises:
+            BudgetSpentError: no search is left.
+        """
+        tool = self.tools.get(use.tool)
+        if tool is None:
+            known = ", ".join(self.tools)
+            return Seen(f"There is no tool {use.tool}. Use one of {known}.", empty=True)
+        name, *others = tool.args
+        value = _given(use.arguments, name)
+        if not shown_text(value):
+            return Seen(f"{use.tool} needs the argument {name}.", empty=True)
+        if tool.args[name].get("type") == "string":
+            value = argument_text(value)
+        more = {other: use.arguments[other] for other in others if other in use.arguments}
+        before = len(self.trace.searches)
+        with crossing("tool"), contained(use.tool):
+            seen = tool.func(value, **more)
+        if isinstance(seen, Seen):
+            return seen
+        hits = [hit for search in self.trace.searches[before:] for hit in search.hits]
+        return Seen(str(seen), tuple(pid for pid, _ in hits))
+
+
+def tool_predictor(
+    step: type[dspy.Signature],
+    names: Iterable[str],
+    *,
+    like: type[dspy.Signature] | None = None,
+) -> dspy.Module:
+    """A predictor of `step`, whose `tool` is one of `names`, or finish; `like` as in `predict`."""
+    return predict(_choosing(step, tuple(names)), like=like or step)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=64)  # adapters keep what they make of a signature
+def _choosing(step: type[dspy.Signature], names: tuple[str, ...]) -> type[dspy.Signature]:
+    choice = Literal[(*names, FINISH)]  # type: ignore[valid-type]
+    changed: type[dspy.Signature] = step.with_updated_fields("tool", type_=choice)
+    return changed
+
+
+def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:
+    """Do nothing if `lm` can take the turns that `backend` asks for.
+
+    Raises:
+        ConfigError: native turns and an LM that cannot call tools.
+    """
+    if backend == "native" and not lm.supports_function_calling:
+        raise ConfigError(
+            f"{program} backend=native needs an LM that can call tools, and {lm.model} cannot; "
+            "use backend=typed"
+        )
+
+
+class ToolAsker:
+    """Asks for the turns of one question, in the form that the LM and `backend` allow.
+
+    `auto` is native where the LM of the predictor's role can call tools, is not of a server of
+    one's own (small models keep a schema better than the protocol), and the predictor has no
+    demonstrations, which are of typed turns. Instructions are the predictor's in both forms.
+    """
+
+    def __init__(
+        self,
+        predictor: dspy.Module,
+        box: Toolbox,
+        *,
+        backend: Backend,
+        context_tokens: int,
+        guards: Iterable[Guard] = (),
+        parallel: bool = False,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.predictor, self.box, self.trace = predictor, box, box.trace
+        self.context_tokens, self.guards, self.parallel = context_tokens, set(guards), parallel
+        self.config = dict(config or {})
+        lm = role_lm(predictor.rb_role)
+        # Servers that a person runs are known by the bound that they put on lists.
+        own = getattr(getattr(lm, "engine", None), "max_items", None) is not None
+        able = lm.supports_function_calling and not own and not predictor.demos
+        self.native = backend == "native" or (backend == "auto" and able)
+
+    def __call__(self, done: Sequence[Done], turns_left: int) -> Turn:
+        """The next turn, after what was `done`."""
+        offered = self._offered(done)
+        if self.native:
+            return self._native(done, offered)
+        reply = self._typed(done, turns_left, offered)
+        thought = argument_text(reply.get("thought"))
+        again = any(alike(thought, step.thought) for step in done) and not self._ends(reply, done)
+        if "resample" in self.guards and again:
+            self.trace.count("resampled")
+            reply = self._typed(done, turns_left, offered, copied=thought)
+            thought = argument_text(reply.get("thought"))
+        answer = self._answer_of(reply)
+        if self._ends(reply, done):
+            return Turn(thought, answer, guess=reply.tool != FINISH)
+        if not reply.tool:
+            return Turn(unreadable=True)
+        value = reply.get("arguments") or reply.get("argument") or ""
+        if is_answer(answer):  # beside another tool, it is what the model thinks so far
+            thought = f"{thought} Answer so far: {answer}".strip()
+        name = next(iter(offered[reply.tool].args), "") if reply.tool in offered else ""
+        return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
+
+    def conclude(self, done: Sequence[Done]) -> str:
+        """The answer that the same conversation gives when no tool is left."""
+        if self.native:
+            text = argument_text(self._converse(done, self.box.offered, last=True).answer)
+        else:
+            text = self._answer_of(self._typed(done, 0, {}, last=True))
+        if text:
+            self.trace.step("answer", input=self.trace.question, observation=text)
+        return text
+
+    @staticmethod
+    def _answer_of(reply: dspy.Prediction) -> str:
+        """The answer of a typed turn; what it gives to finish counts as well."""
+        given = reply.get("arguments") or reply.get("argument") if reply.tool == FINISH else ""
+        return argument_text(reply.get("answer")) or argument_text(given)
+
+    def _ends(self, reply: dspy.Prediction, done: Sequence[Done]) -> bool:
+        """Whether a typed turn ends the loop."""
+        guess = "reader" in self.guards and done and is_answer(argument_text(reply.get("answer")))
+        return bool(reply.tool == FINISH or guess)
+
+    def _typed(
+        self,
+        done: Sequence[Done],
+        turns_left: int,
+        offered: Mapping[str, dspy.Tool],
+        *,
+        copied: str = "",
+        last: bool = False,
+    ) -> dspy.Prediction:
+        """The reply of a typed turn; `copied` is a thought that an earlier reply only repeated."""
+        config, shown = self.config, self._shown(done)
+        trajectory = rendered(shown)
+        if copied:
+            config = {**config, "temperature": RESAMPLING_TEMPERATURE}
+            fresh = [replace(s, thought="") if alike(s.thought, copied) else s for s in shown]
+            trajectory = f"{rendered(fresh)}\n\n{_LOOK}"
+        others: dict[str, Any] = {"config": config} if config else {}
+        if len(offered) < len(self.box.tools):
+            others["signature"] = _choosing(self.predictor.signature, tuple(offered))
+        return self.trace.ask(
+            self.predictor,
+            otherwise={"thought": "", "answer": "", "tool": "", "argument": "", "arguments": []},
+            last=last,
+            tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in offered.items()],
+            question=self.trace.question,
+            trajectory=trajectory,
+            steps_left=turns_left,
+            **others,
+        )
+
+    def _native(self, done: Sequence[Done], offered: Mapping[str, dspy.Tool]) -> Turn:
+        reply = self._converse(done, offered)
+        text = argument_text(reply.answer)
+        if reply.get("tool_calls"):
+            calls = reply.tool_calls.tool_calls
+            return Turn(text, uses=tuple(ToolUse(call.name, call.args or {}) for call in calls))
+        return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
+
+    def _converse(
+        self, done: Sequence[Done], offered: Mapping[str, dspy.Tool], *, last: bool = False
+    ) -> dspy.Prediction:
+        config = {**self.config, **({"tool_choice": "none"} if last else {})}
+        history: list[dict[str, Any]] = []
+        for _, steps in groupby(self._shown(done), key=lambda step: step.turn):
+            of_turn = list(steps)
+            calls = [(s.use.tool, dict(s.use.arguments), s.observation) for s in of_turn]
+            history.append({"text": of_turn[0].thought, "calls": calls})
+        if last:
+            history.append({CLOSING: _NOW})
+        with dspy.context(adapter=ToolConversation(parallel=None if last else self.parallel)):
+            return self.trace.ask(
+                self.predictor,
+                otherwise={"answer": "", "tool_calls": None},
+                last=last,
+                signature=ToolTurn.with_instructions(self.predictor.signature.instructions),
+                tools=list(offered.values()),
+                question=self.trace.question,
+                history=dspy.History(messages=history),
+                config=config,
+            )
+
+    def _offered(self, done: Sequence[Done]) -> Mapping[str, dspy.Tool]:
+        """The tools but, with `withdraw`, those last used for what had been seen."""
+        offered = self.box.offered
+        gone = {step.use.tool for step in idle(done)} if "withdraw" in self.guards else set()
+        left = {name: tool for name, tool in offered.items() if name not in gone}
+        if left and len(left) < len(offered):
+            self.trace.count("withdrawn_tool", len(offered) - len(left))
+        return left or offered
+
+    def _shown(self, done: Sequence[Done]) -> list[Done]:
+        return shown_again(done, self.context_tokens, mark="repeated" in self.guards)
+
+
+@dataclass
+class ToolLoop:
+    """The turns of one question, asked for by `ask`.
+
+    The loop ends with an answer, after `max_steps` turns, once the steps have `token_budget`
+    tokens, or by a guard. `parallel` runs all tools that a turn asks for, otherwise the first
+    alone. `guess` is an answer beside a tool, which the reader is to settle.
+    """
+
+    box: Toolbox
+    ask: ToolAsker
+    max_steps: int
+    token_budget: float = float("inf")
+    parallel: bool = False
+    done: list[Done] = field(default_factory=list)
+    guess: str = ""
+
+    def run(self) -> tuple[str, StopReason]:
+        """The answer, blank if there is none yet, and why the turns ended.
+
+        What was done before, such as a search for the question, is no turn of the model's.
+
+        Raises:
+            BudgetSpentError: calls or searches are spent.
+        """
+        guards, first = self.ask.guards, bool(self.done)
+        for number in range(self.max_steps):
+            if sum(step.tokens for step in self.done) >= self.token_budget:
+                return "", "budget"
+            turn = self.ask(self.done, self.max_steps - number)
+            if turn.unreadable:
+                if "unreadable" in guards and self.search_question(number + first):
+                    continue
+                return "", "no_progress" if idle(self.done) else "parse_fallback"
+            if not turn.uses:
+                early = "unsearched" in guards and not self.box.trace.passages
+                if early and self.search_question(number + first):
+                    self.box.trace.count("unsearched_answer")
+                    continue
+                if "copied" in guards and (event := self._copied(turn)):
+                    self.box.trace.count(event)
+                    return "", "no_progress"
+                return self._answered(turn), "answered"
+            for use in turn.uses if self.parallel else turn.uses[:1]:
+                self._use(use, turn.thought, number + first)
+            if "repeated" in guards and len(idle(self.done)) >= _STUCK:
+                return "", "no_progress"
+        return "", "max_steps"
+
+    def search_question(self, turn: int = 0) -> bool:
+        """Whether a search for the question itself was still to be made, and now was."""
+        use = self.box.question_search()
+        asked = {search.query for search in self.box.trace.searches}
+        if self.box.trace.question in asked or use in [step.use for step in self.done]:
+            return False
+        self._use(use, "", turn)
+        return True
+
+    @property
+    def thoughts(self) -> list[str]:
+        """The thoughts so far, in order, once each."""
+        return list(dict.fromkeys(step.thought for step in self.done if step.thought))
+
+    def _answered(self, turn: Turn) -> str:
+        """The turn's answer, blank where it is for a reader to give."""
+        self.box.trace.step("answer", thought=turn.thought, observation=turn.answer)
+        if turn.guess:
+            self.box.trace.count("guess_beside_tool")
+            self.guess = turn.answer
+            return ""
+        if is_answer(turn.answer):
+            return turn.answer
+        self.box.trace.count("finish_without_answer")
+        return ""
+
+    def _copied(self, turn: Turn) -> str:
+        """The event of an answer that is none: a copy of what was there."""
+        answer = normalise_answer(turn.answer)
+        if turn.answer in {step.observation for step in self.done}:
+            return "copied_observation"
+        if turn.answer.startswith(tuple(f"{name}(" for name in self.box.tools)):
+            return "copied_step"
+        if answer == normalise_answer(self.box.trace.question):
+            return "echoed_question"
+        if answer == normalise_answer(turn.thought) and len(answer.split()) > _SHORT:
+            return "echoed_thought"
+        return ""
+
+    def _use(self, use: ToolUse, thought: str, turn: int) -> None:
+        seen = self.box.use(use)
+        self.done.append(Done(turn, thought, use, seen.observation, seen.empty))
+        self.box.trace.step(
+            use.tool,
+            input=use.shown,
+            thought=thought,
+            observation=seen.observation,
+            pids=seen.pids,
+            notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
+        )
+
+
+def _given(arguments: Mapping[str, Any], name: str) -> Any:
+    """The argument `name`, or the first one whatever a model called it."""
+    others = (value for key, value in arguments.items() if key != "top_k")
+    return arguments[name] if name in arguments else next(others, None)

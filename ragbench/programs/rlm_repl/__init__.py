@@ -1,0 +1,1 @@
+"""Recursive Language Models over a corpus in a sandbox."""

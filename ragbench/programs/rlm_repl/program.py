@@ -1,0 +1,270 @@
+"""Recursive Language Models: the passages are a variable, which the model looks at with code.
+
+Zhang, Kraska and Khattab 2025 (arXiv:2512.24601). The model never sees the passages but what its
+code prints of them; `llm_query` asks a model about a part of them. Variants:
+
+- `corpus`: as published; `context` holds all passages of the corpus. No search: report no retrieval
+  scores. Of a corpus of more than `max_variable` passages it holds those that a search for the
+  question finds, filled up with others.
+- `tools`: `context` holds the question's top k, and `search` and `read` are functions.
+
+The code runs in `Sandbox`. The loop ends with SUBMIT; after `max_turns`, a spent budget, or three
+turns without new code an answer is extracted from the turns. The prompts are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dspy
+from dspy import CodeExecutionError, ContextWindowExceededError, FinalOutput
+from pydantic import Field
+
+from ragbench.ledger import calling
+from ragbench.programs.core import (
+    PROGRAMS,
+    Autonomy,
+    BudgetSpentError,
+    Described,
+    ProgramKnobs,
+    RAGProgram,
+    StopReason,
+    Trace,
+    predict,
+)
+from ragbench.programs.core.trace import role_lm
+from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox, rules
+from ragbench.retrievers import Retriever
+from ragbench.signatures import AnswerFromCode, WriteCode
+
+#: The calls that the model's code makes.
+SUB = Described("llm_query", "llm_query", "sub")
+#: Turns in a row without new code, after which the loop is given up.
+_PATIENCE = 3
+_SNIPPET_CHARS = 200
+_FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
+
+
+class RLMReplKnobs(ProgramKnobs):
+    """Knobs of `rlm_repl`."""
+
+    max_calls: int = Field(71, ge=1, le=10_000, description="LM calls per question at the most")
+    max_turns: int = Field(20, ge=1, le=100, description="blocks of code")
+    max_sub_calls: int = Field(50, ge=0, le=1000, description="llm_query calls")
+    max_variable: int = Field(2000, ge=1, description="passages in the variable (corpus)")
+    output_chars: int = Field(
+        10_000, ge=100, le=1_000_000, description="characters shown of what a block prints"
+    )
+    code_seconds: float = Field(5.0, gt=0, le=600, description="running time of a block")
+    code_memory_mb: int = Field(256, ge=8, le=65_536, description="memory of the sandbox")
+
+
+@PROGRAMS.register("rlm_repl")
+class RLMRepl(RAGProgram[RLMReplKnobs]):
+    """Explore the passages with code, then submit the answer."""
+
+    name = "rlm_repl"
+    family = "rlm"
+    paper = "arXiv:2512.24601"
+    calls = "turns (<= 20) + llm_query (<= 50) + 1 if forced"
+    autonomy = Autonomy("partly", "yes", "yes")
+    variants = {"corpus": {}, "tools": {}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        self.write = predict(WriteCode)
+        self.conclude = predict(AnswerFromCode)
+
+    def other_calls(self) -> Sequence[Described]:
+        """Those of `llm_query`."""
+        return (SUB,)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Turns of code until one submits, then a forced answer if none did."""
+        knobs, turns = self.knobs, list[str]()
+        context, described = self._variable(trace)
+        trace.step("plan", observation=described)
+        limits = Limits(
+            seconds=knobs.code_seconds,
+            memory_mb=knobs.code_memory_mb,
+            output_chars=knobs.output_chars,
+        )
+        calls = _Functions(trace, knobs)
+        functions = calls.all() if knobs.variant == "tools" else calls.models()
+        sandbox = Sandbox(limits, functions, fields=["answer"])
+        variables = f"context: a list of {described}"
+        environment = [rules(limits), *map(_told, functions.values())]
+        answer: str
+        reason: StopReason
+        try:
+            answer, reason = self._turns(
+                trace, sandbox, calls, turns, {"context": context}, [variables, *environment]
+            )
+        except BudgetSpentError:
+            answer, reason = "", "budget"
+        finally:
+            sandbox.shutdown()
+        if not answer:
+            answer = trace.answer(
+                self.conclude,
+                last=True,
+                environment=[variables],
+                trajectory="\n\n".join(turns),
+                question=trace.question,
+            )
+        return trace.prediction(answer, reason)
+
+    def _turns(
+        self,
+        trace: Trace,
+        sandbox: Sandbox,
+        calls: _Functions,
+        turns: list[str],
+        variables: Mapping[str, Any],
+        environment: Sequence[str],
+    ) -> tuple[str, StopReason]:
+        """The answer submitted, blank for none, and why the turns ended; `turns` gets each."""
+        idle, last = 0, ""
+        for left in range(self.knobs.max_turns, 0, -1):
+            reply = trace.ask(
+                self.write,
+                otherwise={"reasoning": "", "code": ""},
+                environment=list(environment),
+                question=trace.question,
+                trajectory="\n\n".join(turns),
+                turns_left=left,
+            )
+            fenced = _FENCED.search(str(reply.code or ""))
+            code = (fenced[1] if fenced else str(reply.code or "")).strip()
+            idle = 0 if code not in ("", last) else idle + 1
+            last = code
+            if idle == _PATIENCE:
+                return "", "parse_fallback" if reply.get("parse_fallback") else "no_progress"
+            try:
+                result = sandbox.execute(code, dict(variables)) if code else "no code was given"
+            except (CodeExecutionError, SyntaxError) as error:
+                result = f"Error: {error}"
+            if calls.provider_error is not None:  # whatever the code made of it
+                raise calls.provider_error
+            submitted = result.output if isinstance(result, FinalOutput) else None
+            shown = _shown(result, self.knobs.output_chars)
+            trace.step("code", input=code, thought=str(reply.reasoning or ""), observation=shown)
+            turns.append(f"Turn {len(turns) + 1}. {reply.reasoning}\n{code}\nshowed:\n{shown}")
+            if isinstance(result, FinalOutput):
+                value = submitted.get("answer") if isinstance(submitted, dict) else submitted
+                answer = "" if value is None else str(value).strip()
+                trace.step("answer", thought=str(reply.reasoning or ""), observation=answer)
+                return answer, "answered" if answer else "no_progress"
+        return "", "max_steps"
+
+    def _variable(self, trace: Trace) -> tuple[list[str], str]:
+        """The passages that the code sees, and what is said of them."""
+        corpus, knobs = trace.retriever.corpus, self.knobs
+        tools = knobs.variant == "tools"
+        if not tools and len(corpus) <= knobs.max_variable:
+            shown = [str(passage) for passage in corpus]
+            return shown, f"{len(shown)} passages, all that there are, each as 'title | text'"
+        try:
+            first = trace.search(trace.question, k=knobs.k if tools else knobs.max_variable)
+        except BudgetSpentError:
+            first = []
+        if tools:
+            shown = [f"{passage.pid} | {passage}" for passage in first]
+            found = "passages that a search for the question found, best first"
+            return shown, f"{len(shown)} {found}, each as 'pid | text'"
+        trace.count("corpus_cut")
+        pids = {passage.pid for passage in first}
+        others = (passage for passage in corpus if passage.pid not in pids)
+        shown = [str(passage) for passage in [*first, *others][: knobs.max_variable]]
+        part = f"{len(shown)} of {len(corpus)} passages, those nearest to the question first"
+        return shown, f"{part}, each as 'title | text'"
+
+
+class _Functions:
+    """The functions that the code of one question can call; their docstrings are shown to it."""
+
+    def __init__(self, trace: Trace, knobs: RLMReplKnobs) -> None:
+        self.trace = trace
+        self.prompt_chars, self.left = 4 * knobs.context_tokens, knobs.max_sub_calls
+        #: What the provider raised in a call of the code, which may have caught it.
+        self.provider_error: dspy.LMError | None = None
+
+    def models(self) -> dict[str, Callable[..., Any]]:
+        """Those that ask a model."""
+        return {"llm_query": self.llm_query, "llm_query_batched": self.llm_query_batched}
+
+    def all(self) -> dict[str, Callable[..., Any]]:
+        """Those, and the ones that look passages up."""
+        return {**self.models(), "search": self.search, "read": self.read}
+
+    def llm_query(self, prompt: str) -> str:
+        """Ask a language model, which sees the prompt alone."""
+        self._take(1)
+        return self._ask(prompt)
+
+    def llm_query_batched(self, prompts: list[str]) -> list[str]:
+        """Ask a language model several prompts at once."""
+        self._take(len(prompts))
+        try:
+            replies = self.trace.fan_out(self._ask, prompts)
+        except BudgetSpentError:
+            raise RuntimeError("no LLM call is left") from None
+        return replies + ["[ERROR] no LLM call is left"] * (len(prompts) - len(replies))
+
+    def search(self, query: str, k: int = 5) -> list[dict[str, str]]:
+        """Find passages; gives dicts with pid, title and the beginning of the text."""
+        try:
+            passages = self.trace.search(query, k=min(max(k, 1), 20))
+        except BudgetSpentError:
+            raise RuntimeError("no search is left") from None
+        self.trace.step("search", input=query, pids=tuple(p.pid for p in passages))
+        return [{"pid": p.pid, "title": p.title, "text": p.text[:_SNIPPET_CHARS]} for p in passages]
+
+    def read(self, pid: str) -> str:
+        """Give the full text of a passage that a search found."""
+        passage = next((p for p in self.trace.passages if p.pid == pid), None)
+        self.trace.step("read", input=pid, pids=(passage.pid,) if passage else ())
+        if passage is None:
+            raise ValueError(f"no passage {pid[:80]!r} was found yet")
+        return str(passage)
+
+    def _take(self, n: int) -> None:
+        if n > self.left:
+            raise RuntimeError(f"{self.left} LLM calls are left")
+        self.left -= n
+
+    def _ask(self, prompt: str) -> str:
+        if len(prompt) > self.prompt_chars:
+            raise ValueError(f"a prompt has at most {self.prompt_chars} characters")
+        try:
+            self.trace.budget.spend_call()
+            lm = role_lm(SUB.role)
+            with dspy.context(lm=lm), calling(SUB.signature, SUB.role):
+                (reply,) = lm(prompt)
+        except BudgetSpentError:
+            raise RuntimeError("no LLM call is left") from None
+        except ContextWindowExceededError:
+            raise ValueError("the prompt is too long for the model") from None
+        except dspy.LMError as error:  # raised again as soon as the sandbox hands back
+            self.provider_error = error
+            raise RuntimeError("the model cannot be reached") from None
+        text = str(reply["text"] if isinstance(reply, dict) else reply)
+        self.trace.step("sub", input=prompt, observation=text)
+        return text
+
+
+def _told(function: Callable[..., Any]) -> str:
+    """The function as the prompt names it."""
+    arguments = [name for name in function.__annotations__ if name != "return"]
+    return f"{function.__name__}({', '.join(arguments)}): {function.__doc__}"
+
+
+def _shown(result: Any, limit: int) -> str:
+    """What a block printed, in so many characters; what is submitted is shown as it is."""
+    text = str(result.output if isinstance(result, FinalOutput) else result or "")
+    if len(text) <= limit:
+        return text or "(nothing was printed)"
+    half = limit // 2
+    return f"{text[:half]}\n... [{len(text) - 2 * half:,} characters left out] ...\n{text[-half:]}"

@@ -1,0 +1,201 @@
+"""The sandbox that runs the Python which a model writes.
+
+Monty (`pydantic-monty`) is an interpreter of a subset of Python, written in Rust, that has no
+files, sockets, processes or environment to give, and runs in a worker process of its own. What
+leaves it is converted and formatted in a second process (`sandbox_worker`), which is killed if that
+takes too long; this process only sees short texts and plain JSON. See docs/sandbox.md for the
+attacks this was tried on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, get_origin
+
+from dspy import CodeExecutionError, CodeInterpreterError, FinalOutput
+from pydantic import Field
+
+from ragbench.knobs import Knobs
+
+_RESET = "; the sandbox was reset and all variables were lost"
+_WORKER = Path(__file__).with_name("sandbox_worker.py")
+#: All that the worker gets of the environment.
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
+_ERROR_CHARS = 500
+
+
+class Limits(Knobs):
+    """What one block of code may use."""
+
+    seconds: float = Field(
+        default=5.0, gt=0, le=600, description="running time; waiting for tools is not counted"
+    )
+    memory_mb: int = Field(default=256, ge=8, le=65_536, description="memory of the worker")
+    output_chars: int = Field(
+        default=10_000, ge=100, le=10_000_000, description="shown of what is printed; submitted"
+    )
+    argument_chars: int = Field(
+        default=100_000, ge=100, le=10_000_000, description="arguments of one call to a tool"
+    )
+    depth: int = Field(default=300, ge=10, le=1000, description="nested calls")
+    tool_calls: int = Field(
+        default=1000, ge=1, le=1_000_000, description="calls to tools per question"
+    )
+
+
+def rules(limits: Limits) -> str:
+    """What a prompt says about the runtime."""
+    return (
+        "Python runs in a sandbox without files, network, processes or environment variables. "
+        "Variables persist. Import only these modules: re, json, math, datetime, "
+        "collections, itertools, functools, dataclasses, random, unicodedata, bisect. "
+        "Generator functions (yield) and class inheritance are not available; "
+        "pass a lambda instead of a method, as in sorted(items, key=lambda s: s.lower()). "
+        f"Of what a block prints, {limits.output_chars:,} characters are shown: "
+        "beyond that its beginning and its end."
+    )
+
+
+class Sandbox:
+    """A DSPy interpreter for one question, which runs each block of code within `limits`.
+
+    Every breach of a limit is a `CodeExecutionError`, which the model sees as the block's output;
+    none ends the session, though one that spent the worker loses its variables.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        fields: Sequence[str] = (),
+    ) -> None:
+        self.limits = limits or Limits()
+        self.tools: dict[str, Callable[..., Any]] = dict(tools or {})
+        #: The fields that SUBMIT takes, in order.
+        self.fields = fields
+        self._calls_left = self.limits.tool_calls
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start the processes, where they do not run yet."""
+        if self._process is not None:
+            return
+        limits = self.limits.model_dump(exclude={"tool_calls"})
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_WORKER), json.dumps(limits)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            encoding="utf-8",
+            start_new_session=True,  # a group of its own, to be ended as a whole
+        )
+
+    def shutdown(self) -> None:
+        """End the processes, whatever they do."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # Closing its input flushes what a killed worker did not read.
+        with suppress(BrokenPipeError), process:
+            pass
+
+    def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+        """What `code` printed, or its last value, or a `FinalOutput` if it called SUBMIT.
+
+        Raises:
+            CodeExecutionError: the code raised, or reached a limit.
+            SyntaxError: the code is not Python, or uses what Monty lacks.
+        """
+        self.start()
+        block = {"code": code, "inputs": variables or {}, "tools": list(self.tools)}
+        try:
+            reply = self._converse(block)
+        except (EOFError, BrokenPipeError):
+            self.shutdown()
+            raise CodeExecutionError("the code was stopped at a limit" + _RESET) from None
+        except BaseException:
+            self.shutdown()
+            raise
+        if "submitted" in reply:
+            return FinalOutput(self._submitted(**reply["submitted"]))
+        if "syntax_error" in reply:
+            raise SyntaxError(reply["syntax_error"])
+        printed = reply["printed"].removesuffix("\n")
+        if "error" in reply:
+            before = f"\nPrinted before that:\n{printed}" if printed else ""
+            raise CodeExecutionError(reply["error"] + _RESET * reply["reset"] + before)
+        return printed or reply["result"] or None
+
+    def _converse(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """The worker's reply to `block`; the tools that its code calls run here meanwhile."""
+        message: dict[str, Any] = self._exchange(block)
+        while "call" in message:
+            message = self._exchange(self._use(**message))
+        return message
+
+    def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise CodeInterpreterError("the sandbox is not running")
+        process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line.endswith("\n"):
+            raise EOFError
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _use(self, call: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What tool `call` gives, or the error that it raises; both as the worker is sent them."""
+        try:
+            if not self._calls_left:
+                raise RuntimeError(f"no tool call is left of {self.limits.tool_calls}")
+            self._calls_left -= 1
+            tool = self.tools[call]
+            return {"value": tool(**_bound(call, tool, args, kwargs))}
+        except Exception as error:
+            return {"error": type(error).__name__, "message": str(error)[:_ERROR_CHARS]}
+
+    def _submitted(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The fields submitted, by name or in order; a lone value where they do not fit."""
+        names = self.fields
+        if kwargs or not args:
+            return kwargs or None
+        if len(args) == 1 and isinstance(args[0], dict) and set(args[0]) <= set(names):
+            return args[0]
+        return dict(zip(names, args, strict=False)) if names else args[0]
+
+
+def _bound(
+    name: str, tool: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of `tool` by name, each of the type that it declares.
+
+    Raises:
+        TypeError: there are too few or too many, or one is of another type.
+    """
+    signature = inspect.signature(tool, eval_str=True)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{name}(): {error}") from None
+    for argument, value in given.items():
+        wanted = signature.parameters[argument].annotation
+        kind = get_origin(wanted) or wanted
+        if kind in (str, int, list) and type(value) is not kind:
+            message = f"{argument} must be {kind.__name__}, not {type(value).__name__}"
+            raise TypeError(f"{name}(): argument {message}")
+        if wanted == list[str] and not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{name}(): argument {argument} must be a list of str")
+    return given

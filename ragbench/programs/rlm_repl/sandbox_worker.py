@@ -1,0 +1,249 @@
+"""The process that holds a sandbox: run by `ragbench.programs.rlm_repl.sandbox`, never imported.
+
+It speaks JSON, one message a line, on its standard input and output. What leaves the sandbox is
+turned into Python values and then into text here, and both can take for ever: nested lists that
+share their parts are exponential to format, nested tuples to hash. So this process, and not the one
+that runs the benchmark, does it, under an alarm whose default action ends the process even while
+the interpreter's lock is held.
+
+Only the standard library and `pydantic_monty` are imported: it starts once a question.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic_monty import (
+    Monty,
+    MontyClassProxy,
+    MontyCrashedError,
+    MontyRuntimeError,
+    MontySession,
+    MontyStdTypeProxy,
+    MontySyntaxError,
+    ResourceLimits,
+)
+
+_LEAVES = (
+    type(None), bool, float, complex, type(...), MontyStdTypeProxy,
+    datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo,
+)  # fmt: skip
+_MAX_DEPTH = 50
+_MAX_BITS = 4096
+#: Errors after which memory or time of the session are spent: the next block gets a new one.
+_EXHAUSTED = (MemoryError, TimeoutError)
+_ERROR_CHARS = 2000
+#: Characters kept free for the line that marks an omission.
+_MARK_CHARS = 60
+
+
+class _SubmittedError(Exception):
+    """Raised by SUBMIT, so that nothing after it runs."""
+
+
+def check(value: Any, limit: int) -> None:
+    """Do nothing if `value` is plain and its text has about `limit` characters at the most.
+
+    A part that stands in several places counts in each, as it would when written out.
+
+    Raises:
+        ValueError: it is larger, or nested deeper than 50 levels.
+        TypeError: it holds something that is neither a number, a text, a date nor a collection.
+    """
+    parts: list[tuple[Any, int]] = [(value, 0)]
+    while parts:
+        part, depth = parts.pop()
+        limit -= len(part) if isinstance(part, str | bytes) else 1
+        if isinstance(part, int):
+            limit -= part.bit_length() // 4
+            if part.bit_length() > _MAX_BITS:
+                raise ValueError("a number is too large")
+        if limit < 0:
+            raise ValueError("it is too large")
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
+        parts += [(inner, depth + 1) for inner in _inside(part)]
+
+
+def _inside(part: Any) -> list[Any]:
+    if isinstance(part, Mapping):
+        return [*part.keys(), *part.values()]
+    if isinstance(part, list | tuple | set | frozenset):
+        return list(part)
+    if isinstance(part, BaseException):
+        return list(part.args)
+    if isinstance(part, MontyClassProxy):
+        return list(part.attributes.values())
+    if isinstance(part, (str, bytes, int, *_LEAVES)):
+        return []
+    raise TypeError(f"a {type(part).__name__} cannot leave the sandbox")
+
+
+class Printed:
+    """What a block prints: its beginning and its end, within `limit` characters in all."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.head, self.tail, self.omitted = limit, "", "", 0
+
+    def add(self, text: str) -> None:
+        """Take `text`; of what goes beyond the limit only the newest is kept."""
+        half = max(self.limit - _MARK_CHARS, 0) // 2
+        room = half - len(self.head) if not self.tail else 0
+        self.head, rest = self.head + text[:room], text[room:]
+        tail = self.tail + rest
+        self.tail = tail[max(len(tail) - half, 0) :]
+        self.omitted += len(tail) - len(self.tail)
+
+    def __str__(self) -> str:
+        if not self.omitted:
+            return self.head + self.tail
+        return f"{self.head}\n... [{self.omitted:,} characters left out] ...\n{self.tail}"
+
+
+class Alarm:
+    """Seconds of this process's own time in one block; the process ends when they are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def start(self) -> None:
+        """Let the time run."""
+        signal.setitimer(signal.ITIMER_REAL, self.left)
+
+    def stop(self) -> None:
+        """Stop the time, as while a tool runs."""
+        self.left = max(signal.setitimer(signal.ITIMER_REAL, 0)[0], 0.001)
+
+
+class Worker:
+    """One sandbox, and the blocks of code that it is sent."""
+
+    def __init__(self, limits: Mapping[str, Any]) -> None:
+        self.seconds: float = limits["seconds"]
+        self.output_chars: int = limits["output_chars"]
+        self.argument_chars: int = limits["argument_chars"]
+        self.limits: ResourceLimits = {
+            "max_feed_duration_secs": self.seconds,
+            "max_memory": limits["memory_mb"] * 2**20,
+            "max_recursion_depth": limits["depth"],
+            "max_suspensions": 10**9,  # the other process counts calls to tools
+        }
+        # Kills Monty's worker where it does not stop by itself; the limits should act first.
+        self.pool = Monty(request_timeout=2 * self.seconds + 1, max_processes=1)
+        self.session: MontySession | None = None
+
+    def run(self) -> None:
+        """Answer blocks until the standard input ends."""
+        with self.pool:
+            for line in sys.stdin:
+                self._send(self._block(json.loads(line)))
+
+    def _block(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """The reply to one block: what was printed, and the result, submission or error."""
+        alarm = Alarm(2 * self.seconds + 2)
+        submitted: list[dict[str, Any]] = []
+
+        def submit(*args: Any, **kwargs: Any) -> None:
+            try:
+                check([args, kwargs], self.output_chars)
+            except ValueError:
+                most = f"SUBMIT takes {self.output_chars} characters at most"
+                raise ValueError(most) from None
+            submitted.append({"args": json.loads(_dump(args)), "kwargs": json.loads(_dump(kwargs))})
+            raise _SubmittedError
+
+        lookup = {name: self._tool(name, alarm) for name in block["tools"]}
+        printed = Printed(self.output_chars)
+        alarm.start()
+        outcome = self._fed(block, {**lookup, "SUBMIT": submit}, printed)
+        alarm.stop()
+        if submitted:
+            outcome = {"submitted": submitted[0]}
+        return {"printed": str(printed), **outcome}
+
+    def _fed(
+        self, block: Mapping[str, Any], lookup: dict[str, Any], printed: Printed
+    ) -> dict[str, Any]:
+        try:
+            result = self._session().feed_run(
+                block["code"],
+                inputs=block["inputs"] or None,
+                external_lookup=lookup,
+                print_callback=lambda _, text: printed.add(text),
+            )
+        except MontySyntaxError as error:
+            return {"syntax_error": str(error)[:_ERROR_CHARS]}
+        except MontyCrashedError as error:
+            self._drop()
+            return {"error": str(error)[:_ERROR_CHARS], "reset": True}
+        except MontyRuntimeError as error:
+            reset = isinstance(error.exception(), _EXHAUSTED)
+            if reset:
+                self._drop()
+            return {"error": _cut(error.display("type-msg")), "reset": reset}
+        return {"result": self._shown(result)}
+
+    def _shown(self, result: Any) -> str | None:
+        try:
+            check(result, 20 * self.output_chars)
+        except (ValueError, TypeError) as error:
+            return f"(the value of the last line is not shown: {error})"
+        cut = Printed(self.output_chars)
+        cut.add("" if result is None else str(result))
+        return str(cut)
+
+    def _tool(self, name: str, alarm: Alarm) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                check([args, kwargs], self.argument_chars)
+                message = _dump({"call": name, "args": args, "kwargs": kwargs})
+            except (ValueError, TypeError) as error:
+                raise type(error)(f"an argument of {name} is not allowed: {error}") from None
+            alarm.stop()
+            print(message, flush=True)
+            reply = json.loads(sys.stdin.readline())
+            alarm.start()
+            if "error" in reply:
+                raise getattr(builtins, reply["error"], RuntimeError)(reply["message"])
+            return reply["value"]
+
+        return call
+
+    def _session(self) -> MontySession:
+        if self.session is None:
+            self.session = self.pool.checkout(limits=self.limits, os_policy={"sleep": "zero"})
+            self.session.__enter__()
+        return self.session
+
+    def _drop(self) -> None:
+        if self.session is not None:
+            self.session.__exit__(None, None, None)
+        self.session = None
+
+    @staticmethod
+    def _send(message: Mapping[str, Any]) -> None:
+        print(_dump(message), flush=True)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, default=_as_json)
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ERROR_CHARS else text[:_ERROR_CHARS] + " ..."
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Worker(json.loads(sys.argv[1])).run()

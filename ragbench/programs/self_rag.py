@@ -1,0 +1,263 @@
+"""Self-RAG by prompting: a gate, a critique of each candidate, and the best candidate's answer.
+
+Asai et al. 2023 (arXiv:2310.11511) train reflection tokens into the model; here each token is a
+typed label asked of any LM, so a run of this is not a reproduction of the paper's numbers. All k
+passages that were searched are graded. Variants:
+
+- `combined`: one call per passage grades its relevance, answers from it, and grades the answer's
+  support and usefulness.
+- `per_passage`: relevance of all passages first, as a filter; each relevant one is then answered
+  from, and the answer graded for support and usefulness.
+
+An answer's score is the weighted sum of its grades: usefulness 1 to 5 (`signed_utility`: -1 to 1),
+support 1, 0.5 or 0, relevance 1 or 0. The weights of the specification are 1, 2 and 0.5; those of
+the paper, which weighs by probabilities, are `w_utility=0.5 w_support=1 w_relevance=1
+signed_utility=true confidence_source=verbal`. The reference script forms the gate's ratio from raw
+log-probabilities, which inverts it, and maps usefulness to the wrong tokens; neither is copied.
+
+A reader of single passages cannot join two paragraphs: expect weak multi-hop results. `join` reads
+the relevant passages together where none answers alone. Without a candidate the model answers from
+memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import dspy
+from pydantic import Field
+
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core import (
+    PROGRAMS,
+    Autonomy,
+    Label,
+    ProgramKnobs,
+    RAGProgram,
+    Trace,
+    ask_probabilities,
+    grader,
+    is_answer,
+    labels_of,
+    predict,
+    render_one,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import (
+    AnswerFromContext,
+    CritiquedAnswer,
+    DirectAnswer,
+    IsRel,
+    IsSup,
+    IsUse,
+    RetrievalDecision,
+)
+
+Probabilities = dict[Label, float]
+
+#: The labels taken where a reply cannot be read.
+UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
+
+
+class SelfRAGKnobs(ProgramKnobs):
+    """Knobs of `self_rag`."""
+
+    gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
+    threshold: float = Field(0.2, ge=0, le=1, description="retrieve above this probability")
+    confidence_source: Literal["label", "verbal"] = Field(
+        "label", description="label: what is named is certain; verbal: as sure as the model states"
+    )
+    w_utility: float = Field(1.0, ge=0, le=10, description="weight of usefulness")
+    w_support: float = Field(2.0, ge=0, le=10, description="weight of support: 1, 0.5 or 0")
+    w_relevance: float = Field(0.5, ge=0, le=10, description="weight of relevance: 1 or 0")
+    signed_utility: bool = Field(False, description="usefulness from -1 to 1, else from 1 to 5")
+    select: Literal["best", "vote"] = Field("best", description="best score, or sum per answer")
+    join: bool = Field(False, description="read the relevant passages at once if none answers")
+
+
+@dataclass(frozen=True)
+class Grades:
+    """How likely each label of relevance, support and usefulness is."""
+
+    relevance: Probabilities
+    support: Probabilities
+    utility: Probabilities
+
+    @property
+    def likely(self) -> dict[str, Label]:
+        """The likeliest label of each."""
+        return {
+            name: max(grade, key=lambda label: grade[label]) for name, grade in vars(self).items()
+        }
+
+    def score(self, knobs: SelfRAGKnobs) -> float:
+        """The weighted sum of the grades."""
+        use = sum(
+            p * ((int(u) - 3) / 2 if knobs.signed_utility else int(u))
+            for u, p in self.utility.items()
+        )
+        backed = self.support.get("full", 0.0) + 0.5 * self.support.get("partial", 0.0)
+        relevant = self.relevance.get("relevant", 0.0)
+        return knobs.w_utility * use + knobs.w_support * backed + knobs.w_relevance * relevant
+
+
+class Candidate(NamedTuple):
+    """An answer from one passage, blank if it has none, its score, and whether that is relevant."""
+
+    answer: str
+    score: float = 0.0
+    passage: Passage | None = None
+    relevant: bool = False
+
+
+def select(candidates: Sequence[Candidate], selection: str) -> str:
+    """The answer with the best score, or with the highest sum over equal answers (`vote`).
+
+    A refusal ranks below any answer. Of equal scores the answer that more candidates give wins,
+    then the one of the better ranked passage.
+    """
+    shared = Counter(normalise_answer(c.answer) for c in candidates)
+    votes: dict[str, float] = dict.fromkeys(shared, 0.0)
+    for candidate in candidates:
+        votes[normalise_answer(candidate.answer)] += candidate.score
+
+    def worth(candidate: Candidate) -> tuple[bool, float, int]:
+        key = normalise_answer(candidate.answer)
+        score = votes[key] if selection == "vote" else candidate.score
+        return is_answer(candidate.answer), score, shared[key]
+
+    return max(candidates, key=worth).answer  # the first of equals
+
+
+@PROGRAMS.register("self_rag")
+class SelfRAG(RAGProgram[SelfRAGKnobs]):
+    """Decide whether to search, answer from each passage, grade the answers, and keep the best."""
+
+    name = "self_rag"
+    family = "agentic"
+    paper = "arXiv:2310.11511"
+    calls = "2 if direct; combined: 1 + k; per_passage: 1 + k + 3 per relevant passage; + 1 to join"
+    autonomy = Autonomy("no", "yes", "yes")
+    variants = {"combined": {}, "per_passage": {}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        source, combined = self.knobs.confidence_source, self.knobs.variant == "combined"
+        self.decide = grader(RetrievalDecision, "retrieve", source)
+        self.direct = predict(DirectAnswer)
+        if combined:
+            self.critique = predict(CritiquedAnswer)
+        else:
+            self.is_relevant = grader(IsRel, "relevance", source)
+            self.is_supported = grader(IsSup, "support", source)
+            self.is_useful = grader(IsUse, "utility", source)
+        if self.knobs.join or not combined:
+            self.answer = predict(AnswerFromContext)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Gate, critique, select."""
+        if not self.wants_passages(trace):
+            return trace.prediction(self.force(trace), "direct")
+        passages = trace.search(trace.question, k=self.knobs.k)
+        if self.knobs.variant == "combined":
+            made = trace.fan_out(lambda p: self._critiqued(trace, p), passages)
+        else:
+            marks = trace.fan_out(lambda p: self._relevance(trace, p), passages)
+            relevant = [
+                (passage, mark)
+                for passage, mark in zip(passages, marks, strict=False)
+                if mark.get("relevant", 0.0) >= 0.5
+            ]
+            made = trace.fan_out(lambda pair: self._graded(trace, *pair), relevant, calls_each=3)
+        if candidates := [c for c in made if is_answer(c.answer)]:
+            return trace.prediction(select(candidates, self.knobs.select), "answered")
+        together = [c.passage for c in made if c.relevant and c.passage]
+        trace.count("no_passage_answered" if together else "no_relevant_passage")
+        if together and self.knobs.join:
+            return trace.prediction(self.answer_from(trace, self.answer, together), "answered")
+        return trace.prediction(self.force(trace), "direct")
+
+    def force(self, trace: Trace) -> str:
+        """The model's own answer."""
+        return trace.answer(self.direct, last=True, question=trace.question)
+
+    def wants_passages(self, trace: Trace) -> bool:
+        """What the gate says of retrieval; yes where it cannot be read."""
+        if self.knobs.gate != "ask":
+            return self.knobs.gate == "always"
+        likely = self._grade(trace, self.decide, RetrievalDecision, "retrieve", otherwise=True)[
+            True
+        ]
+        retrieve = likely > self.knobs.threshold
+        trace.step(
+            "gate",
+            observation="retrieve" if retrieve else "answer from memory",
+            notes={"probability": round(likely, 4)},
+        )
+        return retrieve
+
+    def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
+        """The candidate of one call, whose labels count as certain."""
+        reply = trace.ask(
+            self.critique,
+            otherwise={"answer": "", **UNREADABLE},
+            question=trace.question,
+            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
+        )
+        labels = (reply.relevance, reply.support, reply.utility)
+        grades = Grades(*({label: 1.0} for label in labels))
+        return self._candidate(trace, passage, str(reply.answer or "").strip(), grades)
+
+    def _relevance(self, trace: Trace, passage: Passage) -> Probabilities:
+        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
+        return self._grade(trace, self.is_relevant, IsRel, "relevance", passage=shown)
+
+    def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
+        """The candidate of a relevant passage; a refusal is graded by no call."""
+        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
+        answer = trace.answer(self.answer, context=[shown], question=trace.question)
+        if not is_answer(answer):
+            return Candidate("", passage=passage, relevant=True)
+        asks: list[Callable[[], Probabilities]] = [
+            lambda: self._grade(
+                trace, self.is_supported, IsSup, "support", passage=shown, answer=answer
+            ),
+            lambda: self._grade(trace, self.is_useful, IsUse, "utility", answer=answer),
+        ]
+        support, use = trace.fan_out(lambda ask: ask(), asks)
+        return self._candidate(trace, passage, answer, Grades(relevance, support, use))
+
+    def _grade(
+        self,
+        trace: Trace,
+        predictor: dspy.Module,
+        signature: type[dspy.Signature],
+        field: str,
+        *,
+        otherwise: Any = None,
+        **inputs: str,
+    ) -> Probabilities:
+        """Probabilities of the labels of `field`."""
+        said = ask_probabilities(
+            trace,
+            predictor,
+            field,
+            labels_of(signature, field),
+            source=self.knobs.confidence_source,
+            question=trace.question,
+            **inputs,
+        )
+        return said or {UNREADABLE.get(field, otherwise): 1.0}
+
+    def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
+        score = grades.score(self.knobs)
+        trace.step(
+            "critique",
+            observation=answer,
+            pids=(passage.pid,),
+            notes={**grades.likely, "score": round(score, 4)},
+        )
+        return Candidate(answer, score, passage, grades.likely["relevance"] == "relevant")

@@ -1,2 +1,0 @@
-from .injection import Distracting as Distracting
-from .texts import KINDS as KINDS, Kind as Kind

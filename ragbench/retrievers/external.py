@@ -1,0 +1,265 @@
+"""Retrievers of one's own: a class in a file, an object in Python, or a server over HTTP.
+
+`--retriever FILE.py:Class` names a class. Its constructor may take `corpus` (a `Corpus`) or
+`passages` (a list of texts), and whatever is given as `init`. An object or a class searches by
+`search(query, k=k)`, by `forward` or by being called. What it finds are passages, texts, or objects
+with a text, and where they are known a title, an id and a score; `dspy.Retrieve` and its like do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import httpx
+from pydantic import Field
+
+from ragbench.errors import ConfigError, LMSetupError
+from ragbench.knobs import Knobs
+from ragbench.lms import checked_address
+from ragbench.own_code import blamed_on
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
+from ragbench.user_code import is_external, load_object, source_digest
+
+PREFIX = "object:"
+KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"
+
+#: Retrievers that were given as objects, by the name that stands for each in a config.
+_given: dict[str, Any] = {}
+
+
+class OwnSettings(Knobs):
+    """Settings of a retriever of one's own."""
+
+    init: dict[str, Any] = Field({}, description="arguments of its constructor")
+
+
+class OwnRetriever(Retriever):
+    """Search by an object that ragbench does not know."""
+
+    Settings = OwnSettings
+    #: Makes the object, or is it.
+    make: ClassVar[Any] = None
+
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        super().__init__(corpus, **settings)
+        with blamed_on(self.make, f"retriever {self.name}"):
+            self._object = self._made() if isinstance(self.make, type) else self.make
+        self._find = _way_to_search(self._object, self.name)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """At most `k` of what it finds, in its order."""
+        if not query.strip() or k < 1:
+            return []
+        with blamed_on(self._object, f"retriever {self.name}"):
+            found = self._find(query, k)
+        return passages_of(found, self.corpus)[:k]
+
+    def _made(self) -> Any:
+        names = inspect.signature(self.make).parameters
+        given = dict(self.settings.init)
+        if "corpus" in names:
+            given.setdefault("corpus", self.corpus)
+        if "passages" in names:
+            given.setdefault("passages", [str(passage) for passage in self.corpus])
+        return self.make(**given)
+
+
+class GivenRetriever(Retriever):
+    """Search by a retriever of ragbench that was handed over as an object."""
+
+    given: ClassVar[Retriever]
+
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        super().__init__(corpus)
+
+    @property
+    def parts(self) -> tuple[Retriever, ...]:
+        """The object."""
+        return (self.given,)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """What the object finds."""
+        return self.given.search(query, k=k)
+
+    def restrict(self, positions: Sequence[int]) -> Retriever:
+        """Itself: what is handed over searches what it was made of."""
+        return self
+
+
+class HTTPSettings(Knobs):
+    """Settings of `http`."""
+
+    url: str = Field("", description="address that is asked for each query")
+    method: Literal["POST", "GET"] = Field("POST", description="JSON body, or URL")
+    query: str = Field("query", description="field that holds the query")
+    k: str = Field("k", description="field that holds the number of passages; blank for none")
+    hits: str = Field("hits", description="where the list of hits stands; dots step in")
+    text: str = Field("text", description="field of a hit's text; dots step in")
+    title: str = Field("title", description="field of a hit's title")
+    id: str = Field("id", description="field of a hit's id, or blank")
+    score: str = Field("score", description="field of a hit's score, or blank")
+
+
+@RETRIEVERS.register("http")
+class HTTPRetriever(Retriever):
+    """Search by any server that answers a query with JSON; see its settings."""
+
+    name = "http"
+    Settings = HTTPSettings
+
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        from ragbench.retrievers.engines.server import SearchServer
+
+        super().__init__(corpus, **settings)
+        if not self.settings.url:
+            raise ConfigError("retriever http needs an address: --retriever-set url=http://...")
+        url = checked_address(self.settings.url, "the address of the retriever")
+        header = "authorization"
+        self.server = SearchServer("http", url, header=header, variable=KEY_VARIABLE)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """At most `k` hits, in the order of the reply."""
+        if not query.strip() or k < 1:
+            return []
+        names = self.settings
+        fields: dict[str, str | int] = {names.query: query, **({names.k: k} if names.k else {})}
+        if names.method == "POST":
+            request = httpx.Request("POST", names.url, json=fields)
+        else:
+            request = httpx.Request("GET", names.url, params=fields)
+        content = self.server.answer(request)
+        hits = _at(json.loads(content), names.hits)
+        if not isinstance(hits, list):
+            raise LMSetupError(f"{names.url} answered without a list at hits={names.hits!r}")
+        rows = [
+            {key: _at(hit, getattr(names, key)) for key in ("text", "title", "id", "score")}
+            for hit in hits
+        ]
+        return passages_of(rows, self.corpus)[:k]
+
+
+def load_retriever(spec: str) -> type[Retriever]:
+    """The retriever that `spec` names: an object of this process, or a class in a file or package.
+
+    Raises:
+        ConfigError: it was not handed over here, cannot be imported, or cannot search.
+    """
+    if spec.startswith(PREFIX):
+        if spec not in _given:
+            raise ConfigError(
+                f"{spec} was handed over as an object and cannot be carried to another process or "
+                "read from a file; give a name or FILE.py:Class"
+            )
+        given = _given[spec]
+        if isinstance(given, Retriever):
+            return type("Given", (GivenRetriever,), {"name": spec, "given": given})
+        return type("Own", (OwnRetriever,), {"name": spec, "make": staticmethod(given)})
+    made = load_object(spec, "--retriever")
+    if isinstance(made, type) and issubclass(made, Retriever):
+        return type(made.__name__, (made,), {"name": spec})
+    make = made if isinstance(made, type) else staticmethod(made)
+    return type("Own", (OwnRetriever,), {"name": spec, "make": make})
+
+
+def keep_retriever(given: Any) -> str:
+    """The name of the object `given` in configs of this process.
+
+    Raises:
+        ConfigError: it cannot search.
+    """
+    _way_to_search(given, f"retriever={repr(given)[:80]}")
+    kind = f"{type(given).__module__}.{type(given).__qualname__}"
+    facts = [kind]
+    if isinstance(given, Retriever):
+        facts += [given.settings.model_dump_json(), given.corpus.digest]
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:8]
+    name = f"{PREFIX}{getattr(given, 'name', '') or type(given).__name__}#{digest}"
+    _given[name] = given
+    return name
+
+
+def retriever_digest(spec: str) -> str:
+    """A hash of the sources of the class that `spec` names; blank for what has none.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    if not is_external(spec) or spec.startswith(PREFIX):
+        return ""
+    made = load_object(spec, "--retriever")
+    return source_digest(Path(inspect.getfile(made if isinstance(made, type) else type(made))))
+
+
+def passages_of(found: Any, corpus: Corpus) -> list[Passage]:
+    """What a retriever of one's own found, as passages; those of `corpus` where they are the same.
+
+    Raises:
+        ConfigError: a hit has no text.
+    """
+    found = getattr(found, "passages", None) or getattr(found, "hits", None) or found
+    rows = [found] if isinstance(found, str) else list(found or ())
+    return [_passage(row, number, corpus) for number, row in enumerate(rows)]
+
+
+def _passage(row: Any, number: int, corpus: Corpus) -> Passage:
+    if isinstance(row, Passage):
+        return row
+    row = {"text": row} if isinstance(row, str) else row
+    get: Callable[[str], Any] = (
+        row.get if isinstance(row, Mapping) else lambda name: getattr(row, name, None)
+    )
+    text = next(filter(None, map(get, _TEXTS)), None)
+    if not isinstance(text, str):
+        raise ConfigError(f"a retriever of one's own found {repr(row)[:80]}, which has no text")
+    name, title, score = get("id") or get("pid"), get("title"), get("score")
+    place = corpus.positions.get(str(name)) if name is not None else None
+    if place is None:
+        place = corpus.titled(str(title)) if title else _by_text(corpus).get(text)
+    points = float(score) if isinstance(score, int | float) else 0.0
+    if place is not None and (not title or corpus[place].text == text or name is not None):
+        hit: Passage = corpus[place].scored(points)
+        return hit
+    return Passage(str(name or f"own-{number}"), str(title or ""), text, score=points)
+
+
+_TEXTS = ("text", "long_text", "content", "page_content", "passage")
+
+
+def _by_text(corpus: Corpus) -> Mapping[str, int]:
+    """Positions by text, with the title before it and without."""
+    known: dict[str, int] | None = corpus.__dict__.get("_own_texts")
+    if known is None:
+        known = {}
+        for place, passage in enumerate(corpus):
+            known.setdefault(passage.text, place)
+            known.setdefault(str(passage), place)
+        corpus.__dict__["_own_texts"] = known
+    return known
+
+
+def _way_to_search(given: Any, name: str) -> Callable[[str, int], Any]:
+    for method in ("search", "forward", "__call__"):
+        function = getattr(given, method, None)
+        if not callable(function) or isinstance(given, type):
+            continue
+        takes = inspect.signature(function).parameters
+        if "k" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+            return lambda query, k, call=function: call(query, k=k)  # type: ignore[misc]
+        return lambda query, k, call=function: call(query)  # type: ignore[misc]
+    if isinstance(given, type):
+        return lambda query, k: None
+    raise ConfigError(f"{name} is no retriever: it has no search(query, k) and cannot be called")
+
+
+def _at(value: Any, path: str) -> Any:
+    """What stands in `value` at `path`, whose dots step into objects; None where nothing does."""
+    for part in path.split(".") if path else ():
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value if path else None

@@ -1,0 +1,247 @@
+"""What indexes made by an LM share: one per corpus and settings, kept replies, their cost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import dspy
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, TypeAdapter
+
+from ragbench.context import making
+from ragbench.knobs import Knobs
+from ragbench.ledger import file_call, open_ledger
+from ragbench.record import LM_KINDS, Call, total
+from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
+from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
+from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM, ReplyStore
+from ragbench.retrievers.lm_index.walks import best_first
+from ragbench.retrievers.store import IndexStore, index_key, read_manifest
+
+#: Passages; a smaller index is made of kept replies sooner than it is looked up.
+STORED_FROM = 100
+#: Indexes held in memory, as many as a distractor setting holds retrievers.
+_MOST_OPEN = 512
+
+
+class LMIndexSettings(Knobs):
+    """What decides an index that an LM helps to make; the knobs of its program as well."""
+
+    embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
+    embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
+
+
+class LMIndex(Retriever):
+    """The vectors of the passages of a corpus, and what a subclass makes of them with an LM.
+
+    A subclass names the signatures that it asks, writes `_read`, which asks about the passages, and
+    `_join`, which makes the rest of what was read, and names the attributes that are kept: `arrays`
+    as memory-mapped files, `values` with their types as JSON. `lm` is the identity of the LM.
+    """
+
+    name = "vectors"
+    Settings: ClassVar[type[Knobs]] = LMIndexSettings
+    is_stored = True
+    index_version = 2
+    signatures: ClassVar[tuple[type[dspy.Signature], ...]] = ()
+    #: Whether `_read` asks about single passages, so that those of many indexes are read at once.
+    by_passage: ClassVar[bool] = True
+    #: Whether vectors decide what the LM is asked.
+    by_vectors: ClassVar[bool] = False
+    arrays: ClassVar[tuple[str, ...]] = ()
+    values: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
+        super().__init__(corpus, **settings)
+        self.lm = lm
+        self.calls: list[Call] = []
+        self.counts: dict[str, int] = {}
+        self.passages: Vectors = np.zeros((0, 1), dtype=np.float32)
+
+    @classmethod
+    def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
+        """The signatures that an index of `settings` asks the LM."""
+        return cls.signatures
+
+    @classmethod
+    def of(
+        cls, corpus: Corpus, *, lm: str = "", progress: Progress | None = None, **settings: Any
+    ) -> Self:
+        """The index of `corpus`, the same object for the same texts and settings, built.
+
+        One of 100 passages or more is kept in the usual store.
+
+        Raises:
+            dspy.LMError: a reply could not be had; those before it are kept.
+        """
+        made = cls(corpus, lm=lm, **settings)
+        with _LOCK:
+            index = _OPEN.setdefault(made.identity, made)
+            while len(_OPEN) > _MOST_OPEN:
+                del _OPEN[next(iter(_OPEN))]
+        index.build(IndexStore() if len(corpus) >= STORED_FROM else None, progress)
+        assert isinstance(index, cls)
+        return index
+
+    @classmethod
+    def read_ahead(cls, corpus: Corpus, progress: Progress | None = None, **settings: Any) -> None:
+        """Ask the LM all that indexes of parts of `corpus` will ask about single passages."""
+        if cls.by_passage:
+            index = cls(corpus, **settings)
+            lm = index.checked_lm()
+            index.embedder.embed([passage_text(passage) for passage in corpus[:1]])
+            index._read(lm, progress)
+
+    def checked_lm(self) -> IndexLM:
+        """The current LM, with the replies kept in the usual store.
+
+        Raises:
+            LMSetupError: it cannot be asked.
+        """
+        lm = IndexLM(open_replies())
+        if self.asked(self.settings):
+            lm.check()
+        return lm
+
+    def is_stored_whole(self) -> bool:
+        """Whether the index can be loaded from the usual store, and nothing was lost from it."""
+        manifest = read_manifest(IndexStore().root / index_key(self))
+        return manifest is not None and not any(manifest.facts.get(loss) for loss in LOSSES)
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What tells this index from others."""
+        return (self.name, self.lm, self.corpus.digest, self.settings.model_dump_json())
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """What turns texts and queries into vectors."""
+        return make_embedder(self.settings.embedder, self.settings.embedder_base)
+
+    def index_settings(self) -> dict[str, Any]:
+        """All settings and the LM; the embedder by its identity."""
+        return {**super().index_settings(), "embedder": self.embedder.identity, "lm": self.lm}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no reply was lost; the next build asks for the lost ones again."""
+        return not any(self.counts.get(loss) for loss in LOSSES)
+
+    def facts(self) -> dict[str, Any]:
+        """What the index took, as if nothing had been kept, and events of its making."""
+        paid = [call for call in self.calls if call.kind in LM_KINDS or call.cost_usd != 0]
+        spent = total(paid)  # the tokens of an embedder that is free are no cost
+        return {
+            "index_calls": spent.calls,
+            "index_tokens": spent.tokens,
+            "index_usd": spent.cost_usd,
+            "index_s": round(total(self.calls).latency_s, 3),
+            **self.counts,
+        }
+
+    def dense_scores(self, query: str) -> Vectors:
+        """The cosine of `query` with each passage, shape `(n,)`."""
+        return self.cosines(query, self.passages)
+
+    def cosines(self, query: str, vectors: Vectors) -> Vectors:
+        """The cosine of `query` with each row of `vectors`, shape `(n,)`."""
+        self.build()
+        if not len(vectors):
+            return np.zeros(0, dtype=np.float32)
+        scores: Vectors = vectors @ self.embedder.embed_queries([query])[0]
+        return scores
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """The `k` passages nearest to `query` by their vectors alone."""
+        return self.hits(self.dense_scores(query), k) if query.strip() else []
+
+    def hits(self, scores: npt.NDArray[np.floating], k: int) -> list[Passage]:
+        """The `k` passages of the highest scores, shape `(n,)`, best first."""
+        rows = best_first(scores, k)
+        return [self.corpus[row].scored(float(scores[row])) for row in rows]
+
+    def _read(self, lm: IndexLM, progress: Progress | None) -> Any:
+        """What the LM extracts from the passages."""
+
+    def _join(self, read: Any, lm: IndexLM, progress: Progress | None) -> None:
+        """Make the index of what was read."""
+
+    def make_with(self, lm: IndexLM, progress: Progress | None = None) -> None:
+        """Make the index by the replies of `lm`; its calls and counts are those of this making."""
+        self.calls, lm.joining = [], False
+        # First, so that an embedder that cannot be asked is known before the LM is paid.
+        self.passages = self._embedded(list(map(passage_text, self.corpus)), progress)
+        read = self._read(lm, progress)
+        lm.joining = True
+        self._join(read, lm, progress)
+        if self.asked(self.settings):
+            self.counts |= lm.counts
+        self.calls = [*lm.calls, *self.calls]
+
+    def _make(self, progress: Progress | None) -> None:
+        self.make_with(self.checked_lm(), progress)
+
+    def _embedded(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
+        if not texts:
+            return np.zeros((0, 1), dtype=np.float32)
+        with making(f"{self.name} index: vectors"), open_ledger() as ledger:
+            vectors = self.embedder.embed(texts, progress)
+        self.calls += ledger.calls
+        for call in ledger.calls:
+            file_call(call)
+        return vectors
+
+    @property
+    def _files(self) -> Mapping[str, Mapping[str, Any]]:
+        """The files of stored values, with names and types of what is in each."""
+        values = {"counts": dict[str, int], **self.values}
+        return {"values.json": values, "calls.json": {"calls": list[Call]}}
+
+    def _save(self, folder: Path) -> None:
+        for name in ("passages", *self.arrays):
+            np.save(folder / f"{name}.npy", getattr(self, name))
+        for file, kinds in self._files.items():
+            values = {
+                name: TypeAdapter(kind).dump_python(getattr(self, name), mode="json")
+                for name, kind in kinds.items()
+            }
+            (folder / file).write_text(json.dumps(values), encoding="utf-8")
+
+    def _load(self, folder: Path) -> None:
+        for name in ("passages", *self.arrays):
+            setattr(self, name, np.load(folder / f"{name}.npy", mmap_mode="r"))
+        for file, kinds in self._files.items():
+            stored = json.loads((folder / file).read_text("utf-8"))
+            for name, kind in kinds.items():
+                setattr(self, name, TypeAdapter(kind).validate_python(stored[name]))
+
+    def _check(self) -> None:
+        if len(self.passages) != len(self.corpus):
+            raise ValueError(f"{len(self.passages)} vectors for {len(self.corpus)} passages")
+
+
+def passage_text(passage: Passage) -> str:
+    """What is embedded and searched of a passage: title and text."""
+    return f"{passage.title} {passage.text}".strip()
+
+
+def open_replies(*, make: bool = True) -> ReplyStore:
+    """The replies kept in the usual store, opened once in a process; without a file, `make` one."""
+    path = IndexStore().root / "replies.sqlite"
+    if not make and not path.exists():
+        return ReplyStore()
+    with _LOCK:
+        if path not in _REPLIES:
+            _REPLIES[path] = ReplyStore(path)
+        return _REPLIES[path]
+
+
+_LOCK = threading.Lock()
+_OPEN: dict[tuple[str, str, str, str], LMIndex] = {}
+_REPLIES: dict[Path, ReplyStore] = {}

@@ -1,0 +1,225 @@
+"""The index of HippoRAG 2: facts read off each passage, and a graph of their phrases.
+
+Gutiérrez et al. 2025 (arXiv:2502.14802). Two calls per passage: its named entities, then triples
+about them. The subjects and objects of the triples are the phrases; two phrases of a fact are
+joined, once each way and once per passage that states it; a passage is joined to the phrases of its
+facts; and phrases whose vectors are alike are joined as synonyms, which replaces the weight of a
+fact that joins them, as in the published code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from ragbench.knobs import Knobs
+from ragbench.retrievers import vectors
+from ragbench.retrievers.base import Corpus, Progress
+from ragbench.retrievers.embedders import Vectors
+from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
+from ragbench.retrievers.lm_index.entities import plain_names
+from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.lm_index.walks import Floats, WalkGraph, best_first, min_max
+from ragbench.signatures import ExtractAllTriples, ExtractEntities, ExtractTriples
+
+#: Subject, relation and object, cleaned.
+FactText = tuple[str, str, str]
+
+#: Synonyms of a phrase at the most, and letters or digits that it must have more than.
+_SYNONYMS, _SHORT = 101, 2
+_NOT_WORD = re.compile(r"[^\w ]|_")
+
+
+class HippoSettings(LMIndexSettings):
+    """What decides an index of HippoRAG 2."""
+
+    synonym_threshold: float = Field(
+        0.8, ge=-1, le=1.01, description="cosine that makes synonyms; above 1 there are none"
+    )
+
+
+class HippoIndex(LMIndex):
+    """Facts, phrases and passages. Nodes 0 to p - 1 are the phrases, the passages come after."""
+
+    name = "hippo"
+    Settings: ClassVar[type[Knobs]] = HippoSettings
+    signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
+    arrays = ("fact_vectors", "phrase_vectors", "pairs", "spread", "edges", "weights")
+    values: ClassVar[Mapping[str, Any]] = {"facts_read": list[FactText], "phrases": list[str]}
+
+    def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
+        super().__init__(corpus, lm=lm, **settings)
+        #: Cleaned triples and, in the same order, the phrases of each, shape `(facts, 2)`.
+        self.facts_read: list[FactText] = []
+        self.pairs = np.zeros((0, 2), dtype=np.int32)
+        #: Phrases, and the number of passages that each is in.
+        self.phrases: list[str] = []
+        self.spread = np.zeros(0, dtype=np.int32)
+        self.fact_vectors = self.phrase_vectors = np.zeros((0, 1), dtype=np.float32)
+        self.edges = np.zeros((0, 2), dtype=np.int32)
+        self.weights = np.zeros(0, dtype=np.float32)
+
+    def fact_scores(self, question: str) -> Floats:
+        """The cosine of each fact with `question`, scaled to [0, 1] over all facts."""
+        return min_max(self.cosines(question, self.fact_vectors))
+
+    def fact_text(self, fact: int) -> str:
+        """A fact in words."""
+        return _in_words(self.facts_read[fact])
+
+    def seeds(self, facts: Sequence[int], scores: Floats, *, keep: int) -> dict[int, float]:
+        """The phrases of `facts` at which walks start, with their weights."""
+        pairs = [(int(self.pairs[i, 0]), int(self.pairs[i, 1])) for i in facts]
+        spread = {phrase: int(self.spread[phrase]) for pair in pairs for phrase in pair}
+        return phrase_weights(pairs, [float(scores[i]) for i in facts], spread, keep=keep)
+
+    def nearest_phrases(self, texts: Sequence[str], k: int) -> dict[int, float]:
+        """The `k` phrases nearest to each of `texts`, with their cosines scaled to [0, 1]."""
+        scores: dict[int, float] = {}
+        for text in texts:
+            scaled = min_max(self.cosines(text, self.phrase_vectors))
+            for phrase in best_first(scaled, k):
+                scores[phrase] = max(scores.get(phrase, 0.0), float(scaled[phrase]))
+        return scores
+
+    def walk(
+        self, question: str, seeds: Mapping[int, float], *, passage_weight: float, damping: float
+    ) -> Floats:
+        """The share of each passage in walks from `seeds` and from all passages, shape `(n,)`.
+
+        A passage starts walks by its similarity to `question`, scaled to [0, 1], times
+        `passage_weight`.
+        """
+        dense = passage_weight * min_max(self.dense_scores(question))
+        reset = np.concatenate([np.zeros(len(self.phrases)), dense])
+        for phrase, weight in seeds.items():
+            reset[phrase] = weight
+        return self._walks.pagerank(reset, damping=damping)[len(self.phrases) :]
+
+    def facts(self) -> dict[str, Any]:
+        """Size and cost."""
+        return {
+            "phrases": len(self.phrases),
+            "triples": len(self.facts_read),
+            "edges": len(self.edges),
+            **super().facts(),
+        }
+
+    def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
+        def read(text: str) -> list[FactText]:
+            # Both calls of a passage in one piece of work: no passage waits for all entities.
+            entities = plain_names(lm.ask(ExtractEntities, text=text).values.get("entities") or [])
+            if entities:
+                reply = lm.ask(ExtractTriples, text=text, entities=entities)
+            else:
+                reply = lm.ask(ExtractAllTriples, text=text)
+            return facts_of(reply.values.get("triples") or [])
+
+        return at_once(
+            read, [str(passage) for passage in self.corpus], progress, "facts of passages"
+        )
+
+    def _join(self, read: list[list[FactText]], lm: IndexLM, progress: Progress | None) -> None:
+        self.facts_read = list(dict.fromkeys(fact for one in read for fact in one))
+        self.phrases = list(dict.fromkeys(end for s, _, o in self.facts_read for end in (s, o)))
+        ids = {phrase: number for number, phrase in enumerate(self.phrases)}
+        pairs = [(ids[s], ids[o]) for s, _, o in self.facts_read]
+        self.pairs = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+        of_passage = [
+            list(dict.fromkeys(ids[end] for s, _, o in one for end in (s, o))) for one in read
+        ]
+        phrases = [phrase for one in of_passage for phrase in one]
+        self.spread = np.bincount(phrases, minlength=len(ids)).astype(np.int32)
+        self.fact_vectors = self._embedded([_in_words(fact) for fact in self.facts_read])
+        self.phrase_vectors = self._embedded(self.phrases)
+        weights: dict[tuple[int, int], float] = {}
+        for subject, _, other in (fact for one in read for fact in one):
+            a, b = ids[subject], ids[other]
+            for edge in ((a, b), (b, a)):
+                if a != b:
+                    weights[edge] = weights.get(edge, 0.0) + 1
+        for row, held in enumerate(of_passage):
+            weights |= {(len(ids) + row, phrase): 1.0 for phrase in held}
+        weights |= synonyms(self.phrases, self.phrase_vectors, self.settings.synonym_threshold)
+        self.edges = np.array(list(weights), dtype=np.int32).reshape(-1, 2)
+        self.weights = np.array(list(weights.values()), dtype=np.float32)
+
+    @cached_property
+    def _walks(self) -> WalkGraph:
+        return WalkGraph(len(self.phrases) + len(self.corpus), self.edges, self.weights)
+
+    def _check(self) -> None:
+        super()._check()
+        nodes = len(self.phrases) + len(self.corpus)
+        whole = len(self.pairs) == len(self.facts_read) == len(self.fact_vectors)
+        whole = whole and len(self.spread) == len(self.phrases)
+        if not whole or (len(self.edges) and not 0 <= self.edges.min() <= self.edges.max() < nodes):
+            raise ValueError("the index does not fit its corpus")
+
+
+def synonyms(
+    phrases: Sequence[str], rows: Vectors, threshold: float
+) -> dict[tuple[int, int], float]:
+    """Edges from each phrase to those at least `threshold` alike, with their cosines.
+
+    At most 101 from a phrase, none from one of two letters or digits or fewer.
+    """
+    asking = [i for i, phrase in enumerate(phrases) if len(re.sub(r"[\W_]", "", phrase)) > _SHORT]
+    if not asking or threshold > 1:
+        return {}
+    index = vectors.make_index(np.ascontiguousarray(rows), "auto")
+    depth = min(len(phrases), _SYNONYMS + 1)  # the phrase itself is among them
+    pairs: dict[tuple[int, int], float] = {}
+    for phrase, hits in zip(asking, vectors.nearest(index, rows[asking], depth), strict=True):
+        alike = [(i, score) for i, score in hits if i != phrase and score >= threshold]
+        pairs |= {(phrase, other): float(score) for other, score in alike[:_SYNONYMS]}
+    return pairs
+
+
+def cleaned(text: str) -> str:
+    """`text` in lower case, with a blank for each character that is no letter, digit or blank.
+
+    Letters with accents stay, where the published code has ASCII alone.
+    """
+    return _NOT_WORD.sub(" ", str(text).lower()).strip()
+
+
+def facts_of(triples: Iterable[Mapping[str, Any]]) -> list[FactText]:
+    """The triples, each once, in order, cleaned; those without a subject or an object left out.
+
+    Two that are the same only once they are cleaned count as two, as in the published code.
+    """
+    told = ([str(t.get(name, "")) for name in ("subject", "relation", "object")] for t in triples)
+    facts = [(cleaned(s), cleaned(r), cleaned(o)) for s, r, o in dict.fromkeys(map(tuple, told))]
+    return [fact for fact in facts if fact[0] and fact[2]]
+
+
+def phrase_weights(
+    facts: Sequence[tuple[int, int]],
+    scores: Sequence[float],
+    passages_of: Mapping[int, int],
+    *,
+    keep: int,
+) -> dict[int, float]:
+    """The phrases at which walks start, and their weights.
+
+    `facts` are pairs of phrases, `scores` their scores, and `passages_of` the number of passages
+    that each phrase is in. A phrase's weight is the mean over its facts of score / passages; the
+    `keep` heaviest are kept, ties in order of appearance.
+    """
+    shares: dict[int, list[float]] = {}
+    for pair, score in zip(facts, scores, strict=True):
+        for phrase in pair:
+            shares.setdefault(phrase, []).append(score / max(passages_of.get(phrase, 1), 1))
+    means = {phrase: sum(parts) / len(parts) for phrase, parts in shares.items()}
+    best = sorted(means, key=lambda phrase: -means[phrase])[:keep]
+    return {phrase: means[phrase] for phrase in best}
+
+
+def _in_words(fact: FactText) -> str:
+    return " ".join(filter(None, fact))

@@ -1,0 +1,260 @@
+"""The LM that makes an index: what it is asked, which replies are kept, and which are lost.
+
+A whole and readable reply is kept in one SQLite file beside the indexes, filed by LM, signature and
+inputs, before the next is asked for. So an index that was interrupted goes on where it stopped, and
+one with other settings, or of another system, pays only for what nobody asked before. Any other
+reply is used as far as it can be read, counted, and asked for again by the next build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dspy
+from dspy import AdapterParseError, ContextWindowExceededError
+from pydantic_core import to_jsonable_python
+
+from ragbench.context import current, making, use
+from ragbench.kept import KeptRows
+from ragbench.ledger import file_call, open_ledger
+from ragbench.logs import get
+from ragbench.record import Call, parse_call
+from ragbench.retrievers.base import Progress
+from ragbench.signatures import role_of
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Names of the counts of replies that are not whole: cut at their limit twice, or unreadable.
+LOSSES = CUT, UNREADABLE = "cut_replies", "unreadable_replies"
+
+_log = get(__name__)
+#: Tokens that a reply may have at the least.
+_REPLY_TOKENS = 4096
+#: How often an input that the LM refuses as too long is cut in half.
+_HALVINGS = 8
+
+
+@dataclass(frozen=True)
+class IndexReply:
+    """The output fields of a reply as JSON holds them, and the calls that it took.
+
+    `loss` is CUT or UNREADABLE where the reply is not whole; `shortened` says whether the input was
+    too long for the LM and was cut.
+    """
+
+    values: Mapping[str, Any]
+    calls: tuple[Call, ...]
+    loss: str = ""
+    shortened: bool = False
+
+
+class ReplyStore:
+    """Whole replies in one SQLite file, shared by threads and processes; by default in memory."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._rows = KeptRows(path)
+
+    def get(self, key: str) -> IndexReply | None:
+        """The reply kept under `key`, if there is one."""
+        value = self._rows.get([key.encode()]).get(key.encode())
+        if value is None:
+            return None
+        kept = json.loads(value)
+        return IndexReply(**{**kept, "calls": tuple(map(parse_call, kept["calls"]))})
+
+    def put(self, key: str, reply: IndexReply) -> None:
+        """Keep `reply`; on disk when this returns."""
+        self._rows.put({key.encode(): json.dumps(asdict(reply)).encode()})
+
+    def close(self) -> None:
+        """Close the file."""
+        self._rows.close()
+
+
+class IndexLM:
+    """The current LM as the maker of an index: whatever it said before is not asked for again.
+
+    `joining` says whether what it is asked depends on what it has read off the passages.
+    """
+
+    def __init__(self, store: ReplyStore) -> None:
+        self.store, self.joining = store, False
+        self._lock = threading.Lock()
+        self._used: dict[str, IndexReply] = {}
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of all replies used so far, those of earlier processes too, in fixed order."""
+        return [call for key in sorted(self._used) for call in self._used[key].calls]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of the replies used so far are not whole, and how many inputs were cut."""
+        replies = list(self._used.values())
+        losses = {loss: sum(reply.loss == loss for reply in replies) for loss in LOSSES}
+        if 2 * sum(losses.values()) > len(replies):
+            _log.warning("most of what the LM replied for the index could not be read: %s", losses)
+        return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
+
+    def check(self) -> None:
+        """Do nothing if the LM can be asked: its key is there, and the server has the model.
+
+        Raises:
+            LMSetupError: it cannot; nothing was paid for.
+        """
+        check = getattr(dspy.settings.lm, "check", None)
+        if check is not None:
+            check()
+
+    def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
+        """The reply to `inputs`: the kept one, or a new one, whose calls are filed as they end.
+
+        Raises:
+            dspy.LMError: the provider failed.
+        """
+        key = reply_key(signature, inputs)
+        reply = self.store.get(key)
+        if reply is None:
+            reply = _asked(signature, inputs)
+            if not reply.loss:
+                self.store.put(key, reply)
+        with self._lock:
+            self._used[key] = reply
+        return reply
+
+
+def at_once(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    progress: Progress | None = None,
+    what: str = "index",
+) -> list[Result]:
+    """`function` of each item in input order, as many at once as the run has workers.
+
+    `what` is told to `progress` as what is being made.
+
+    Raises:
+        Exception: the first error that comes; items not begun by then are left out, and those under
+            way come to their end first.
+    """
+    if not items:
+        return []
+    workers = min(len(items), max(int(dspy.settings.get("num_threads") or 1), 1))
+    with ThreadPoolExecutor(workers, thread_name_prefix="index") as pool:
+        futures = [pool.submit(copy_context().run, function, item) for item in items]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                if progress:
+                    with making(what):
+                        progress(done, len(items))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
+
+
+def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> str:
+    """What the reply to `inputs` is filed under: a hash of them, the signature and the LM."""
+    fields = {
+        name: [str(field.annotation), field.json_schema_extra.get("desc", "")]
+        for name, field in signature.output_fields.items()
+    }
+    model = str(getattr(dspy.settings.lm, "model", ""))
+    parts = [model, signature.__name__, signature.instructions, fields, inputs]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def reply_tokens(inputs: Mapping[str, Any]) -> int:
+    """Tokens that a reply may have: twice the words that the prompt asks for, 4,096 at least."""
+    return max(_REPLY_TOKENS, 2 * int(inputs.get("max_words", 0)) * 4 // 3)
+
+
+def _asked(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
+    """A new reply; one that is cut at its limit is asked for again with twice the room."""
+    outer = current()
+
+    def book(call: Call) -> None:
+        with use(outer):
+            file_call(call)
+
+    caller = (signature.__name__, role_of(signature))
+    with open_ledger(also=book) as ledger, use(replace(current(), caller=caller), trace=None):
+        said = _attempt(signature, inputs)
+        if said.cut:
+            said = _attempt(signature, inputs, times=2)
+    values = to_jsonable_python(dict(said.values))
+    loss = ""
+    if said.cut:
+        values, loss = _without_last(values), CUT
+    elif not said.readable or not any(v or isinstance(v, list) for v in values.values()):
+        loss = UNREADABLE
+    return IndexReply(values, tuple(ledger.calls), loss, said.shortened)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What one attempt gave: fields that could be read, and whether that is the whole reply."""
+
+    values: Mapping[str, Any]
+    readable: bool = False
+    cut: bool = False
+    shortened: bool = False
+
+
+def _attempt(
+    signature: type[dspy.Signature], inputs: Mapping[str, Any], *, times: int = 1
+) -> _Said:
+    """One reply, with so many `times` the usual room."""
+    kwargs = dspy.settings.lm.kwargs
+    limit = "max_completion_tokens" if kwargs.get("max_completion_tokens") else "max_tokens"
+    own = kwargs.get(limit)
+    # What is kept is kept by the store: DSPy's cache would repeat a reply that could not be read.
+    config: dict[str, Any] = {"cache": False}
+    if own:  # else the LM's replies have no limit
+        config[limit] = times * max(own, reply_tokens(inputs))
+    shortened = False
+    for _ in range(_HALVINGS):
+        events: Counter[str] = Counter()
+        with use(replace(current(), counts=events)):
+            try:
+                reply = dspy.Predict(signature)(**inputs, config=config)
+            except ContextWindowExceededError:
+                if own and config[limit] > own:  # room for the reply that there is not
+                    config[limit] = own
+                else:
+                    inputs, shortened = _halved(inputs), True
+                continue
+            except AdapterParseError as error:
+                values, readable = getattr(error, "read", {}), False
+            else:
+                values, readable = {name: reply[name] for name in signature.output_fields}, True
+        return _Said(values, readable, events["truncated"] > 0, shortened)
+    return _Said({}, shortened=shortened)
+
+
+def _without_last(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a reply that was cut, without the last item or sentence, which may be half."""
+    if not values:
+        return values
+    name, last = list(values.items())[-1]
+    if isinstance(last, list):
+        return {**values, name: last[:-1]}
+    return {**values, name: last[: last.rfind(".") + 1]} if isinstance(last, str) else values
+
+
+def _halved(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """`inputs` with the longest text, or list, cut in half."""
+    name = max(inputs, key=lambda name: len(str(inputs[name])))
+    value = inputs[name]
+    return {**inputs, name: value[: len(value) // 2] if isinstance(value, str | list) else value}

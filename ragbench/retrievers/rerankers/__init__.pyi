@@ -1,2 +1,0 @@
-from .base import Reranker as Reranker
-from .factory import make_reranker as make_reranker

@@ -1,3 +1,0 @@
-from .index import (
-    SummaryTree as SummaryTree,
-)

@@ -1,0 +1,321 @@
+"""The page in a real browser: every control, light and dark, narrow, on paper, live, hostile."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.report.page import make_board, make_server, page_of
+from ragbench.experiments.store import RunCard, Store
+from tests.experiments.scored_runs import CARD, answered, make_run
+from tests.experiments.studies import study
+from tests.metrics.records import call
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="needs a Chromium (Debian's package chromium)"
+)
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    "</script><script>window.hacked = 2</script>",
+    "<img src=x onerror='window.hacked = 3'>",
+    "@DATA@ @TITLE@ @SCRIPTS@ {{ 7 * 7 }}",
+    "<!--<script>",
+    "]]><svg onload=window.hacked=4>",
+    "\u202eevil\u202c \u0000 \ud800 \u2028 \x1b[31m",
+    "javascript:window.hacked=5",
+    "x" * 20_000,
+]
+#: Texts and their backgrounds whose contrast is under 4.5, and controls that have no name.
+UNREADABLE = """() => {
+  const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3)
+    .map((c) => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (!/, 0\\)$/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const found = [];
+  for (const node of document.querySelectorAll("body *:not(script):not(style)")) {
+    const own = [...node.childNodes].filter((child) => child.nodeType === 3);
+    if (!own.some((child) => child.textContent.trim())) continue;
+    if (!node.checkVisibility() || node.closest("svg, option")) continue;
+    const [a, b] = [light(getComputedStyle(node).color), light(behind(node))].sort();
+    if ((b + .05) / (a + .05) < 4.5) found.push(`${node.tagName} ${node.textContent}`);
+  }
+  for (const node of document.querySelectorAll("select, input, button"))
+    if (!node.labels?.length && !node.textContent.trim() && !node.title) found.push(node.outerHTML);
+  for (const node of document.querySelectorAll("svg"))
+    if (node.ariaHidden !== "true" && !node.ariaLabel) found.push(node.outerHTML);
+  const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
+  return [...found, ...ids.filter((id, at) => ids.indexOf(id) !== at)];
+}"""
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        opened = started.chromium.launch(executable_path=BROWSER, args=options)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Five runs over 60 questions."""
+    return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens the page of some runs; at the end it must have complained of nothing."""
+    trouble: list[str] = []
+
+    def opened(runs: list[Path], metric: str = "f1", address: str = "", **options: Any) -> Any:
+        path = tmp_path / "page.html"
+        text = page_of(make_board(runs, metric), title=HOSTILE[1])
+        path.write_text(text, "utf-8", errors="replace")
+        page = browser.new_page(**{"viewport": {"width": 1400, "height": 900}, **options})
+        page.on("console", lambda message: trouble.append(message.text))
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("request", lambda r: r.url.startswith(path.as_uri()) or trouble.append(r.url))
+        page.goto(path.as_uri() + address)
+        page.locator("#list tbody tr").first.wait_for()
+        return page
+
+    yield opened
+    assert trouble == []
+
+
+def hash_of(page: Any) -> str:
+    return str(page.url).partition("#")[2]
+
+
+def test_what_a_person_must_see_is_in_the_first_screen(show: Open, runs: list[Path]) -> None:
+    page = show(runs)
+    advice = page.locator("#advice").inner_text()
+    assert "USE vanilla: the cheapest not shown worse than the best mean (ircot +" in advice
+    assert "1,000 questions: $0.06 against $0.2" in advice
+    assert "COMPILING ircot compiled: not shown to help, +.0" in advice
+    assert page.locator("#programs tbody tr").count() == 5
+    bottom = page.locator("#pareto svg.chart").bounding_box()
+    assert bottom["y"] + bottom["height"] < 900
+
+
+def test_every_control_does_what_it_says_and_the_address_keeps_it(
+    show: Open, runs: list[Path]
+) -> None:
+    page = show(runs)
+    head = page.locator("#programs thead")
+    page.select_option("#metric", "em")
+    assert "em" in head.inner_text().split()
+    page.select_option("#baseline", label="ircot")
+    assert "vs ircot" in head.inner_text()
+    page.select_option("#axis", "tokens")
+    assert "tokens per question" in page.locator("#pareto").inner_text()
+    everything = page.locator("#count").inner_text()
+    assert everything == "60 of 60 questions"
+    page.check("#differ")
+    differing = int(page.locator("#count").inner_text().split()[0])
+    assert 0 < differing < 60
+    page.select_option("#cause", "retrieval/never_in_reach")
+    assert int(page.locator("#count").inner_text().split()[0]) <= differing
+    page.fill("#find", "Q00003")
+    page.select_option("#cause", "")
+    page.uncheck("#differ")
+    assert page.locator("#count").inner_text() == "1 of 60 questions"
+    page.select_option("#right", label="react")
+    page.locator("#list tbody button").click()
+    page.wait_for_selector(".sides")
+    assert page.locator(".side h4").all_inner_texts()[-1].strip() == "react"
+    assert page.locator(".side").first.locator("ol.hits li").count() == 6
+    assert page.locator(".side").last.locator("svg.time rect").count() == 4
+    asked = hash_of(page)
+    for part in ("metric=em", "baseline=ircot", "find=Q00003", "right=react", "q=q00003"):
+        assert part in asked
+    again = show(runs, address=f"#{asked}")
+    again.wait_for_selector(".sides")
+    assert "vs ircot" in again.locator("#programs thead").inner_text()
+    assert again.input_value("#find") == "Q00003"
+    assert again.locator(".side h4").all_inner_texts()[-1].strip() == "react"
+
+
+def test_a_click_on_a_failure_filters_the_questions(show: Open, runs: list[Path]) -> None:
+    page = show(runs)
+    cell = page.locator("#causes button", has_text=re.compile(r"^\s*\d+$")).last
+    cell.click()
+    shown = int(page.locator("#count").inner_text().split()[0])
+    assert shown >= int(cell.inner_text())
+    assert "cause=" in hash_of(page)
+
+
+def test_the_keyboard_opens_a_question_and_a_long_list_grows(show: Open, tmp_path: Path) -> None:
+    page = show(study(tmp_path, questions=70))
+    rows = page.locator("#list tbody tr")
+    first = rows.count()
+    assert first < 70
+    for _ in range(6):
+        page.evaluate("document.querySelector('#list-box').scrollTop = 1e6")
+        page.wait_for_timeout(50)
+    assert rows.count() == 70
+    rows.first.locator("button").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".sides")
+    assert "q=q00000" in hash_of(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read_and_has_a_name(show: Open, runs: list[Path], scheme: str) -> None:
+    page = show(runs, address="#q=q00001", color_scheme=scheme)
+    page.wait_for_selector(".sides")
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert page.evaluate(UNREADABLE) == []
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") != scheme
+    assert page.evaluate(UNREADABLE) == []
+
+
+@pytest.mark.parametrize("width", [420, 800, 1400])
+def test_nothing_is_wider_than_the_window(
+    show: Open, runs: list[Path], tmp_path: Path, width: int
+) -> None:
+    long = "a_program_with_a_very_long_name_" * 4
+    identity = {**CARD["identity"], "program": long}
+    wide = answered("q00000", "W" * 900, question="Q" * 500)
+    more = make_run(tmp_path / "long", [wide], identity=identity, model="gpt-4o-mini")
+    page = show([*runs, more], viewport={"width": width, "height": 900})
+    page.locator("#list tbody button").first.click()
+    page.wait_for_selector(".sides")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_paper_keeps_all_columns(show: Open, runs: list[Path]) -> None:
+    page = show(runs)
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 within its margins
+    table = page.locator("#programs")
+    assert table.locator("thead th:visible").count() == 11
+    assert table.bounding_box()["width"] <= 703
+    assert page.evaluate("document.documentElement.scrollWidth") <= 703
+
+
+def test_thirty_programs_stay_apart(show: Open, tmp_path: Path) -> None:
+    for n in range(30):
+        made = [answered(f"q{i}", "Norway" if (i * n) % 7 else "Chad") for i in range(4)]
+        identity = {**CARD["identity"], "program": f"program{n}"}
+        make_run(tmp_path / str(n), made, identity=identity)
+    page = show([tmp_path])
+    marks = page.evaluate(
+        """() => [...document.querySelectorAll("#programs th[scope=row] path")]
+        .map((path) => path.getAttribute("d") + path.getAttribute("fill"))"""
+    )
+    assert len(set(marks)) == len(marks) == 30
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll("#pareto svg.chart > text")].map((text) => {
+        const box = text.getBoundingClientRect();
+        return [box.x, box.y, box.right, box.bottom]; })"""
+    )
+    for i, a in enumerate(boxes):
+        for b in boxes[i + 1 :]:
+            assert a[2] <= b[0] + 1 or b[2] <= a[0] + 1 or a[3] <= b[1] + 3 or b[3] <= a[1] + 3
+
+
+def test_a_swept_knob_is_a_curve_in_its_order(show: Open, tmp_path: Path) -> None:
+    for k in (10, 2, 5):
+        made = [answered(f"q{n}", "Norway" if n < k else "Chad") for n in range(12)]
+        make_run(tmp_path / f"k{k}", made, knobs={"k": k})
+    page = show([tmp_path])
+    assert page.locator("#sweep").is_visible()
+    assert page.input_value("#knob") == "k"
+    ticks = page.locator("#curve [aria-label='x-axis tick label'] text").all_text_contents()
+    assert ticks == ["2", "5", "10"]
+
+
+def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:
+    records = [
+        answered(
+            f"q{n}", text, question=text, answers=[text], qtype=text[:40],
+            passages=[{"pid": text, "title": text, "text": text}], plan=[{"id": text}],
+            steps=[{"action": text, "input": text, "thought": text, "observation": text,
+                    "pids": [text], "notes": {text: text}}],
+        )
+        for n, text in enumerate(HOSTILE)
+    ]  # fmt: skip
+    run = make_run(tmp_path / HOSTILE[0].replace("/", "_"), records, model=HOSTILE[1])
+    page = show([run], "em")
+    for number in range(len(HOSTILE)):
+        page.locator(f"#list tr[data-q=q{number}] button").evaluate("button => button.click()")
+        page.locator("#trace .quiet", has_text=re.compile(f"^q{number}\\b")).first.wait_for()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#trace script, #list script, main img").count() == 0
+
+
+def test_prompts_are_text_and_those_of_two_programs_are_compared(
+    show: Open, tmp_path: Path
+) -> None:
+    runs = []
+    for name, extra in (("vanilla", ""), ("compiled", "\nThink of <b>Oslo</b> first.")):
+        run = tmp_path / name
+        identity = {**CARD["identity"], **({"compiled": "sha256:" + "ab" * 32} if extra else {})}
+        card = {"identity": identity}
+        with Store(run, RunCard.model_validate({**CARD, **card})) as kept:
+            system = {"role": "system", "content": f"Answer.{extra}\nBe brief."}
+            sent = kept.keep(json.dumps(system))
+            said = kept.keep(json.dumps({"role": "assistant", "content": ["The reply itself"]}))
+        ledger = {
+            "calls": [call(prompt=(sent,), reply=said)],
+            "path": {"calls": 1, "latency_s": 0.5},
+        }
+        make_run(run, [answered("q1", "Norway", ledger=ledger)], **card)
+        runs.append(run)
+    page = show(runs, address="#q=q1")
+    page.wait_for_selector(".sides")
+    last = page.locator(".side").last
+    assert (
+        last.locator("pre").first.text_content()
+        == "system:\nAnswer.\nThink of <b>Oslo</b> first.\nBe brief."
+    )
+    assert last.locator("pre").nth(1).text_content() == "assistant:\nThe reply itself"
+    assert last.locator("pre .add").all_text_contents() == ["+ Think of <b>Oslo</b> first.\n"]
+
+
+def test_new_records_change_the_page_in_place(browser: Any, tmp_path: Path) -> None:
+    first = [answered(f"q{n}", "Norway") for n in range(3)]
+    make_run(tmp_path / "vanilla", first, questions=6)
+    server = make_server(tmp_path, port=0, metric="em")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page()
+    try:
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        page.evaluate("window.same = true")
+        page.fill("#find", "red sky")
+        page.locator("#list tbody button").first.click()
+        page.wait_for_selector(".sides")
+        assert "3/6" in page.locator("#programs tbody").inner_text()
+        more = [*first, *(answered(f"r{n}", "Oslo") for n in range(2))]
+        make_run(tmp_path / "vanilla", more, questions=6)
+        page.locator("#programs tbody", has_text="5/6").wait_for(timeout=10_000)
+        assert page.evaluate("window.same")  # no reload
+        assert page.input_value("#find") == "red sky"
+        assert page.locator("#count").inner_text() == "5 of 5 questions"
+        assert page.locator(".sides").count() == 1
+        assert "left" in page.locator("#programs tbody").inner_text()
+    finally:
+        page.close()
+        server.shutdown()
+        server.server_close()

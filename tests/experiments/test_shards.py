@@ -1,0 +1,310 @@
+"""Runs over several processes and over a Ray cluster: the records, limits and end of one process.
+
+The processes are real, and the LM is a real HTTP server on loopback whose replies and faults are
+functions of the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragbench.errors import ConfigError, KnobError, MissingExtraError, RunError
+from ragbench.experiments.config import make_config
+from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
+from ragbench.experiments.store import read_card, read_records
+from ragbench.lms.calls import Limits
+from ragbench.record import Record
+from tests.experiments.towns import write_towns
+from tests.fake_server import FakeServer, Fault, Hit, plausible
+
+Run = Callable[..., Evaluation]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `ircot` over some towns, into the folder `name`."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    questions = write_towns(tmp_path)
+
+    def make(
+        server: FakeServer, name: str, limits: Limits | None = None, **fields: Any
+    ) -> Evaluation:
+        on_record = fields.pop("on_record", None)
+        config = make_config(
+            {
+                "program": "ircot", "dataset": "jsonl", "data_file": questions, "split": "all",
+                "limit": 10, "lm": "openai/fake", "api_base": server.url, "workers": 4,
+                "cache": False, "set": {"k": 1}, "out": tmp_path / name, **fields,
+            }
+        )  # fmt: skip
+        with limited(limits or Limits(), config.folder()):
+            return evaluate(config, on_record=on_record)
+
+    return make
+
+
+def told(record: Record) -> dict[str, object]:
+    """What of a record does not depend on the time that anything took."""
+    row: dict[str, Any] = json.loads(json.dumps(record.to_dict()))
+    for place in (row, row["ledger"]["path"], *row["searches"], *row["ledger"]["calls"]):
+        for name in ("latency_s", "cached_s"):
+            place.pop(name, None)
+    return row
+
+
+def failing(hit: Hit) -> str | Fault:
+    """Fails one question for good."""
+    return Fault("400") if "town number 7 " in hit.prompt else plausible(hit)
+
+
+def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
+    kept = []
+    for processes in (1, 3):
+        seen: list[tuple[str, int, int]] = []
+        with FakeServer(failing) as server:
+            found = run(
+                server, f"run{processes}", processes=processes,
+                on_record=lambda record, done, n, to=seen: to.append((record.qid, done, n)),
+            )  # fmt: skip
+            address = server.url.split("/")[2]
+        rows = json.dumps([told(found.records[qid]) for qid in sorted(found.records)])
+        kept.append(json.loads(rows.replace(address, "server")))
+        assert found.progress.complete
+        assert found.progress.failed == 1
+        assert found.lost.calls == 0
+        assert sorted(qid for qid, _, _ in seen) == sorted(found.records)
+        assert [(done, n) for _, done, n in seen] == [(done, 10) for done in range(1, 11)]
+        assert found.card.shard == ""
+        assert not (tmp_path / f"run{processes}" / "shards").exists()
+    assert kept[1] == kept[0]
+
+
+def test_a_larger_limit_adds_questions_and_asks_no_other_again(run: Run) -> None:
+    with FakeServer() as server:
+        first = run(server, "run", processes=2, limit=4)
+        before = Counter(hit.prompt for hit in server.hits)
+        found = run(server, "run", processes=3, limit=10)
+        again = Counter(hit.prompt for hit in server.hits)
+    assert found.records.keys() > first.records.keys()
+    assert len(found.records) == 10
+    assert all(again[prompt] == n for prompt, n in before.items())
+    assert found.summary.billed.calls == again.total()
+
+
+@pytest.mark.parametrize("limits", [Limits(calls=14), Limits(tokens=6_000)])
+def test_a_limit_of_spending_is_one_for_all(run: Run, limits: Limits) -> None:
+    with FakeServer() as server:
+        found = run(server, "run", limits, processes=3)
+        spent = sum(hit.prompt_tokens + hit.completion_tokens for hit in server.hits)
+        sent = len(server.hits)
+    assert found.stopped_by == limits.option("calls" if limits.calls else "tokens")
+    assert found.summary.billed.calls + found.lost.calls == sent
+    assert sent == limits.calls if limits.calls else 0 < spent <= (limits.tokens or 0)
+    assert not found.progress.complete
+
+
+def test_what_a_shard_leaves_passes_on(run: Run) -> None:
+    """One of two questions needs most of the calls, which an equal share does not hold."""
+    with FakeServer() as server:
+        whole = run(server, "whole", limit=3, workers=2)
+        calls = len(server.hits)
+    assert max(len(record.ledger.calls) for record in whole.records.values()) > 1
+    with FakeServer() as server:  # two questions in one shard, one in the other
+        found = run(server, "run", Limits(calls=calls), limit=3, workers=2, processes=2)
+        sent = len(server.hits)
+    assert sent <= calls
+    assert len(found.records) >= 2
+
+
+def test_a_shard_of_the_users_own_is_put_into_the_run(run: Run, tmp_path: Path) -> None:
+    with FakeServer() as server:
+        part = run(server, "run", shard="1/2")
+        assert part.folder == tmp_path / "run" / "shards" / "1-of-2"
+        assert read_card(part.folder).shard == "1/2"
+        before = len(server.hits)
+        found = run(server, "run")
+        calls = sum(len(record.ledger.calls) for record in part.records.values())
+        assert len(server.hits) - before + calls == found.summary.billed.calls
+        assert len(part.records) == 5
+        assert len(found.records) == 10
+        assert not (tmp_path / "run" / "shards").exists()
+        with pytest.raises(RunError, match=r"holds a run with set\.k=1, not 2"):
+            run(server, "run", shard="1/2", set={"k": 2})
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "1/0", "a/b"])
+def test_a_shard_that_there_is_not_is_refused(shard: str) -> None:
+    with pytest.raises(KnobError, match="shard"):
+        make_config({"shard": shard})
+
+
+@contextmanager
+def started(folder: Path, server: FakeServer) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """`ragbench eval` with two shards that have asked something, and the ids of their processes."""
+    key = {"OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(folder / "cache")}
+    command = [
+        sys.executable, "-m", "ragbench", "eval", "--program", "direct", "--dataset", "jsonl",
+        "--data-file", str(write_towns(folder)), "--no-cache", "--lm", "openai/fake",
+        "--api-base", server.url, "--out", str(folder / "run"), "--workers", "6",
+        "--processes", "2",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, env={**os.environ, **key}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while len(server.hits) < 8 and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True)
+        try:
+            yield process, [int(pid) for pid in listed.stdout.split()]
+        finally:
+            process.kill()
+
+
+def ended(pid: int) -> bool:
+    """Whether the process ends in time."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_killed_shard_goes_on_where_it_was(tmp_path: Path) -> None:
+    with FakeServer(latency_s=0.1) as server:
+        with started(tmp_path, server) as (process, shards):
+            assert len(shards) == 2
+            os.kill(shards[0], signal.SIGKILL)
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+        records = read_records(tmp_path / "run")
+        assert len(records) == 40
+        assert not any(record.failed for record in records.values())
+        again = [text for text, n in Counter(hit.prompt for hit in server.hits).items() if n > 1]
+        assert len(again) <= 3  # its threads
+
+
+def test_a_killed_command_leaves_its_shards_to_the_next(run: Run, tmp_path: Path) -> None:
+    with FakeServer(latency_s=0.2) as server:
+        with started(tmp_path, server) as (process, shards):
+            process.kill()
+            assert len(shards) == 2
+            assert all(map(ended, shards))
+        sent = len(server.hits)
+        found = run(server, "run", program="direct", limit=None, set={}, processes=2, workers=6)
+        assert len(found.records) == 40
+        assert found.summary.billed.calls + found.lost.calls == len(server.hits)
+        again = [text for text, n in Counter(hit.prompt for hit in server.hits).items() if n > 1]
+        assert len(again) <= 6 <= sent  # those that were under way
+
+
+def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None:
+    def hung(hit: Hit) -> str | Fault:
+        return Fault("hang", seconds=60) if hit.number > 6 else plausible(hit)
+
+    with FakeServer(hung) as server, started(tmp_path, server) as (process, shards):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        assert err.count("the same command continues") == 1
+        assert all(map(ended, shards))
+    found = reopen(tmp_path / "run")
+    assert len(found.records) == 6
+    assert not (tmp_path / "run" / "shards").exists()
+
+
+def test_the_error_of_a_shard_is_that_of_the_command(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.py"
+    missing.write_text(
+        "import dspy\nfrom ragbench.errors import MissingExtraError\n"
+        "class Missing(dspy.Module):\n"
+        "    def forward(self, question):\n"
+        "        raise MissingExtraError('this needs x; run pip install y')\n"
+    )
+    with FakeServer() as server, pytest.raises(MissingExtraError, match="pip install y"):
+        run(server, "run", processes=2, program=f"{missing}:Missing", set={})
+
+
+def test_a_local_model_serves_one_process(run: Run) -> None:
+    with FakeServer() as server, pytest.raises(ConfigError, match="leave --processes out"):
+        run(server, "run", processes=2, lm="local", api_base=None)
+
+
+def test_a_rate_is_divided() -> None:
+    from ragbench.experiments.runs.shards import _configs
+
+    config = make_config({"workers": 5, "processes": 3, "rpm": 60, "tpm": 1000})
+    shares = [(c.workers, c.lm.rpm, c.lm.tpm) for c in _configs(config, 100).values()]
+    assert shares == [(2, 20, 333), (2, 20, 333), (1, 20, 333)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A Ray cluster of two nodes on this machine, which this process has joined."""
+    ray = pytest.importorskip("ray", reason="needs the extra ray")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "none")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+        made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+        made.add_node(**small)
+        ray.init(address=made.address, log_to_driver=False, logging_level="warning")
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning",
+                            "ignore::FutureWarning")  # fmt: skip
+def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run) -> None:
+    with FakeServer(failing) as server:
+        whole = run(server, "here", limit=20)
+        address = server.url.split("/")[2]
+        kept = json.dumps([told(whole.records[q]) for q in sorted(whole.records)])
+        expected = kept.replace(address, "server")
+    with FakeServer(failing, latency_s=0.2) as server:
+
+        def kill() -> None:
+            while len(server.hits) < 8:
+                time.sleep(0.01)
+            cluster.remove_node(list(cluster.worker_nodes)[-1], allow_graceful=False)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        found = run(server, "there", engine="ray", limit=20)
+        killer.join()
+        address = server.url.split("/")[2]
+    rows = json.dumps([told(found.records[q]) for q in sorted(found.records)])
+    assert rows.replace(address, "server") == expected
+
+
+def test_without_a_cluster_there_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    monkeypatch.setenv("RAY_ADDRESS", "no-such-place")
+    with FakeServer() as server, pytest.raises(ConfigError, match="no Ray cluster at no-such") as e:
+        run(server, "run", engine="ray")
+    assert "ray start --head" in str(e.value)
+    assert "\n" not in str(e.value)

@@ -1,0 +1,252 @@
+"""A run's database: what is written is there, whoever is killed; what was changed is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ragbench.errors import RunError
+from ragbench.experiments.doctor import examine
+from ragbench.experiments.store import (
+    DATABASE,
+    RunCard,
+    Store,
+    billed_calls,
+    held,
+    locked,
+    lost_calls,
+    read_card,
+    read_records,
+    read_texts,
+)
+from ragbench.record import CUT_OFF, Call, Failure
+from tests.experiments.scored_runs import CARD, answered, four, make_run
+from tests.metrics.records import failure
+from tests.runs import query
+
+
+def card() -> RunCard:
+    return RunCard.model_validate(CARD)
+
+
+def said(folder: Path) -> str:
+    return "\n".join(f"{path.name}: {what}" for path, what in examine(folder, data=False))
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    found = read_records(folder)
+    assert dict(found) == {record.qid: record for record in four()}
+    assert found.finished == {"q1", "q2", "q3"}
+    assert found.column(lambda record: record.answer)["q3"] == "Sweden"
+    assert list(found.only(["q3", "q1"])) == ["q3", "q1"]
+    assert read_records(tmp_path / "none") == {}
+    assert sorted(path.name for path in folder.iterdir()) == ["card.json", DATABASE]
+    assert not said(folder)
+
+
+def test_a_later_record_counts_and_what_a_limit_cut_off_was_not_asked(tmp_path: Path) -> None:
+    cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
+    again = [replace(cut, qid="q4"), answered("q4", "Norway"), replace(cut, qid="q5")]
+    found = read_records(make_run(tmp_path / "run", [*four(), *again]))
+    assert found["q4"].answer == "Norway"
+    assert found.first["q4"].failed
+    assert [record.qid for record in found.replaced()] == ["q4"]
+    assert [record.qid for record in found.cut_off()] == ["q4", "q5"]
+    assert found.cut_off_questions == {"q5"}
+    assert found.finished == {"q1", "q2", "q3", "q4"}
+
+
+def test_records_past_those_that_stay_parsed_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "run", [answered(f"q{n}", f"town {n}") for n in range(20)])
+    monkeypatch.setattr("ragbench.experiments.store.records._PARSED", 3)
+    found = read_records(folder)
+    seen: list[str] = []
+    found.compute([lambda record: seen.append(record.qid)])
+    assert len(seen) == 20
+    assert [record.answer for record in found.values()] == [f"town {n}" for n in range(20)]
+
+
+def test_calls_without_a_record_were_billed_all_the_same(tmp_path: Path) -> None:
+    with Store(tmp_path, card()) as store:
+        for qid in ("q1", "q2"):
+            store.calls_of(qid)(Call("m", prompt_tokens=3))
+        store.calls_of("q2")(Call("m", cached=True))
+        store.write(replace(answered("q1", "a"), qid="q1"))
+    assert [call.prompt_tokens for call in lost_calls(tmp_path)] == [3]
+    with Store(tmp_path, card()) as store:  # asked again: the lost call stays
+        store.calls_of("q2")(Call("m", prompt_tokens=5))
+        store.write(answered("q2", "b"))
+    assert [call.prompt_tokens for call in lost_calls(tmp_path)] == [3]
+    assert len(list(billed_calls(tmp_path / DATABASE))) == 3
+
+
+def test_texts_are_kept_once_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefghijklmnop")
+    with Store(tmp_path) as store:
+        names = [store.keep(text) for text in ("a", "a", "my sk-abcdefghijklmnop", "lone \ud800")]
+    assert names[0] == names[1]
+    assert query(tmp_path, "SELECT count(*) FROM prompts") == [(3,)]
+    asked = answered("q1", "a")
+    ledger = replace(asked.ledger, calls=[Call("m", prompt=tuple(names))])
+    texts = read_texts(tmp_path, [replace(asked, ledger=ledger)])
+    assert "sk-abc" not in texts[names[2]]
+    assert texts[names[3]] == "lone ?"
+
+
+def test_threads_write_at_once(tmp_path: Path) -> None:
+    with Store(tmp_path, card()) as store, ThreadPoolExecutor(16) as pool:
+        list(pool.map(store.write, [answered(f"q{n}", "x") for n in range(200)]))
+    assert len(read_records(tmp_path)) == 200
+    assert not said(tmp_path)
+
+
+def test_no_file_is_made_before_something_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "above" / "run"
+    with locked(folder), Store(folder, card()):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_process_is_kept_out_whatever_is_deleted(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    code = (
+        "import sys; from pathlib import Path; from ragbench.experiments.store import held\n"
+        "with held(Path(sys.argv[1])): pass"
+    )
+    with held(folder):
+        for name in (".lock", "card.json"):
+            (folder / name).unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+        )
+    assert "is in use by another process" in done.stderr
+    assert subprocess.run([sys.executable, "-c", code, str(folder)], check=False).returncode == 0
+
+
+def test_a_writer_that_was_taken_over_or_whose_file_is_gone_writes_no_more(tmp_path: Path) -> None:
+    with Store(tmp_path, card()) as first, Store(tmp_path, card()) as second:
+        first.write(answered("q1", "a"))
+        second.write(answered("q2", "a"))
+        with pytest.raises(RunError, match="was taken over by another process"):
+            first.write(answered("q3", "a"))
+        (tmp_path / DATABASE).unlink()
+        with pytest.raises(RunError, match="was removed or replaced"):
+            second.write(answered("q4", "a"))
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path, card()) as store:
+        store.write(answered("q1", "a"))
+        db = store._writer._db
+        assert db is not None
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(RunError, match=r"cannot write .*run\.db: database or disk is full"):
+            store.write(answered("q2", "a" * 100_000))
+        db.execute("PRAGMA max_page_count=1000000")
+        store.write(answered("q3", "a"))
+    assert list(read_records(tmp_path)) == ["q1", "q3"]
+
+
+def test_a_run_in_a_folder_that_cannot_be_written_is_read() -> None:
+    above = Path(tempfile.mkdtemp(dir="/tmp"))  # not below folders that only its owner can enter
+    folder = make_run(above / "run", four())
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from ragbench.experiments.store import read_records\n"
+        "os.setuid(65534); print(len(read_records(Path(sys.argv[1]))))"
+    )
+    if os.getuid():
+        pytest.skip("needs root, to be somebody else")
+    for path in (above, folder):
+        path.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+    )
+    shutil.rmtree(above)
+    assert done.stdout.strip() == "4", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE records SET value = replace(value, 'Sweden', 'Norway')", "the record of q3 was"),
+        ("UPDATE records SET em = 1 WHERE qid = 'q3'", "the record of q3 was damaged or changed"),
+        ("UPDATE records SET qid = 'q9' WHERE qid = 'q3'", "the record of q9 was"),
+        ("DELETE FROM records WHERE qid = 'q1'", "it has 3 records, and 4 were written"),
+        ("INSERT INTO records SELECT 9, qid, state, question, answer, em, f1, stop_reason, error, "
+         "calls, tokens, cost_usd, latency_s, value, digest FROM records WHERE qid = 'q1'",
+         "q1 has two finished records"),
+    ],
+)  # fmt: skip
+def test_a_change_by_hand_is_noticed(tmp_path: Path, statement: str, told: str) -> None:
+    folder = make_run(tmp_path / "run", four())
+    query(folder, statement)
+    assert told in said(folder)
+
+
+def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    good = (folder / DATABASE).read_bytes()
+    at = [n for n in range(0, len(good), 97) if any(good[n : n + 1])]
+    for place in at:
+        (folder / DATABASE).write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        try:
+            found = read_records(folder)
+            whole = dict(found) == {record.qid: record for record in four()}
+        except RunError:
+            continue
+        assert whole or found.damaged or said(folder), f"byte {place}"
+
+
+def test_another_version_or_another_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", four())
+    query(folder, "PRAGMA user_version = 7")
+    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 1"):
+        read_records(folder)
+    with pytest.raises(RunError, match="has format 7"), Store(folder) as store:
+        store.write(answered("q9", "a"))
+    (folder / DATABASE).unlink()
+    sqlite3.connect(folder / DATABASE).execute("CREATE TABLE a (b)").connection.close()
+    with pytest.raises(RunError, match="was not written by ragbench"):
+        read_records(folder)
+    (folder / DATABASE).write_text("no database at all, but text that is long enough\n" * 99)
+    with pytest.raises(RunError, match="cannot read"):
+        read_records(folder)
+
+
+def test_a_card_that_was_put_beside_another_run_is_noticed(tmp_path: Path) -> None:
+    one, two = (make_run(tmp_path / name, four()) for name in "ab")
+    shutil.copy(one / "card.json", two / "card.json")
+    with pytest.raises(RunError, match="is of another run"):
+        read_card(two)
+    path = one / "card.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model": "other"}))
+    assert read_card(one).model == CARD["model"]
+    assert "card.json: is not what run.db says" in said(one)
+    path.unlink()
+    assert read_card(one).model == CARD["model"]
+
+
+def test_what_a_thread_writes_after_the_end_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path, card()) as store:
+        store.write(answered("q1", "a"))
+    late = threading.Thread(target=store.calls_of("q2"), args=(Call("m"),))
+    late.start()
+    late.join()
+    with pytest.raises(RunError, match="is closed: the run was stopped"):
+        store.write(answered("q2", "a"))

@@ -1,0 +1,115 @@
+"""One description of columns, and what each format makes of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from ragbench.experiments.report.table import (
+    FORMATS,
+    Column,
+    Table,
+    flush,
+    on_terminal,
+    print_table,
+    set_format,
+    with_interval,
+    written,
+)
+
+COLUMNS = (
+    Column("program"),
+    Column("n", kind="count", drop=1),
+    Column("em", "EM", "score", interval=True),
+    Column("cost_usd", "cost $", "usd", drop=2),
+    Column("retriever", drop=3),
+)
+
+
+def row(program: str, em: float | None = 0.123456789, **more: Any) -> dict[str, Any]:
+    interval = (0.1, 0.2)
+    return {"program": program, "n": 1234, **with_interval("em", em, interval), "cost_usd": None,
+            "retriever": "bm25", **more}  # fmt: skip
+
+
+TABLE = Table("runs", COLUMNS, [row("vanilla"), row("ircot, k=5, max_hops=4")])
+
+
+def test_people_read_rounded_values_with_low_and_high() -> None:
+    assert TABLE.cells()[0] == ["vanilla", "1,234", "0.123 [0.100,\xa00.200]", "unknown", "bm25"]
+    assert "| 0.123 [0.100, 0.200] |" in written(TABLE, "markdown")
+    assert Column("x", kind="gain").cell({"x": 0.05}) == "+0.050"
+    assert Column("x", kind="score").cell({"x": None}) == "-"
+    assert Column("x", most=8).cell({"x": "a long text"}) == "a lon..."
+
+
+def test_machines_read_what_was_computed() -> None:
+    found = json.loads(written(TABLE, "json"))[0]
+    assert found == {"program": "vanilla", "n": 1234, "em": 0.123456789, "em_low": 0.1,
+                     "em_high": 0.2, "cost_usd": None, "retriever": "bm25"}  # fmt: skip
+    [first, _] = csv.DictReader(io.StringIO(written(TABLE, "csv")))
+    assert (first["em"], first["em_low"], first["cost_usd"]) == ("0.123456789", "0.1", "")
+
+
+@pytest.mark.parametrize("room", [40, 60, 80, 100, 130])
+def test_a_terminal_breaks_no_word(room: int) -> None:
+    lines = on_terminal(TABLE, room).replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert max(map(len, lines)) <= room
+    words = {word.strip("|") for line in lines for word in line.split()}
+    assert {"ircot,", "k=5,", "max_hops=4", "[0.100,", "0.200]"} <= words
+
+
+def test_what_differs_is_the_last_to_go() -> None:
+    columns = (Column("run"), Column("program", drop=9), Column("data", drop=1))
+    rows = [{"run": f"runs/{n}", "program": name, "data": "hotpotqa" * 4}
+            for n, name in enumerate(("vanilla", "ircot"))]  # fmt: skip
+    lines = on_terminal(Table("runs", columns, rows), 40).splitlines()
+    assert "vanilla" in lines[2]
+    assert " ".join(lines[4:]).startswith("left out for the width: data (hotpotqahotpotqa")
+
+
+def test_rows_are_blocks_where_no_terminal_is_wide_enough() -> None:
+    columns = (Column("folder"), Column("em", "EM", "score"))
+    table = Table("t", columns, [{"folder": "a" * 30 + "/" + "b" * 30, "em": 0.5}])
+    assert on_terminal(table, 66).splitlines()[1].startswith("EM")
+    assert "left out" not in on_terminal(table, 66)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_hostile_text_breaks_no_format(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = '</td><script>"|,\\&%$#_{}~^'
+    set_format(format)
+    try:
+        print_table(Table("x", [Column("name")], [{"name": cell}]))
+    finally:
+        flush()
+    out = capsys.readouterr().out
+    if format == "json":
+        assert json.loads(out)[0] == {"table": "x", "rows": [{"name": cell}]}
+    elif format == "csv":
+        assert [*csv.reader(io.StringIO(out))][1] == [cell]
+    elif format == "html":
+        parser = HTMLParser()
+        parser.feed(out)
+        assert "<script>" not in out
+    elif format == "latex":
+        assert "\\&\\%\\$\\#\\_\\{\\}" in out
+    else:
+        assert r'"\|,' in out
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@cmd", "\t=1"])
+def test_no_cell_of_csv_is_a_formula(text: str) -> None:
+    table = Table("x", [Column("name"), Column("d", kind="gain")], [{"name": text, "d": -0.5}])
+    assert [*csv.reader(io.StringIO(written(table, "csv")))][1] == [f"'{text}", "-0.5"]
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex", "html", "csv"])
+def test_a_long_cell_does_not_make_every_row_long(format: str) -> None:
+    rows = [{"name": "`|_\\" * 250_000}, *({"name": "x"} for _ in range(2_000))]
+    assert len(written(Table("x", [Column("name")], rows), format)) < 20_000_000

@@ -1,0 +1,310 @@
+"""What a hostile or sick server can do on the wire: no key leaves, and no call hangs.
+
+Replies that are no completion, that redirect, echo the key, or count tokens that cannot be.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import dspy
+import pytest
+from click.testing import CliRunner
+
+from ragbench.cli.main import cli
+from ragbench.errors import LMSetupError, LMUnavailableError
+from ragbench.ledger import open_ledger
+from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms.calls import Post, Retries, Server, Service, services
+from tests.fake_server import FakeServer, Fault, Hit, plausible
+
+#: One model by the HTTP client, one that LiteLLM reaches by OpenAI's package, one by its own.
+SPECS = ["openai/fake", "azure/fake", "mistral/fake"]
+PREDICT = dspy.Predict("question -> answer")
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI", "AZURE", "MISTRAL"):
+        monkeypatch.setenv(f"{name}_API_KEY", "sk-very-secret")
+    monkeypatch.setenv("AZURE_API_VERSION", "2024-10-21")
+
+
+def lm_at(spec: str, server: FakeServer, **settings: Any) -> dspy.LM:
+    return make_lm(spec, api_base=server.url, cache=False, retries=0, **settings)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("status", ["301", "307"])
+def test_no_key_follows_a_redirect(spec: str, status: str) -> None:
+    with FakeServer(lambda hit: "the other host's answer") as other:
+        away = (("Location", f"{other.url}/chat/completions"),)
+        with FakeServer(lambda hit: Fault(status, headers=away)) as server:
+            with pytest.raises(dspy.LMError, match="redirects"):
+                lm_at(spec, server)("Where?")
+            assert len(server.hits) == 1
+        assert other.hits == []
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("kind", ["drip", "frames", "headers", "hang"])
+def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -> None:
+    with FakeServer(lambda hit: Fault(kind)) as server:
+        lm = lm_at(spec, server, timeout=1.0)
+        start = time.monotonic()
+        with pytest.raises(dspy.LMError):
+            lm("Where?")
+        assert time.monotonic() - start < 15  # the server would go on for minutes
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_reply_without_end_is_not_read(spec: str) -> None:
+    with FakeServer(lambda hit: Fault("huge")) as server, pytest.raises(dspy.LMError):
+        lm_at(spec, server)("Where?")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_interim_replies_are_passed_over(spec: str) -> None:
+    with FakeServer(lambda hit: Fault("interim")) as server, open_ledger() as ledger:
+        assert lm_at(spec, server)("Where?") == ["half an answer"]
+    assert [call.attempts for call in ledger.calls] == [1]
+
+
+def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "Retries", lambda: Retries(limit=0, timeouts=0))
+    with FakeServer(lambda hit: Fault("drip")) as server:
+        service = Service(
+            "embedder", Server("openai", "m", server.url, "none", "KEY"), model="m", kind="embed"
+        )
+        service.begin(timeout=0.5)
+        start = time.monotonic()
+        with pytest.raises(LMUnavailableError, match="timed out"):
+            service.call(Post("embeddings", {}, ["x"], lambda reply, tokens: (reply, None), 0.0))
+        assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize("key", ["sk-\udcff\udcfe", "sk-ключ", "sk-\n"])
+def test_a_key_that_cannot_be_sent_is_one_line(
+    key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with FakeServer(plausible) as server:
+        result = CliRunner().invoke(
+            cli, ["eval", "--lm", "openai/fake", "--api-base", server.url, "--limit", "1",
+                  "--out", str(tmp_path / "run")],
+        )  # fmt: skip
+        assert server.hits == []
+    assert isinstance(result.exception, LMSetupError)
+    assert str(result.exception).startswith("OPENAI_API_KEY holds characters that no key has")
+
+
+def message(**parts: Any) -> dict[str, Any]:
+    """A reply whose only choice has this message."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **parts}}
+    return {"choices": [choice]}
+
+
+PROBABILITIES = message(content="x")
+PROBABILITIES["choices"][0]["logprobs"] = {
+    "content": [{"token": None, "logprob": 0.5, "top_logprobs": 7}]
+}
+
+NO_COMPLETIONS: dict[str, Fault] = {
+    "nothing": Fault("body", json={}),
+    "a detail": Fault("body", json={"detail": "not found"}),
+    "an error object": Fault("body", json={"object": "error", "message": "overloaded"}),
+    "an error": Fault("body", json={"error": {"message": "overloaded"}}),
+    "an error text": Fault("body", json={"error": "overloaded"}),
+    "no choices": Fault("changed", json={"choices": None}),
+    "an empty list of choices": Fault("changed", json={"choices": []}),
+    "a choice without a message": Fault("changed", json={"choices": [{"finish_reason": "stop"}]}),
+    "a message without content": Fault("changed", json=message()),
+    "content that is null": Fault("changed", json=message(content=None)),
+    "content that is empty": Fault("changed", json=message(content="")),
+    "a refusal that is a number": Fault("changed", json=message(content="x", refusal=5)),
+    "content that is a number": Fault("changed", json=message(content=7)),
+    "probabilities of another shape": Fault("changed", json=PROBABILITIES),
+    "an error for an ending": Fault(
+        "changed",
+        json={"choices": [{"finish_reason": "error", "message": {"content": "half a sen"}}]},
+    ),
+}
+
+
+def at_once(server: FakeServer, **settings: Any) -> RagbenchLM:
+    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
+    lm.metered.caller.retries = replace(lm.metered.caller.retries, base_s=0.0)
+    return lm
+
+
+def ask(lm: RagbenchLM, question: str = "Where?") -> str:
+    with dspy.context(lm=lm, adapter=make_adapter("chat")):
+        return str(PREDICT(question=question).answer)
+
+
+@pytest.mark.parametrize("name", NO_COMPLETIONS)
+def test_what_is_no_completion_fails_the_call_is_never_cached_and_is_tried_again(
+    name: str, tmp_path: Path
+) -> None:
+    def script(hit: Hit) -> str | Fault:
+        return NO_COMPLETIONS[name] if hit.number <= 2 else plausible(hit)
+
+    configure_cache(tmp_path)
+    with FakeServer(script) as server, open_ledger() as ledger:
+        with pytest.raises(dspy.LMServerError):
+            ask(at_once(server, cache=True, retries=0))
+        assert ask(at_once(server, cache=True, retries=1)) == "some answer"
+    assert [(call.attempts, call.error) for call in ledger.calls] == [
+        (1, "LMServerError"),
+        (2, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        message(content=None, refusal="I must not."),
+        {"choices": [{"finish_reason": "length", "message": {"content": None}}]},
+        {"choices": [{"finish_reason": "content_filter", "message": {"content": None}}]},
+    ],
+)
+def test_a_completion_without_a_text_is_one(reply: dict[str, Any]) -> None:
+    with FakeServer(lambda hit: Fault("changed", json=reply)) as server, open_ledger() as ledger:
+        at_once(server)("Where?")
+    assert [(call.attempts, call.error) for call in ledger.calls] == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -5, "completion_tokens": 3},
+        {"prompt_tokens": 1.5, "completion_tokens": 3},
+        {"prompt_tokens": float("nan"), "completion_tokens": 3},
+        {"prompt_tokens": "many", "completion_tokens": "few"},
+        {"prompt_tokens": 0, "completion_tokens": 3},
+        {"prompt_tokens": 500_000_000, "completion_tokens": 500_000_000},
+        {"prompt_tokens": 10**20, "completion_tokens": 2**63},
+        ["no", "object"],
+        7,
+    ],
+)
+def test_token_counts_that_cannot_be_true_are_estimated_and_nothing_is_paid_twice(
+    usage: Any,
+) -> None:
+    script = lambda hit: Fault("changed", json={"usage": usage})  # noqa: E731
+    with FakeServer(script) as server, open_ledger() as ledger:
+        assert ask(at_once(server)) == "some answer"
+        assert len(server.hits) == 1
+    assert ledger.calls[0].prompt_tokens > 50
+    assert 0 < ledger.calls[0].completion_tokens < 1000
+
+
+def test_nesting_without_end_is_an_error_of_the_server() -> None:
+    with raw_server("HTTP/1.1 200 OK", b'{"choices":' + b"[" * 200_000) as url:
+        lm = make_lm("openai/fake", api_base=url, cache=False, retries=0)
+        with pytest.raises(dspy.LMServerError, match="unreadable"):
+            lm("Where?")
+
+
+@contextmanager
+def raw_server(head: str, body: bytes = b"", got: list[Any] | None = None) -> Iterator[str]:
+    """A server that answers everything by this status line with headers, and this body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def reply(self) -> None:
+            if got is not None:
+                got.append(dict(self.headers))
+            self.rfile.read(int(self.headers["Content-Length"] or 0))  # or the close is a reset
+            self.wfile.write(head.encode() + b"\r\nConnection: close\r\n\r\n" + body)
+            self.close_connection = True
+
+        do_GET = do_POST = reply  # noqa: N815
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_keys_are_not_sent_on_by_a_redirect(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    got: list[Any] = []
+    with (
+        raw_server("HTTP/1.1 200 OK", b'{"data": []}', got) as elsewhere,
+        raw_server(f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}/models") as url,
+    ):
+        lm = make_lm("openai/fake", api_base=url, cache=False)
+        with pytest.raises(LMSetupError, match="redirects"):
+            lm.check()
+        with pytest.raises(dspy.LMInvalidRequestError, match="redirects"):
+            lm("Where?")
+    assert got == []
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("HTTP/1.1 200 OK", b"x" * 5_000_000),
+        ("HTTP/1.1 200 OK", b"[" * 200_000),
+        ("HTTP/1.1 200 OK", b'{"data": [7]}'),
+        ("HTTP/1.1 200 OK", b""),
+        ("HTTP/1.1 abc", b""),
+        ("no HTTP at all", b""),
+        ("HTTP/1.1 200 OK\r\nContent-Encoding: br", b"x"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 50", b"short"),
+    ],
+)
+def test_the_check_of_models_ends_in_one_line_or_none(head: str, body: bytes) -> None:
+    with raw_server(head, body) as url:
+        said: list[str] = []
+        try:
+            make_lm("openai/fake", api_base=url, cache=False).check()
+        except LMSetupError as error:
+            said.append(str(error))
+        assert "\n" not in "".join(said)
+
+
+def test_compression_has_a_bound() -> None:
+    bomb = gzip.compress(b" " * 100_000_000)
+    twice = gzip.compress(bomb)
+    for coding, body in (("gzip", bomb), ("gzip, gzip", twice)):
+        with raw_server(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}", body) as url:
+            lm = make_lm("openai/fake", api_base=url, cache=False, retries=0)
+            with pytest.raises(dspy.LMTransportError):
+                lm("Where?")
+
+
+@pytest.mark.parametrize("written", ["plain", "json", "url"])
+def test_a_key_that_a_server_echoes_leaves_no_trace(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = 'sk-"canary"+/0123456789'
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    echoed = {"plain": key, "json": json.dumps(key), "url": quote(key, safe="")}[written]
+    configure_cache(tmp_path)
+    with FakeServer(lambda hit: f"[[ ## answer ## ]]\nmy key is {echoed}") as server:
+        assert "[OPENAI_API_KEY]" in ask(at_once(server, cache=True))
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"canary" not in kept
+    with FakeServer(lambda hit: Fault("body", json={"error": {"message": echoed}})) as server:
+        with pytest.raises(dspy.LMError) as caught:
+            at_once(server, retries=0)("Where?")
+        assert "canary" not in str(caught.value)

@@ -1,0 +1,424 @@
+"""What indexes made by an LM share: replies kept and lost, walks by hand, entities, storing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import dspy
+import numpy as np
+import pytest
+
+import ragbench as rb
+from ragbench.errors import ConfigError, LMUnavailableError
+from ragbench.ledger import open_ledger
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.lm_index import base as lm_index
+from ragbench.retrievers.lm_index.entities import by_pattern, by_spacy, entities_of, load_pipeline
+from ragbench.retrievers.lm_index.linear import (
+    Activated,
+    Bridging,
+    LinearIndex,
+    activate,
+    in_text,
+    mention_bonus,
+    sentences_of,
+)
+from ragbench.retrievers.lm_index.merging import Extraction, strength
+from ragbench.retrievers.lm_index.replies import IndexLM, ReplyStore, at_once, reply_tokens
+from ragbench.retrievers.lm_index.walks import WalkGraph, best_first, min_max
+from ragbench.retrievers.store import IndexStore
+from ragbench.signatures import ExtractEntities
+from tests.fake_server import FakeServer, Fault
+from tests.fakes import Asked, Reply, ScriptedLM, overflowing, rate_limited
+from tests.retrievers.conftest import WordEmbedder, make_corpus
+
+
+@pytest.fixture(autouse=True)
+def words(monkeypatch: pytest.MonkeyPatch, embedder: WordEmbedder, tmp_path: Path) -> WordEmbedder:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(lm_index, "make_embedder", lambda spec, api_base="": embedder)
+    monkeypatch.setattr(lm_index, "_OPEN", {})
+    return embedder
+
+
+def names(asked: Asked) -> Reply:
+    """The capitalised words of the text."""
+    return {"entities": by_pattern(shown(asked))}
+
+
+def shown(asked: Asked) -> str:
+    """The text, without the words of the adapter after it."""
+    return asked.inputs["text"].partition("\n\n")[0]
+
+
+def with_lm(script: Any = names, **settings: Any) -> tuple[ScriptedLM, Any]:
+    lm = ScriptedLM(script, **settings)
+    return lm, dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=4)
+
+
+# -- kept replies
+
+
+def test_a_reply_is_asked_for_once_and_filed_once(tmp_path: Path) -> None:
+    lm, active = with_lm()
+    cache = ReplyStore(tmp_path / "replies.sqlite")
+    with active, open_ledger() as ledger:
+        first = IndexLM(cache).ask(ExtractEntities, text="Orla met Tam.")
+        again = IndexLM(ReplyStore(tmp_path / "replies.sqlite"))
+        assert again.ask(ExtractEntities, text="Orla met Tam.") == first
+    assert first.values == {"entities": ["Orla", "Tam"]}
+    assert len(lm.asked) == len(ledger.calls) == 1
+    assert again.calls == list(first.calls)  # what was paid for before counts too
+    (call,) = first.calls
+    assert (call.signature, call.role) == ("ExtractEntities", "extract")
+
+
+def test_another_lm_or_text_is_asked_anew() -> None:
+    cache = ReplyStore()
+    asked = 0
+    for name, text in (("a", "Orla."), ("b", "Orla."), ("b", "Tam."), ("a", "Orla.")):
+        lm, active = with_lm(name=name)
+        with active:
+            IndexLM(cache).ask(ExtractEntities, text=text)
+        asked += len(lm.asked)
+    assert asked == 3
+
+
+def test_a_text_that_is_too_long_is_cut_and_counted() -> None:
+    def narrow(asked: Asked) -> Reply:
+        return overflowing() if len(shown(asked)) > 60 else names(asked)
+
+    lm, active = with_lm(narrow)
+    with active:
+        reply = IndexLM(ReplyStore()).ask(ExtractEntities, text="Orla met Tam. " * 20)
+    assert (reply.shortened, reply.loss) == (True, "")
+    assert len(reply.calls) == len(lm.asked) == 5  # 280, with a shorter reply, 140, 70, 35
+
+
+def test_a_reply_that_is_cut_is_asked_again_larger_and_then_loses_its_last_item() -> None:
+    room: list[int] = []
+
+    def endless(asked: Asked) -> Reply:
+        room.append(asked.request.config.max_tokens)
+        return '{"entities": ["Orla", "' + "Tam " * 10_000
+
+    store, (_, active) = ReplyStore(), with_lm(endless, cuts=True)
+    with active:
+        index_lm = IndexLM(store)
+        reply = index_lm.ask(ExtractEntities, text="Orla met Tam.")
+        assert reply.values == {"entities": ["Orla"]}
+        assert index_lm.counts["cut_replies"] == 1
+        IndexLM(store).ask(ExtractEntities, text="Orla met Tam.")  # not kept: asked again
+    assert room == [4096, 8192] * 2
+
+
+def test_room_for_a_reply_is_twice_what_the_prompt_asks_for() -> None:
+    assert [reply_tokens({"max_words": n}) for n in (75, 2000)] == [4096, 5333]
+
+
+def test_what_could_not_be_read_is_counted_told_and_asked_for_by_the_next_build(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    corpus = make_corpus(f"Orla {i} met Tam." for i in range(120))
+
+    def mute(asked: Asked) -> Reply:
+        return "I would rather not." if "Orla 7 " in shown(asked) else names(asked)
+
+    _, active = with_lm(mute)
+    with active:
+        index = LinearIndex.of(corpus, lm="lm")
+    assert (index.facts()["unreadable_replies"], index.is_whole) == (1, False)
+    lm_index._OPEN.clear()
+    lm, active = with_lm()
+    with active:
+        again = LinearIndex.of(corpus, lm="lm")
+    assert len(lm.asked) == 1  # the lost one alone, though the index was stored
+    assert again.is_whole
+    _, active = with_lm(lambda asked: "I would rather not.")
+    with active:
+        LinearIndex.of(make_corpus(["Orla met Tam."]), lm="mute")
+    assert "what the LM replied for the index could not be read" in caplog.text
+
+
+def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
+    def fails_larger(asked: Asked) -> Reply:
+        return rate_limited() if asked.number > 1 else '{"entities": ["' + "Tam " * 10_000
+
+    _, active = with_lm(fails_larger, cuts=True)
+    with active, open_ledger() as ledger, pytest.raises(dspy.LMError):
+        IndexLM(ReplyStore()).ask(ExtractEntities, text="Orla met Tam.")
+    assert [call.error for call in ledger.calls] == [None, "LMRateLimitError"]
+
+
+def test_at_once_stops_at_the_first_error() -> None:
+    begun: list[int] = []
+
+    def failing(item: int) -> int:
+        begun.append(item)
+        time.sleep(0.01)
+        if item == 0:
+            raise ValueError("no")
+        return item
+
+    with dspy.context(num_threads=1), pytest.raises(ValueError, match="no"):
+        at_once(failing, range(1000))
+    assert len(begun) < 1000
+    seen: list[tuple[int, int]] = []
+    with dspy.context(num_threads=3):
+        assert at_once(lambda i: 2 * i, range(5), lambda *at: seen.append(at)) == [0, 2, 4, 6, 8]
+    assert seen == [(i, 5) for i in range(1, 6)]
+
+
+# -- walks, by hand
+
+
+def test_pagerank_of_three_nodes_in_a_row() -> None:
+    # 0 - 1 - 2 with weights 1 and 3, walks start at 0 and go on with probability 1/2:
+    # p0 = 1/2 + p1/8, p1 = p0/2 + p2/2, p2 = 3 p1/8, so p1 = 4/13, p0 = 7/13, p2 = 3/26... whole 1.
+    walks = WalkGraph(3, np.array([[0, 1], [1, 2]], np.int32), np.array([1, 3], np.float32))
+    p1 = 0.25 / (1 - 1 / 16 - 3 / 16)
+    expected = [0.5 + p1 / 8, p1, 3 * p1 / 8]
+    assert sum(expected) == pytest.approx(1)
+    found = walks.pagerank(np.array([1.0, 0, 0]), damping=0.5)
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_parallel_edges_add_up_and_bad_starts_count_as_none() -> None:
+    twice = WalkGraph(3, np.array([[0, 1], [0, 1], [0, 2]], np.int32), np.ones(3, np.float32))
+    once = WalkGraph(3, np.array([[0, 1], [0, 2]], np.int32), np.array([2, 1], np.float32))
+    start = np.array([1.0, -2, np.nan])
+    assert twice.pagerank(start, damping=0.5) == pytest.approx(once.pagerank(start, damping=0.5))
+    assert twice.pagerank(np.zeros(3), damping=0.5).tolist() == [0, 0, 0]
+
+
+def test_min_max_and_order() -> None:
+    assert min_max(np.array([2.0, 4, 3])).tolist() == [0, 1, 0.5]
+    assert min_max(np.array([2.0, 2])).tolist() == [1, 1]
+    assert best_first(np.array([1.0, 3, 3, 2]), 3) == [1, 2, 3]
+
+
+# -- bridging, by hand: sentence 0 holds entities 0 and 1; 1 holds 1 and 2; 2 holds 1 and 3
+
+HELD = {0: [0, 1], 1: [1, 2], 2: [1, 3]}
+OF = {0: [0], 1: [0, 1, 2], 2: [1], 3: [2]}
+ALIKE = [0.8, 0.9, 0.7]
+
+
+def bridged(seeds: list[tuple[int, float]], **settings: Any) -> Activated:
+    return activate(
+        seeds,
+        sentences_of=OF.__getitem__,
+        entities_of=HELD.__getitem__,
+        similarity=lambda rows: [ALIKE[row] for row in rows],
+        bridging=Bridging(**settings),
+    )
+
+
+def test_tiers_and_scores_of_bridging() -> None:
+    # From 0 (1.0) by sentence 0 to 0 and 1 with 0.8; from 1 by its best unused sentence, 1, with
+    # 0.72 to 1 and 2. Entity 0 has no unused sentence left.
+    found = bridged([(0, 1.0)], threshold=0.5)
+    assert found.last == {
+        0: (0.8, 2),
+        1: (pytest.approx(0.72), 3),
+        2: (pytest.approx(0.72), 3),
+    }
+    assert found.weights == pytest.approx({0: 1.8, 1: 1.52, 2: 0.72})
+
+
+def test_one_iteration_is_the_seeds_alone() -> None:
+    found = bridged([(0, 1.0), (3, 0.2)], max_iterations=1)
+    assert found.last == {0: (1.0, 1), 3: (0.2, 1)}
+
+
+def test_the_threshold_stops_parents_and_children() -> None:
+    assert bridged([(0, 0.4)], threshold=0.5).last == {0: (0.4, 1)}  # a seed is never dropped
+    found = bridged([(0, 0.6)], threshold=0.5)  # 0.6 * 0.8 is under it
+    assert found.last == {0: (0.6, 1)}
+    wide = bridged([(1, 1.0)], threshold=0.0, top_k_sentence=2, max_iterations=2)
+    assert set(wide.last) == {0, 1, 2}  # the sentences 1 and 0, not 2
+    assert wide.weights[1] == pytest.approx(1 + 0.9 + 0.8)
+
+
+def test_bonus_of_a_passage() -> None:
+    found = Activated({}, {0: (0.9, 1), 1: (0.6, 2)})
+    by_hand = np.log(1 + 0.9 * np.log(3) + 0.6 * np.log(2) / 2)
+    assert mention_bonus({0: 2, 1: 1}, found) == pytest.approx(by_hand)
+    assert mention_bonus({0: 1}, Activated({}, {0: (-5.0, 1)})) == 0
+
+
+# -- entities
+
+
+def test_entities_by_pattern() -> None:
+    assert by_pattern("In which county was the author of Salt Road born?") == ["Salt Road"]
+    assert by_pattern("The Bank of England met He-Man. She saw U.S. Steel.") == [
+        "Bank of England",
+        "He-Man",
+        "U.S. Steel",
+    ]
+    assert by_pattern("Émile Zola wrote it in 1898.") == ["Émile Zola"]
+
+
+def test_entities_by_an_installed_pipeline(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy", reason="needs the extra [spacy]")
+    pipeline = spacy.blank("en")
+    ruler = pipeline.add_pipe("entity_ruler")
+    ruler.add_patterns(
+        [
+            {"label": "PERSON", "pattern": "Orla Venn"},
+            {"label": "CARDINAL", "pattern": "nine"},
+            {"label": "GPE", "pattern": "Harwick"},
+        ]
+    )
+    text = "Orla Venn has nine books in Harwick, where Orla Venn lives."
+    assert by_spacy(pipeline(text)) == ["Orla Venn", "Harwick"]
+    pipeline.to_disk(tmp_path / "rules")
+    lm = IndexLM(ReplyStore())
+    found = entities_of([text, ""], "spacy", lm, pipeline=str(tmp_path / "rules"))
+    assert found == [["Orla Venn", "Harwick"], []]
+
+
+def test_a_pipeline_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="spacy_pipeline"):
+        load_pipeline("")
+    pytest.importorskip("spacy", reason="needs the extra [spacy]")
+    with pytest.raises(ConfigError, match="no pipeline 'en_nowhere'"):
+        load_pipeline("en_nowhere")
+
+
+# -- LinearRAG's index
+
+SHELF = Corpus(
+    (
+        Passage("a", "Orla Venn", "Orla Venn wrote Salt Road in Harwick. She is a writer."),
+        Passage("b", "Harwick", "Harwick is a town. It has no Mayor."),
+        Passage("c", "Stone", "A stone lies on a beach."),
+    )
+)
+
+
+def linear(corpus: Corpus = SHELF, script: Any = names) -> LinearIndex:
+    _, active = with_lm(script)
+    with active:
+        return LinearIndex.of(corpus, lm="lm")
+
+
+def test_nodes_and_edges_of_a_linear_index() -> None:
+    index = linear()
+    assert index.names == ["Orla Venn", "Salt Road", "Harwick", "Mayor", "Stone"]
+    first = len(index.names)
+    weights = {
+        (int(a) - first, index.names[b]): float(w)
+        for (a, b), w in zip(index.edges, index.weights, strict=True)
+    }
+    assert weights == pytest.approx(
+        {
+            (0, "Orla Venn"): 2 / 4,
+            (0, "Salt Road"): 1 / 4,
+            (0, "Harwick"): 1 / 4,
+            (1, "Harwick"): 2 / 3,
+            (1, "Mayor"): 1 / 3,
+            (2, "Stone"): 1,
+        }
+    )
+    of = {
+        name: index.sentences[index.sentences_at[i] : index.sentences_at[i + 1]].tolist()
+        for i, name in enumerate(index.names)
+    }
+    assert of["Harwick"] == [0, 1]
+    assert of["Orla Venn"] == of["Salt Road"] == [0]
+
+
+def test_sentences_without_entities_are_not_indexed() -> None:
+    index = linear(make_corpus(["Orla sat. it was late."], title=lambda i: ""))
+    assert len(index.sentence_vectors) == 1
+
+
+def test_chunks_that_follow_each_other_are_joined_and_paragraphs_are_not() -> None:
+    texts = ["stone one", "stone two", "stone three"]
+    plain = make_corpus(texts, title=lambda i: "")
+    assert len(linear(plain).edges) == 0
+    chunks = Corpus(plain.passages, view="chunk")
+    lm_index._OPEN.clear()
+    assert linear(chunks).edges.tolist() == [[0, 1], [1, 2]]
+    _, active = with_lm()
+    with active:
+        assert len(LinearIndex.of(plain, adjacent="on").edges) == 2
+        assert len(LinearIndex.of(chunks, adjacent="off").edges) == 0
+
+
+def test_names_are_found_as_the_text_writes_them() -> None:
+    assert in_text("ORLA venn", "It is Orla Venn.") == "Orla Venn"
+    assert in_text("Tam", "It is Orla Venn.") == ""
+    assert sentences_of(SHELF[1]) == ["Harwick Harwick is a town.", "It has no Mayor."]
+    assert sentences_of(Passage("e", "Empty", "")) == ["Empty"]
+    index = linear(script=lambda asked: {"entities": ["orla venn", "Nobody"]})
+    assert index.names == ["Orla Venn"]
+    assert index.facts()["entities_not_in_text"] == 5
+
+
+def test_seeds_and_walks_lead_to_the_passage_of_a_second_hop(words: WordEmbedder) -> None:
+    index = linear()
+    seeds = index.seeds(["orla venn", "Orla Venn"])
+    assert seeds == [(0, pytest.approx(1))]
+    found = index.activated("Orla Venn lives in Harwick town", seeds, Bridging(threshold=0.1))
+    assert found.last[2][1] > 1  # Harwick
+    starts = 0.05 * index.starts("Orla Venn lives in Harwick town", found, passage_ratio=1.5)
+    assert starts[2] < min(starts[:2])  # less similar, and it holds none of them
+    shares = index.walk(found, starts, damping=0.5)
+    assert [p.pid for p in index.hits(shares, 3)] == ["a", "b", "c"]
+
+
+def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:
+    corpus = make_corpus(f"Town {i} lies on River {i % 7}." for i in range(120))
+    made = linear(corpus)
+    (entry,) = IndexStore().entries()
+    assert (entry.retriever, entry.facts["index_calls"]) == ("linear", 120)
+    lm_index._OPEN.clear()
+    lm, active = with_lm(lambda asked: rate_limited())
+    with active:
+        again = LinearIndex.of(corpus, lm="lm")
+    assert lm.asked == []
+    assert isinstance(again.sentence_vectors, np.memmap)
+    assert again.facts() == made.facts()
+    assert again.names == made.names
+    seeds = made.seeds(["River 3"])
+    assert again.seeds(["River 3"]) == seeds
+    found = [index.activated("River 3", seeds, Bridging()) for index in (made, again)]
+    assert found[0] == found[1]
+    shares = [index.walk(found[0], np.zeros(120), damping=0.5) for index in (made, again)]
+    assert shares[0].tolist() == shares[1].tolist()
+
+
+def test_an_empty_corpus_finds_nothing() -> None:
+    index = linear(make_corpus([]))
+    assert index.search("Orla", k=5) == []
+    assert index.seeds(["Orla"]) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "weight"),
+    [(7, 7.0), (-3, 0.0), (None, 1.0), ("8", 1.0), (float("nan"), 1.0), (float("inf"), 1.0)],
+)
+def test_the_strength_of_a_relation_is_a_finite_number(told: Any, weight: float) -> None:
+    read = Extraction()
+    read.add({"relations": [{"source": "A", "target": "B", "strength": told}]})
+    assert read.relations == [("A", "B", "", weight, ())]
+
+
+def test_no_sum_of_strengths_is_infinite() -> None:
+    assert 1000 * strength(1e308) < 1e100
+
+
+def test_a_server_that_fails_under_an_index_is_one_line_and_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with FakeServer(lambda hit: Fault("400")) as server:
+        settings: dict[str, Any] = {"api_base": server.url, "limit": 1, "size": 100, "out": "run"}
+        with pytest.raises(LMUnavailableError, match=r"LMInvalidRequestError.*continues"):
+            rb.evaluate("hippo_rag", "synthetic", lm="hosted_vllm/x", **settings)

@@ -1,0 +1,100 @@
+"""Predictions of another system are a run like ours: scored, compared, in the same table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import ragbench as rb
+from ragbench.cli.main import cli
+from ragbench.data import DataSpec, load_dataset
+from ragbench.errors import DataError
+from ragbench.experiments.config import make_config
+from ragbench.experiments.importing import import_run
+from ragbench.record import Record
+
+QUESTIONS = [
+    {"id": f"q{i}", "question": f"Where is town {i}?", "answer": f"Land {i}", "gold": [f"Town {i}"],
+     "context": [{"title": f"Town {i}", "text": f"Town {i} is in Land {i}."},
+                 {"title": f"Lake {i}", "text": f"Lake {i} is wet."}],
+     "support": [[f"Town {i}", 0]]}
+    for i in range(5)
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("questions.json").write_text(json.dumps(QUESTIONS))
+    return tmp_path
+
+
+def imported(predictions: Any, name: str = "other", file: str = "predictions.json") -> list[Record]:
+    Path(file).write_text(predictions if isinstance(predictions, str) else json.dumps(predictions))
+    config = make_config({"data_file": "questions.json", "split": "all"})
+    run = import_run(config, Path(file), name, "gpt-x", Path("runs") / name)
+    return list(run.records.values())
+
+
+def test_answers_passages_and_spending_are_those_of_the_file() -> None:
+    rows = [
+        {"question": q["question"], "prediction": q["answer"], "passages": [f"Town {i}", "else"],
+         "prompt_tokens": 90, "completion_tokens": 10, "calls": 3, "cost_usd": 0.5}
+        for i, q in enumerate(QUESTIONS)
+    ]  # fmt: skip
+    records = imported("\n".join(map(json.dumps, rows)), file="predictions.jsonl")
+    assert [record.scores["em"] for record in records] == [1.0] * 5
+    spent = records[0].ledger.as_if
+    assert (spent.calls, spent.tokens, spent.cost_usd) == (3, 100, 0.5)
+    assert [passage.title for passage in records[0].passages] == ["Town 0", ""]
+    assert records[0].passages[0].pid == records[0].gold_pids[0]
+
+
+def test_the_official_prediction_file_gives_the_official_scores() -> None:
+    official = {
+        "answer": {"q0": "Land 0", "q1": "the land 1", "q2": "Land 3"},
+        "sp": {"q0": [["Town 0", 0]], "q1": [["Town 1", 0], ["Lake 1", 0]]},
+    }
+    records = imported(official)
+    assert [record.scores["em"] for record in records] == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert [record.failed for record in records] == [False, False, False, True, True]
+    result = CliRunner().invoke(cli, ["score", "runs/other", "--metric", "support_f1"])
+    assert result.exit_code == 0, result.output
+
+
+def test_what_is_not_known_is_not_zero() -> None:
+    imported({q["id"]: q["answer"] for q in QUESTIONS})
+    result = CliRunner().invoke(cli, ["summarize", "runs/other", "--format", "json"])
+    assert result.exit_code == 0, result.output
+    row = json.loads(result.stdout)[0]["rows"][0]
+    assert row["em"] == 1.0
+    unknown = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s")
+    assert {row[name] for name in unknown} == {None}
+    assert "all_recall" not in row, "nobody said what was found"
+    assert "in all:" not in result.stderr
+    other = {q["id"]: "no" for q in QUESTIONS}
+    imported(other, name="worse", file="worse.json")
+    compared = rb.compare(rb.open_run("runs/other"), rb.open_run("runs/worse"))
+    assert compared.scores["em"].difference == -1.0
+    assert not compared.costs
+
+
+def test_predictions_of_other_questions_are_refused() -> None:
+    with pytest.raises(DataError, match="none of its 1 predictions is of the 5 questions asked"):
+        imported({"q99": "Land"})
+    assert not Path("runs").exists()
+
+
+def test_the_command_names_the_system_and_refuses_a_second_run() -> None:
+    Path("p.json").write_text(json.dumps({q["id"]: q["answer"] for q in QUESTIONS}))
+    words = ["import", "p.json", "--name", "langgraph", "--data-file", "questions.json"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+    assert "langgraph" in result.output
+    again = CliRunner().invoke(cli, words)
+    assert "holds a run already" in str(again.exception)
+    assert load_dataset(DataSpec("jsonl", data_file=Path("questions.json"))).name == "jsonl"
