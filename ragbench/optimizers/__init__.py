@@ -1,15 +1,6 @@
 """Optimizers: each over one of DSPy's; `base` has the contract they share."""
 
-from ragbench.optimizers import (
-    bootstrap as bootstrap,
-    copro as copro,
-    gepa as gepa,
-    infer_rules as infer_rules,
-    knn as knn,
-    mipro as mipro,
-    optuna as optuna,
-    simba as simba,
-)
+from ragbench.optimizers import bootstrap as bootstrap, instructions as instructions, knn as knn
 from ragbench.optimizers.base import (
     OPTIMIZERS as OPTIMIZERS,
     Optimizer as Optimizer,

@@ -8,7 +8,8 @@ of workers, is not ended by one bad question, and writes to a log instead of the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -22,10 +23,8 @@ from ragbench.context import current, use
 from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
-from ragbench.optimizers.demos import finish, guarded, make_student
 from ragbench.optimizers.dspy_patches import logged_to
-from ragbench.optimizers.outage import LMDownError, Outage
-from ragbench.optimizers.scoring import search_metric
+from ragbench.optimizers.students import LMDownError, Outage, finish, guarded, make_student
 from ragbench.optimizers.task import NEVER, Budget, Needs, Scores, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
@@ -68,7 +67,10 @@ class Optimizer(ABC):
 
     @abstractmethod
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The best program found, starting from `student`, and what else was tried."""
+        """The best program found, starting from `student`, and what else was tried.
+
+        DSPy's settings hold the number of workers and let no number of errors end it.
+        """
 
     @classmethod  # noqa: B027
     def attach(cls, program: RAGProgram, folder: Path) -> None:
@@ -101,22 +103,18 @@ class Optimizer(ABC):
         """
         self.check(Size(len(program.predictors()), len(task.train), len(task.val)))
         student = make_student(program, demo_tokens=self.knobs.demo_context_tokens)
-        with logged_to(task.log_folder / "optimizer.log"), _settings(task):
+        with _working_on(task):
             try:
                 result = self.search(student, task)
-            except LMDownError as error:
-                raise RunError(_down(error)) from None
             except (LMInvalidRequestError, AdapterParseError) as error:
-                raise RunError(_unusable(self.name, error)) from error
-            except LMError as error:  # of the prompt model, on which DSPy gives up at once
-                raise RunError(_down(error)) from error
+                raise RunError(
+                    f"optimizer {self.name} got a reply it cannot use ({type(error).__name__}: "
+                    f"{_one_line(error)}); give a stronger --prompt-lm, or fewer candidates by "
+                    "--opt-set"
+                ) from error
         ranked = sorted(result.candidates, key=lambda candidate: -(candidate.score or 0.0))
-        return SearchResult(
-            program=finish(result.program),
-            candidates=[replace(c, program=finish(c.program)) for c in ranked],
-            files=result.files,
-            notes=result.notes,
-        )
+        candidates = [replace(one, program=finish(one.program)) for one in ranked]
+        return replace(result, program=finish(result.program), candidates=candidates)
 
 
 OPTIMIZERS: Registry[type[Optimizer]] = Registry("optimizer", package="ragbench.optimizers")
@@ -128,42 +126,27 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
     Raises:
         RunError: the LM is down.
     """
-    evaluate = dspy.Evaluate(
-        devset=for_optimizer(examples),
-        metric=search_metric(task.scorer),
-        num_threads=task.workers,
-        max_errors=NEVER,
-        display_progress=False,
-    )
-    with logged_to(task.log_folder / "optimizer.log"), _settings(task), dspy.context(trace=None):
-        try:
-            result = evaluate(guarded(program))
-        except LMDownError as error:
-            raise RunError(_down(error)) from None
-    rows = result.results
+    devset = for_optimizer(examples)
+    evaluate = dspy.Evaluate(devset=devset, metric=task.metric, display_progress=False)
+    with _working_on(task), dspy.context(trace=None):
+        rows = evaluate(guarded(program)).results
     failed = sum(not prediction.keys() for _, prediction, _ in rows)
     return Scores(tuple(float(score) for *_, score in rows), failed)
 
 
-def _settings(task: Task) -> Any:
-    context = current()
-    side = replace(context, side=context.side or "student")
-    lm = task.seeded(task.lm)
-    return use(side.plus(Outage()), lm=lm, num_threads=task.workers, max_errors=NEVER)
-
-
-def _down(error: BaseException) -> str:
-    return (
-        f"the LM takes no more calls ({_one_line(error)}); when it does, give the same command "
-        "again: finished calls are kept"
-    )
-
-
-def _unusable(name: str, error: Exception) -> str:
-    return (
-        f"optimizer {name} got a reply it cannot use ({type(error).__name__}: {_one_line(error)}); "
-        "give a stronger --prompt-lm, or fewer candidates by --opt-set"
-    )
+@contextmanager
+def _working_on(task: Task) -> Iterator[None]:
+    """The settings of `task`; inside the block, an LM that is down is one line."""
+    context = replace(current(), side=current().side or "student").plus(Outage())
+    settings = {"lm": task.seeded(task.lm), "num_threads": task.workers, "max_errors": NEVER}
+    with logged_to(task.log_folder / "optimizer.log"), use(context, **settings):
+        try:
+            yield
+        except (LMDownError, LMError) as error:  # the latter of a prompt model
+            raise RunError(
+                f"the LM takes no more calls ({_one_line(error)}); when it does, give the same "
+                "command again: finished calls are kept"
+            ) from (error if isinstance(error, LMError) else None)
 
 
 def _one_line(error: BaseException) -> str:

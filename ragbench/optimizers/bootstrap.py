@@ -5,13 +5,22 @@ Bootstrapping is of DSPy (Khattab et al. 2023, arXiv:2310.03714).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import dspy
 from pydantic import Field
 
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.task import NEVER, Budget, Needs, SearchResult, Size, Task, candidates_of
+from ragbench.optimizers.students import is_whole
+from ragbench.optimizers.task import (
+    Budget,
+    Candidate,
+    Needs,
+    SearchResult,
+    Size,
+    Task,
+    candidates_of,
+)
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -80,12 +89,7 @@ class Bootstrap(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """One pass over the training questions."""
-        few_shot = dspy.BootstrapFewShot(
-            metric=task.metric,
-            teacher_settings=task.teacher_settings,
-            max_errors=NEVER,
-            **few_shot_arguments(self.knobs),
-        )
+        few_shot = dspy.BootstrapFewShot(**few_shot_arguments(self.knobs, task))
         return SearchResult(few_shot.compile(student, trainset=task.trainset))
 
 
@@ -122,20 +126,76 @@ class RandomSearch(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The candidate with the highest mean score; the first of equals."""
         search = dspy.BootstrapFewShotWithRandomSearch(
-            metric=task.metric,
-            teacher_settings=task.teacher_settings,
-            num_candidate_programs=self.knobs.candidates,
-            num_threads=task.workers,
-            max_errors=NEVER,
-            **few_shot_arguments(self.knobs),
+            num_candidate_programs=self.knobs.candidates, **few_shot_arguments(self.knobs, task)
         )
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
         return SearchResult(best, candidates_of(best))
 
 
-def few_shot_arguments(knobs: Any) -> dict[str, Any]:
-    """The knobs under the names that DSPy gives them."""
+class OptunaKnobs(BootstrapKnobs):
+    """Knobs of `optuna`."""
+
+    bootstrapped: int = Field(8, ge=1, le=64, description="demonstrations to choose from")
+    labeled: int = Field(8, ge=0, le=64, description="the same, filled up with labelled questions")
+    trials: int = Field(6, ge=1, le=500, description="choices tried")
+
+
+@OPTIMIZERS.register("optuna")
+class Optuna(Optimizer):
+    """`dspy.BootstrapFewShotWithOptuna`, which shows each predictor one demonstration.
+
+    DSPy's leaves the sampler without a seed, and fails if a predictor got no demonstration.
+    """
+
+    name = "optuna"
+    description = "one demonstration per predictor, chosen by TPE from a bootstrap on validation"
+    formula = "trials x V program runs, and one bootstrap of at most T x rounds runs"
+    needs = Needs(teacher=True, package="optuna")
+    Knobs = OptunaKnobs
+    presets = {"medium": {"trials": 12}, "heavy": {"trials": 24}}  # noqa: RUF012
+
+    def estimate(self, size: Size) -> Budget:
+        """One bootstrap and a validation per trial."""
+        return Budget(
+            teacher_runs=bootstrap_runs(self.knobs, size.n_train),
+            student_runs=Range.exactly(self.knobs.trials * size.n_val),
+        )
+
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
+        """The best trial; the first of equals."""
+        import optuna
+
+        few_shot = dspy.BootstrapFewShot(**few_shot_arguments(self.knobs, task))
+        bank = few_shot.compile(student, trainset=task.trainset).named_predictors()
+        choices = {
+            name: [demo for demo in full.demos if is_whole(demo, full.signature)]
+            for name, full in bank
+        }
+        evaluate = dspy.Evaluate(devset=task.valset, metric=task.metric)
+        tried: list[Candidate] = []
+
+        def score(trial: Any) -> float:
+            program = cast(RAGProgram, student.reset_copy())
+            for name, predictor in program.named_predictors():
+                if demos := choices[name]:
+                    index = trial.suggest_int(f"demo_index_for_{name}", 0, len(demos) - 1)
+                    predictor.demos = [demos[index]]
+            result = evaluate(program)
+            each = tuple(float(row[2]) for row in result.results)
+            tried.append(Candidate(program, result.score / 100, f"trial {trial.number}", each))
+            return float(result.score)
+
+        sampler = optuna.samplers.TPESampler(seed=task.seed)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        study.optimize(score, n_trials=self.knobs.trials)
+        return SearchResult(tried[study.best_trial.number].program, tried)
+
+
+def few_shot_arguments(knobs: Any, task: Task) -> dict[str, Any]:
+    """What DSPy's few-shot optimizers are told."""
     return {
+        "metric": task.metric,
+        "teacher_settings": task.teacher_settings,
         "max_bootstrapped_demos": knobs.bootstrapped,
         "max_labeled_demos": knobs.labeled,
         "max_rounds": knobs.rounds,

@@ -28,12 +28,17 @@ _LOGGERS = ("dspy", "optuna", "gepa")
 def logged_to(log_file: Path) -> Iterator[None]:
     """Inside the block, what optimizers print, log and draw goes to `log_file`, appended.
 
-    Evaluate and Parallel resubmit a question that takes 120 s when few are left, again and again,
-    and offer no setting for it; that is off inside the block.
+    Where that cannot be written it is lost: no search fails for its log. DSPy asks no question a
+    second time inside the block.
     """
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        file = io.FileIO(log_file, "a")
+    except OSError:
+        file = io.FileIO(os.devnull, "a")
+    stream = _Redacted(file)
     with (
-        _appending(log_file) as file,
-        contextlib.nullcontext(_Redacted(file)) as stream,
+        file,
         contextlib.redirect_stdout(stream),
         contextlib.redirect_stderr(stream),
         warnings.catch_warnings(),
@@ -51,22 +56,17 @@ def _without_resubmission() -> Iterator[None]:
     They resubmit one that takes 120 s when few are left, which spends twice and can outlive the
     run, and offer no setting for it.
     """
-    patched, feature = "ParallelExecutor", "compile"
-    original = private("dspy.utils.parallelizer.ParallelExecutor", feature)
-    names = ("dspy.evaluate.evaluate", "dspy.predict.parallel")
-    modules = [private(name, feature) for name in names]
+    original = private("dspy.utils.parallelizer.ParallelExecutor", "compile")
 
     @functools.wraps(original)
     def without_timeout(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **{**kwargs, "timeout": 0})
 
-    for module in modules:
-        setattr(module, patched, without_timeout)
-    try:
+    with contextlib.ExitStack() as replaced:
+        for module in ("dspy.evaluate.evaluate", "dspy.predict.parallel"):
+            patch = _replaced(private(module, "compile"), "ParallelExecutor", without_timeout)
+            replaced.enter_context(patch)
         yield
-    finally:
-        for module in modules:
-            setattr(module, patched, original)
 
 
 @contextlib.contextmanager
@@ -85,21 +85,18 @@ def lenient_proposals(lost: Callable[[Exception], None]) -> Iterator[None]:
                 return str(given["predictor"].signature.instructions)
 
     module = private("dspy.teleprompt.mipro_optimizer_v2", "mipro")
-    original = module.GroundedProposer
-    module.GroundedProposer = Proposer
+    with _replaced(module, "GroundedProposer", Proposer):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        module.GroundedProposer = original
-
-
-def _appending(log_file: Path) -> io.FileIO:
-    """`log_file`, to be appended to; nothing where it cannot be: no search fails for its log."""
-    try:
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        return io.FileIO(log_file, "a")
-    except OSError:
-        return io.FileIO(os.devnull, "a")
+        setattr(module, name, original)
 
 
 class _Redacted(io.TextIOBase):

@@ -22,8 +22,8 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.demos import fit_demos
-from ragbench.optimizers.task import NEVER, Budget, Needs, SearchResult, Size, Task
+from ragbench.optimizers.students import fit_demos
+from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -78,7 +78,6 @@ class KNN(Optimizer):
             max_bootstrapped_demos=1,
             max_labeled_demos=0,
             max_rounds=self.knobs.rounds,
-            max_errors=NEVER,
         )
         bank = few_shot.compile(student, trainset=[example])
         fitted = {
@@ -103,12 +102,12 @@ class KNN(Optimizer):
 
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
-    chooser = _Chooser(bank["entries"], int(bank["k"]))
+    nearest = _Nearest(bank["entries"], int(bank["k"]))
 
     def forward(self: RAGProgram, question: str) -> dspy.Prediction:
         shown = cast(RAGProgram, self.deepcopy())
         shown.__dict__.pop("forward", None)
-        chosen = chooser.nearest(question)
+        chosen = nearest(question)
         for name, predictor in shown.named_predictors():
             predictor.demos = [demo for entry in chosen for demo in entry["demos"].get(name, ())]
         return type(shown).forward(shown, question=question)
@@ -116,31 +115,28 @@ def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     program.__dict__["forward"] = MethodType(forward, program)
 
 
-class _Chooser:
-    """Finds the nearest entries; never copied with a program."""
+class _Nearest:
+    """Finds the entries nearest to a question, by the cosine of TF-IDF weights of words."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], k: int) -> None:
         self._entries, self._k = entries, k
-        bags = [Counter(_words(entry["question"])) for entry in entries]
+        bags = [_words(entry["question"]) for entry in entries]
         seen = Counter(word for bag in bags for word in bag)
-        self._weight = {w: 1.0 + math.log(len(entries) / n) for w, n in seen.items()}
+        self._weight = {word: 1.0 + math.log(len(entries) / n) for word, n in seen.items()}
         self._vectors = [self._unit(bag) for bag in bags]
 
-    def nearest(self, question: str) -> list[Mapping[str, Any]]:
+    def __call__(self, question: str) -> list[Mapping[str, Any]]:
         """At most `k` entries, the nearest last, next to the question that is asked."""
-        own = self._unit(Counter(_words(question)))
+        own = self._unit(_words(question))
         near = [sum(own.get(w, 0.0) * x for w, x in v.items()) for v in self._vectors]
-        order = sorted(range(len(near)), key=lambda i: (-near[i], i))
+        order = sorted(range(len(near)), key=lambda i: -near[i])  # of equals the first
         return [self._entries[i] for i in reversed(order[: self._k])]
 
     def _unit(self, bag: Counter[str]) -> dict[str, float]:
         vector = {word: n * self._weight.get(word, 0.0) for word, n in bag.items()}
-        length = math.sqrt(sum(x * x for x in vector.values())) or 1.0
+        length = math.hypot(*vector.values()) or 1.0
         return {word: x / length for word, x in vector.items()}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Chooser:
-        return self
 
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
+def _words(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text.lower()))

@@ -43,7 +43,7 @@ def make_scorer(name: str) -> Scorer:
         UnknownNameError: it is neither.
         ConfigError: one's own cannot be used; see `OwnMetric`.
     """
-    if is_own(name):
+    if ":" in name:
         return OwnMetric(name)
     if name not in _COMPARE:
         raise UnknownNameError("metric to compile for", name, _COMPARE)
@@ -82,18 +82,17 @@ def search_metric(scorer: Scorer) -> Callable[..., Any]:
     without, it is the score as a float.
     """
     own = scorer.of if isinstance(scorer, StandIn) else scorer
+    best_of = own.is_best if isinstance(own, OwnMetric) else is_exact
 
     def metric(example: dspy.Example, prediction: Any, trace: Any = None) -> bool | float:
-        if trace is not None and isinstance(own, OwnMetric):
-            return own.is_best(example, prediction, trace)
         if trace is not None:
-            return is_exact(example, prediction)
+            return best_of(example, prediction, trace)
         return float(scorer(example, prediction))
 
     return metric
 
 
-def is_exact(example: dspy.Example, prediction: Any) -> bool:
+def is_exact(example: dspy.Example, prediction: Any, trace: Any = None) -> bool:
     """Whether the answer matches a gold answer exactly, once normalised; a blank one never does."""
     answer = answer_of(prediction)
     return bool(answer) and bool(best(exact_match, answer, example.answers))
@@ -123,33 +122,32 @@ def feedback_metric(scorer: Scorer, gold: Sequence[dspy.Example] = ()) -> Callab
 
 def feedback(example: dspy.Example, prediction: Any, score: float) -> str:
     """What was wrong with `prediction`, in sentences that an instruction writer can act on."""
-    said = [*_form(example, answer_of(prediction), score), *_hops(example, prediction, score)]
+    said = [_form(example, answer_of(prediction), score), *_hops(example, prediction, score)]
     counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
-    unread = counts.get("parse_fallback", 0)
-    if unread:
+    if unread := counts.get("parse_fallback", 0):
         said.append(f"{unread} replies could not be read in the required form.")
     return " ".join(said)
 
 
-def _form(example: dspy.Example, answer: str, score: float) -> list[str]:
+def _form(example: dspy.Example, answer: str, score: float) -> str:
     gold = example.answers[0]
     if not answer:
-        return [f"No answer was given; expected {gold!r}."]
+        return f"No answer was given; expected {gold!r}."
     if any(exact_match(answer, right) for right in example.answers):
-        return [f"Right: {answer!r}."]
+        return f"Right: {answer!r}."
     if normalise_answer(gold) in ("yes", "no"):
         said = normalise_answer(answer)
         fault = "Wrong" if said in ("yes", "no") else "Wrong form: this is a yes-or-no question"
-        return [f"{fault}; {answer!r} was answered, expected {gold!r}."]
+        return f"{fault}; {answer!r} was answered, expected {gold!r}."
     if best(contains, answer, example.answers):
         words = len(answer.split())
-        return [
+        return (
             f"Wrong form: the right answer {gold!r} stands inside a reply of {words} words, "
             f"{answer!r}. The answer alone is wanted."
-        ]
+        )
     if score > 0:
-        return [f"Nearly right: {answer!r} was answered, expected {gold!r} in that very form."]
-    return [f"Wrong: {answer!r} was answered, expected {gold!r}."]
+        return f"Nearly right: {answer!r} was answered, expected {gold!r} in that very form."
+    return f"Wrong: {answer!r} was answered, expected {gold!r}."
 
 
 def _hops(example: dspy.Example, prediction: Any, score: float) -> list[str]:
@@ -158,26 +156,15 @@ def _hops(example: dspy.Example, prediction: Any, score: float) -> list[str]:
     if score >= 1 or not titles:
         return []
     retrieved = {passage.title for passage in passages}
-    missed = [title for title in titles if title not in retrieved]
-    if missed:
+    if missed := [title for title in titles if title not in retrieved]:
         said = [f"Missed hop: no search found the passage {title!r}." for title in missed]
-        return said + _subquestions(example, missed)
+        parts = getattr(example, "decomposition", None) or ()
+        steps = [part["question"] for part in parts if part.get("question")]
+        return [*said, f"The steps are: {'; '.join(steps)}."] if steps else said
     answer = answer_of(prediction)
     if answer and not any(contains(str(passage), answer) for passage in passages):
         return [f"Unsupported claim: {answer!r} stands in no passage that was found."]
     return [f"Every supporting passage was found ({', '.join(titles)}); they were misread."]
-
-
-def _subquestions(example: dspy.Example, missed: Sequence[str]) -> list[str]:
-    parts = getattr(example, "decomposition", None) or ()
-    steps = [part.get("question", "") for part in parts]
-    known = [step for step in steps if step]
-    return [f"The steps are: {'; '.join(known)}."] if known and missed else []
-
-
-def is_own(name: str) -> bool:
-    """Whether `name` is where a function is, not the name of a metric of ragbench."""
-    return ":" in name
 
 
 class OwnMetric:

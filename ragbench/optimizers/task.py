@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,11 @@ from ragbench.lms import RagbenchLM
 from ragbench.optimizers.scoring import Scorer, search_metric
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
+
+#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM is `Outage`'s.
+NEVER = 10**9
+#: Numbered samples between those of one seed and the next: more than a compile draws.
+_ROLLOUTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -64,17 +68,6 @@ class Needs:
     def __str__(self) -> str:
         words = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
         return ", ".join(words) or "nothing but the program"
-
-
-def trials_for(n_variables: int, n_candidates: int) -> int:
-    """DSPy's number of trials for MIPRO and GEPA: 2 V log2(N), and at least 1.5 N."""
-    return int(max(2 * n_variables * math.log2(n_candidates), 1.5 * n_candidates))
-
-
-#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM is `Outage`'s.
-NEVER = 10**9
-#: Numbered samples between those of one seed and the next: more than a compile draws.
-_ROLLOUTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -132,14 +125,10 @@ class Task:
         """Settings under which DSPy runs the teacher; empty where the LM teaches itself."""
         if self.teacher is None:
             return {}
-        settings: dict[str, Any] = {
-            "lm": self.seeded(self.teacher),
-            # Without roles: an LM of a role's own would answer in the teacher's place.
-            KEY: replace(current(), side="teacher", role_lms={}),
-        }
-        if self.teacher_adapter is not None:
-            settings["adapter"] = self.teacher_adapter
-        return settings
+        # Without roles: an LM of a role's own would answer in the teacher's place.
+        context = replace(current(), side="teacher", role_lms={})
+        adapter = {"adapter": self.teacher_adapter} if self.teacher_adapter is not None else {}
+        return {"lm": self.seeded(self.teacher), KEY: context, **adapter}
 
 
 @dataclass(frozen=True)
@@ -184,12 +173,8 @@ def candidates_of(program: Any, *, scale: float = 100.0) -> list[Candidate]:
         Candidate(
             cast(RAGProgram, row["program"]),
             round(row["score"] / scale, 6),
-            _note(row),
+            f"seed {row['seed']}" if "seed" in row else "",
             tuple(map(float, row.get("subscores", ()))),
         )
         for row in getattr(program, "candidate_programs", ())
     ]
-
-
-def _note(row: Mapping[str, Any]) -> str:
-    return f"seed {row['seed']}" if "seed" in row else ""

@@ -23,7 +23,7 @@ from ragbench.experiments.estimates.rehearsal import rehearse
 from ragbench.experiments.runs import context as setup, evaluate
 from ragbench.experiments.store import CallJournal
 from ragbench.ledger import file_call
-from ragbench.optimizers.outage import LIMIT
+from ragbench.optimizers.students import LIMIT
 from ragbench.record import Call
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions

@@ -21,9 +21,7 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.calls import CallRefusedError
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import measure
-from ragbench.optimizers.demos import fit_demos
 from ragbench.optimizers.dspy_patches import logged_to
-from ragbench.optimizers.outage import LIMIT
 from ragbench.optimizers.scoring import (
     feedback,
     feedback_metric,
@@ -31,6 +29,7 @@ from ragbench.optimizers.scoring import (
     make_scorer,
     search_metric,
 )
+from ragbench.optimizers.students import LIMIT, fit_demos
 from ragbench.optimizers.task import NEVER
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.retrievers.base import Passage

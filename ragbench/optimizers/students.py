@@ -1,13 +1,17 @@
-"""Demonstrations that fit: what a compiled prompt shows of the questions it learned from.
+"""Students: copies of a program to optimize, whose demonstrations fit and which notice a dead LM.
 
 A bootstrapped demonstration carries the full inputs of the call it was taken from, for RAG every
 passage of every hop; four of them overflow a small model's context. And DSPy adds each training
 example to every predictor, so that one that plans or grades is shown replies "not supplied". Both
 are mended where a prompt is made, not after the search, so that what is searched is what ships.
+
+Optimizers run with no limit on errors, since one bad question must not cost a night's work. But a
+server that died would make all later candidates equal and the result worthless: that ends it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -15,12 +19,50 @@ import dspy
 from dspy import LMError, LMInvalidRequestError
 from pydantic import BaseModel
 
-from ragbench.optimizers.outage import current_outage
+from ragbench.context import current
+from ragbench.errors import StopSignal
 from ragbench.programs.core import RAGProgram
 from ragbench.tokens import estimate_tokens, first_tokens
 
+#: Calls refused in a row after which the LM counts as down.
+LIMIT = 20
 #: Items of a list that would be left with fewer tokens than this are dropped.
 _LEAST = 15
+
+
+class LMDownError(StopSignal):
+    """The LM is down."""
+
+
+class Outage:
+    """Counts the calls that an LM's server refused in a row, over all threads."""
+
+    def __init__(self) -> None:
+        self._count, self._lock = 0, threading.Lock()
+        self._verdict: str | None = None
+
+    def check(self) -> None:
+        """Do nothing unless the LM was found to be down.
+
+        Evaluate leaves its queue running when it is broken off; this empties it without a call.
+
+        Raises:
+            LMDownError: it was.
+        """
+        if self._verdict is not None:
+            raise LMDownError(self._verdict)
+
+    def note(self, error: Exception | None) -> None:
+        """Count a call that was refused with `error`; None for one that got through.
+
+        Raises:
+            LMDownError: too many in a row, or one that no retry can mend (a spent budget).
+        """
+        with self._lock:
+            self._count = self._count + 1 if error else 0
+            if self._count >= LIMIT or getattr(error, "code", None) == "refused":
+                self._verdict = f"{type(error).__name__}: {error}"
+                raise LMDownError(self._verdict) from error
 
 
 class _Predict(dspy.Predict):
@@ -30,17 +72,15 @@ class _Predict(dspy.Predict):
         demos = kwargs.pop("demos", self.demos)
         if self.rb_demo_tokens is not None:
             demos = fit_demos(demos, self.signature, max_tokens=self.rb_demo_tokens)
-        outage = current_outage()
-        if outage:
-            outage.check()
+        outage = current().get(Outage) or Outage()
+        outage.check()
         try:
             reply = super().forward(demos=demos, **kwargs)
         except LMError as error:
-            if outage and not isinstance(error, LMInvalidRequestError):
+            if not isinstance(error, LMInvalidRequestError):
                 outage.note(error)
             raise
-        if outage:
-            outage.clear()
+        outage.note(None)
         return reply
 
 
@@ -57,35 +97,19 @@ def make_student(program: RAGProgram, *, demo_tokens: int) -> RAGProgram:
     for predictor in student.predictors():
         predictor.__class__ = _Predict
         predictor.rb_demo_tokens = demo_tokens
-        predictor.signature = predictor.signature.with_instructions(
-            predictor.signature.instructions
-        )
+        signature = predictor.signature
+        predictor.signature = signature.with_instructions(signature.instructions)
     return student
 
 
 def guarded(program: dspy.Module) -> dspy.Module:
     """A copy of `program`, its demonstrations untrimmed, whose calls end when the LM is down."""
-    copied = program.deepcopy()
+    copied = cast(dspy.Module, program.deepcopy())
     for predictor in copied.predictors():
         if not isinstance(predictor, _Predict):
             predictor.__class__ = _Predict
             predictor.rb_demo_tokens = None
-    return cast(dspy.Module, copied)
-
-
-def finish(program: RAGProgram) -> RAGProgram:
-    """A copy of a compiled student as a plain program: demonstrations trimmed and JSON-ready."""
-    plain = cast(RAGProgram, program.deepcopy())
-    for predictor in plain.predictors():
-        if isinstance(predictor, _Predict):
-            tokens = predictor.__dict__.pop("rb_demo_tokens")
-            predictor.__class__ = dspy.Predict
-            predictor.demos = fit_demos(predictor.demos, predictor.signature, max_tokens=tokens)
-        predictor.lm, predictor.traces, predictor.train = None, [], []
-    for leftover in _LEFTOVERS:
-        plain.__dict__.pop(leftover, None)
-    plain._compiled = False  # DSPy would freeze it, and refuse to compile it again
-    return plain
+    return copied
 
 
 #: What DSPy's optimizers hang on the program they return; the candidates would be copied with it.
@@ -103,6 +127,21 @@ _LEFTOVERS = (
 )
 
 
+def finish(program: RAGProgram) -> RAGProgram:
+    """A copy of a compiled student as a plain program: demonstrations trimmed and JSON-ready."""
+    plain = cast(RAGProgram, program.deepcopy())
+    for predictor in plain.predictors():
+        if isinstance(predictor, _Predict):
+            tokens = predictor.__dict__.pop("rb_demo_tokens")
+            predictor.__class__ = dspy.Predict
+            predictor.demos = fit_demos(predictor.demos, predictor.signature, max_tokens=tokens)
+        predictor.lm, predictor.traces, predictor.train = None, [], []
+    for leftover in _LEFTOVERS:
+        plain.__dict__.pop(leftover, None)
+    plain._compiled = False  # DSPy would freeze it, and refuse to compile it again
+    return plain
+
+
 def fit_demos(
     demos: Sequence[Any], signature: type[dspy.Signature], *, max_tokens: int
 ) -> list[dict[str, Any]]:
@@ -111,83 +150,68 @@ def fit_demos(
     One without an input, or without every output, is left out. Only the signature's fields are
     kept, as plain JSON values.
     """
-    return [
-        trim(demo, signature, max_tokens=max_tokens) for demo in demos if is_whole(demo, signature)
-    ]
+    return [_trimmed(demo, signature, max_tokens) for demo in demos if is_whole(demo, signature)]
 
 
 def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
     """Whether `demo` has every output of `signature` and at least one input."""
-    return all(demo.get(name) is not None for name in signature.output_fields) and any(
-        demo.get(name) is not None for name in signature.input_fields
-    )
+    given = {name for name in signature.fields if demo.get(name) is not None}
+    return given >= set(signature.output_fields) and not given.isdisjoint(signature.input_fields)
 
 
-def trim(
-    demo: Mapping[str, Any], signature: type[dspy.Signature], *, max_tokens: int
+def _trimmed(
+    demo: Mapping[str, Any], signature: type[dspy.Signature], max_tokens: int
 ) -> dict[str, Any]:
     """`demo` with its inputs, the question apart, cut to `max_tokens` in all, the longest last.
 
     Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
     since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
     """
-    shown = {k: _plain(demo[k]) for k in signature.fields if demo.get(k) is not None}
-    outputs = [shown[name] for name in signature.output_fields if isinstance(shown.get(name), str)]
-    left = max_tokens
+    shown = {name: _plain(demo[name]) for name in signature.fields if demo.get(name) is not None}
+    outputs = [shown[name] for name in signature.output_fields]
+    proofs = [text.casefold() for text in outputs if isinstance(text, str) and len(text) > 1]
     inputs = [name for name in signature.input_fields if name != "question" and name in shown]
     for name in sorted(inputs, key=lambda name: _size(shown[name])):
-        shown[name], used = _cut(shown[name], left, [text for text in outputs if len(text) > 1])
-        left -= used
+        shown[name] = _cut(shown[name], max_tokens, proofs)
+        max_tokens -= _size(shown[name])
     if "augmented" in demo:
         shown["augmented"] = True
     return shown
 
 
-def _cut(value: Any, left: int, proofs: Sequence[str]) -> tuple[Any, int]:
+def _cut(value: Any, left: int, proofs: Sequence[str]) -> Any:
     if isinstance(value, str):
         if "\n" in value and estimate_tokens(value) > left:
-            lines, used = _cut(value.split("\n"), left, proofs)
-            return "\n".join(lines), used
-        text = _cut_text(value, left)
-        return text, estimate_tokens(text)
+            return "\n".join(_cut(value.split("\n"), left, proofs))
+        return first_tokens(value, left) if left > 1 or not value else ""
     if isinstance(value, dict):
         for key, item in value.items():
-            value[key], used = _cut(item, left, proofs)
-            left -= used
-        return value, _size(value)
+            value[key] = _cut(item, left, proofs)
+            left -= _size(value[key])
+        return value
     if not isinstance(value, list):
-        return value, 0
-    proving = [i for i, item in enumerate(value) if _holds(item, proofs)]
+        return value
+    texts = [str(item).casefold() for item in value]
+    proving = [any(proof in text for proof in proofs) for text in texts]
     kept: dict[int, Any] = {}
-    total = 0
-    for i in [*proving, *(i for i in range(len(value)) if i not in proving)]:
-        if total and left - total < _LEAST:
+    used = 0
+    for i in sorted(range(len(value)), key=lambda i: not proving[i]):
+        if used and left - used < _LEAST:
             break
-        kept[i], used = _cut(value[i], left - total, proofs)
-        total += used
-    return [kept[i] for i in sorted(kept)], total
-
-
-def _holds(item: Any, proofs: Sequence[str]) -> bool:
-    text = str(item).casefold()
-    return any(proof.casefold() in text for proof in proofs)
-
-
-def _cut_text(text: str, tokens: int) -> str:
-    return first_tokens(text, tokens) if tokens > 1 or not text else ""
+        kept[i] = _cut(value[i], left - used, proofs)
+        used += _size(kept[i])
+    return [kept[i] for i in sorted(kept)]
 
 
 def _size(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(_size(item) for item in value.values())
-    if isinstance(value, list):
-        return sum(_size(item) for item in value)
+    if isinstance(value, dict | list):
+        return sum(map(_size, value.values() if isinstance(value, dict) else value))
     return estimate_tokens(value) if isinstance(value, str) else 0
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return _plain(value.model_dump(mode="json"))
+        return value.model_dump(mode="json")
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
