@@ -125,7 +125,11 @@ class FakeServer:
         self._http.daemon_threads = True
         self._http.request_queue_size = 256
         self._http.fake = self  # type: ignore[attr-defined]
-        self._http.server_bind()
+        try:
+            self._http.server_bind()
+        except OSError:
+            self._http.server_close()  # a port that is taken leaves no socket behind
+            raise
         self._http.server_activate()
 
     @property

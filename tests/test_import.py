@@ -52,6 +52,17 @@ def test_answers_passages_and_spending_are_those_of_the_file() -> None:
     assert (spent.calls, spent.tokens, spent.cost_usd) == (3, 100, 0.5)
     assert [passage.title for passage in records[0].passages] == ["Town 0", ""]
     assert records[0].passages[0].pid == records[0].gold_pids[0]
+    result = CliRunner().invoke(cli, ["summarize", "runs/other", "--format", "json"])
+    assert json.loads(result.stdout)[0]["rows"][0]["all_recall"] == 1.0
+    assert "right without its evidence" not in result.stderr
+
+
+def test_an_empty_answer_is_a_failed_question_and_its_spending_counts() -> None:
+    rows = [{"id": q["id"], "answer": q["answer"], "tokens": 7} for q in QUESTIONS]
+    rows[2]["answer"] = ""
+    records = imported(rows)
+    assert [record.failed for record in records] == [False, False, True, False, False]
+    assert sum(record.ledger.as_if.tokens for record in records) == 35
 
 
 def test_the_official_prediction_file_gives_the_official_scores() -> None:

@@ -38,7 +38,7 @@ from ragbench.experiments.runs import Evaluation, choose, reopen
 from ragbench.experiments.runs.question import make_record
 from ragbench.experiments.runs.summary import score_record
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked
-from ragbench.record import Call, CriticalPath, Failure, Ledger, Record
+from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.retrievers import Corpus, Passage
 
 #: What is unknown of a system's spending unless its file says it, by column of the table.
@@ -49,6 +49,10 @@ def _names(*names: str) -> Any:
     return Field(None, validation_alias=AliasChoices(*names))
 
 
+def _blank_is_none(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
 class PredictionRecord(DataRecord):
     """One record of a file of predictions."""
 
@@ -56,7 +60,9 @@ class PredictionRecord(DataRecord):
 
     id: Id | None = _names("id", "qid", "_id")
     question: Text | None = None
-    answer: Answer | None = _names("answer", "prediction", "predicted_answer", "pred")
+    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = _names(
+        "answer", "prediction", "predicted_answer", "pred"
+    )
     passages: Annotated[tuple[Any, ...], BeforeValidator(as_answers)] = Field(
         (), validation_alias=AliasChoices("passages", "contexts", "retrieved", "titles")
     )
@@ -169,16 +175,20 @@ def _record(
     found = predictions.get(str(example.qid)) or predictions.get(question_key(example.question))
     if found is None or found.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
-        empty = Ledger([], CriticalPath())
-        record = make_record(example, None, empty, latency_s=0.0, failure=failure)
+        ledger = found.ledger(model) if found else Ledger([], CriticalPath())
+        seconds = found.latency_s or 0.0 if found else 0.0
+        record = make_record(example, None, ledger, latency_s=seconds, failure=failure)
         return replace(record, scores=score_record(record))
+    passages = _passages(found.passages, dataset.corpus)
+    hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
     prediction = dspy.Prediction(
         answer=found.answer,
         stop_reason="imported",
         steps=[],
-        searches=[],
+        # Evidence is counted in what searches found: here all of it is one search.
+        searches=[Search(example.question, len(hits), hits, 0.0)] if hits else [],
         counts={},
-        passages=_passages(found.passages, dataset.corpus),
+        passages=passages,
         citations=[list(fact) for fact in found.supporting_facts] or None,
     )
     record = make_record(

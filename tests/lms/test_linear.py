@@ -21,24 +21,28 @@ PIECES = [
 KINDS = [str, bool, int, float, Literal["yes", "no"], list[str], list[int], str | None]
 ADAPTERS = [LenientChat(), LenientJSON(), LenientXML()]
 SIGNATURE = dspy.Signature("question -> answer, ok: bool")
-SIZE = 500_000
+SIZE = 250_000
 
 
 def seconds(read: Callable[[str], Any], text: str) -> float:
-    start = time.perf_counter()
+    """Processor time of this thread alone: what else the machine does is not in it."""
+    start = time.thread_time()
     with contextlib.suppress(ValueError, dspy.AdapterParseError):
         read(text)
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_twice_the_input_takes_about_twice_the_time(piece: str) -> None:
+def test_four_times_the_input_takes_about_four_times_the_time(piece: str) -> None:
+    """2.5 times for twice the input is 6.25 times for four times; a quadratic reader takes 16."""
     readers: list[Callable[[str], Any]] = [
         *(lambda text, a=adapter: a.parse(SIGNATURE, text) for adapter in ADAPTERS),
         *(lambda text, k=kind: read_value(text, k) for kind in KINDS),
     ]
     text = piece * (SIZE // len(piece))
     for read in readers:
-        once = seconds(read, f"{text}x")
-        twice = min(seconds(read, f"{text}{text}x") for _ in range(1 if once < 0.1 else 3))
-        assert twice < max(2.5 * once, 0.5)
+        once = min(seconds(read, f"{text}x") for _ in range(3))
+        long = seconds(read, f"{text * 4}x")
+        if long > max(6.25 * once, 0.5):  # a hiccup of the machine, or a reader that is not linear
+            long = min(seconds(read, f"{text * 4}x") for _ in range(3))
+        assert long < max(6.25 * once, 0.5)
