@@ -153,8 +153,10 @@ def test_a_shard_that_there_is_not_is_refused(shard: str) -> None:
 
 
 @contextmanager
-def started(folder: Path, server: FakeServer) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """`ragbench eval` with two shards that have asked something, and the ids of their processes."""
+def started(
+    folder: Path, server: FakeServer, hits: int = 8
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """`ragbench eval` with two shards that have asked so often, and the ids of their processes."""
     key = {"OPENAI_API_KEY": "none", "RAGBENCH_CACHE": str(folder / "cache")}
     command = [
         sys.executable, "-m", "ragbench", "eval", "--program", "direct", "--dataset", "jsonl",
@@ -167,7 +169,7 @@ def started(folder: Path, server: FakeServer) -> Iterator[tuple[subprocess.Popen
         text=True,
     ) as process:  # fmt: skip
         deadline = time.monotonic() + 120
-        while len(server.hits) < 8 and time.monotonic() < deadline and process.poll() is None:
+        while len(server.hits) < hits and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
         listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True)
         try:
@@ -222,7 +224,8 @@ def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None
     def hung(hit: Hit) -> str | Fault:
         return Fault("hang", seconds=60) if hit.number > 6 else plausible(hit)
 
-    with FakeServer(hung) as server, started(tmp_path, server) as (process, shards):
+    # Twelve: each of the six threads hangs in its next question, after its record was written.
+    with FakeServer(hung) as server, started(tmp_path, server, 12) as (process, shards):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130, err

@@ -1,27 +1,25 @@
-from .breakdown import (
-    GROUP_NAMES as GROUP_NAMES,
-    groupings as groupings,
-    members as members,
-    wanted as wanted,
-)
 from .context import (
     RunContext as RunContext,
     asks_servers as asks_servers,
     build as build,
     check as check,
     choose as choose,
+    compiled_fields as compiled_fields,
+    compiled_sources as compiled_sources,
     lm_of as lm_of,
+    ready as ready,
     same_retrieval as same_retrieval,
     takes_tokens as takes_tokens,
 )
-from .controls import (
-    compiled_fields as compiled_fields,
-    compiled_sources as compiled_sources,
-    ready as ready,
-)
 from .evaluation import (
+    GROUP_NAMES as GROUP_NAMES,
     Evaluation as Evaluation,
+    Progress as Progress,
+    groupings as groupings,
+    members as members,
     reopen as reopen,
+    stop_lines as stop_lines,
+    wanted as wanted,
 )
 from .failure_policies import (
     failed as failed,
@@ -45,14 +43,10 @@ from .spend import (
 from .summary import (
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,
+    PolicyScores as PolicyScores,
+    Spent as Spent,
+    Summary as Summary,
     error_of as error_of,
     headline_intervals as headline_intervals,
     summarize as summarize,
-)
-from .summary_model import (
-    PolicyScores as PolicyScores,
-    Progress as Progress,
-    Spent as Spent,
-    Summary as Summary,
-    stop_lines as stop_lines,
 )

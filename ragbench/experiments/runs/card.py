@@ -11,17 +11,13 @@ import ragbench
 from ragbench.errors import RunError
 from ragbench.experiments.config import differing
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.store import DataId, RunCard, is_run, new_run_id, read_card
+from ragbench.experiments.store import DataId, RunCard, is_run, read_card
 
 
-def make_card(run_context: RunContext, run: str = "") -> RunCard:
-    """The card of a run: everything resolved, with versions and the identity of the data.
-
-    `run` is the id that the run has already, if it has one.
-    """
+def make_card(run_context: RunContext) -> RunCard:
+    """The card of a new run: everything resolved, with versions and the identity of the data."""
     config, dataset = run_context.config, run_context.dataset
     return RunCard(
-        run=run or new_run_id(),
         config=config.model_dump(mode="json"),
         identity=config.identity(),
         label=run_context.program.label,

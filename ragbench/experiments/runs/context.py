@@ -1,34 +1,43 @@
-"""From a config to the things that run: data, retriever, LM, adapter, program."""
+"""From a config to the things that run: data, retriever, LM, adapter, program and controls."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dspy
 
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
-from ragbench.errors import UnknownNameError
-from ragbench.experiments.artifacts import read_policy
-from ragbench.experiments.config import RunConfig
+from ragbench.errors import ConfigError, RunError, UnknownNameError
+from ragbench.experiments.artifacts import (
+    assert_held_out,
+    assert_not_learned_from,
+    load_artefact,
+    read_policy,
+    read_sidecar,
+    warn_of_shared_passages,
+)
+from ragbench.experiments.config import FLAT, RunConfig
 from ragbench.lms import RagbenchLM, configure_cache, make_lm
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.calls import (
-    GIVE_PRICE,
-    ServerCalls,
-    Service,
-    check_price,
-    cost_is_limited,
-)
+from ragbench.lms.calls import GIVE_PRICE, ServerCalls, Service, check_price, cost_is_limited
 from ragbench.logs import quiet_libraries
 from ragbench.own_code import blamed_on
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram, calls_of
 from ragbench.programs.routing import Router
+from ragbench.programs.wrappers import Voting, repair_form, with_more_votes
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
+from ragbench.user_code import is_external
+
+#: One of these that is given takes the place of all of its group that the sidecar has.
+_SOURCES = {
+    "dataset", "data_file", "train_file", "val_file", "test_file", "hub_repo", "lm", "retriever",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,12 @@ class RunContext:
     @contextmanager
     def active(self) -> Iterator[None]:
         """The LM, its adapter and quiet defaults, for the calls made inside the block."""
+        # Optimizers hand a program the text alone; the log says which question it is of.
+        rows = (example for split in self.dataset.splits.values() for example in split)
         context = replace(
             current(),
             role_lms=self.role_lms,
-            qids=self._qids(),
+            qids={example.question: str(example.qid) for example in rows},
             question_time_s=self.config.question_timeout,
         )
         with use(
@@ -83,11 +94,6 @@ class RunContext:
             num_threads=self.config.workers,
         ):
             yield
-
-    def _qids(self) -> dict[str, str]:
-        # Optimizers hand a program the text alone; the log says which question it is of.
-        rows = (example for split in self.dataset.splits.values() for example in split)
-        return {example.question: str(example.qid) for example in rows}
 
 
 def check(config: RunConfig) -> type[RAGProgram]:
@@ -152,7 +158,8 @@ def build(
             setting=dataset.setting,
             **config.retriever.settings,
         )
-    _check_prices(retriever)
+    for model in _models(retriever) if cost_is_limited() else ():
+        check_price(model.identity, known=model.priced)
     for service in _services(retriever):
         service.begin(patience=config.lm.patience, timeout=config.lm.timeout)
     with blamed_on(program, f"program {config.program}"):
@@ -179,13 +186,6 @@ def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
     return a.retriever == b.retriever and a.data_spec() == b.data_spec()
 
 
-def _check_prices(retriever: Retriever) -> None:
-    """Do nothing unless a limit on cost is to be kept and a server that it asks has no price."""
-    if cost_is_limited():
-        for model in _models(retriever):
-            check_price(model.identity, known=model.priced)
-
-
 def asks_servers(retriever: Retriever) -> bool:
     """Whether a search asks a server, for embeddings, for an order or for the passages."""
     return any(_services(retriever))
@@ -197,15 +197,12 @@ def takes_tokens(retriever: Retriever) -> bool:
 
 
 def _services(retriever: Retriever) -> Iterator[ServerCalls]:
-    for model in _models(retriever):
-        if model.service is not None:
-            yield model.service
+    return (model.service for model in _models(retriever) if model.service is not None)
 
 
 def _models(retriever: Retriever) -> Iterator[Any]:
-    for model in (getattr(retriever, name, None) for name in ("embedder", "reranker", "server")):
-        if model is not None:
-            yield model
+    models = (getattr(retriever, name, None) for name in ("embedder", "reranker", "server"))
+    yield from (model for model in models if model is not None)
     inner = (retriever.whole,) if isinstance(retriever, PerQuestion) else retriever.parts
     for part in inner:
         yield from _models(part)
@@ -235,3 +232,65 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     )
     check_price(lm.model, known=lm.pricing.known, cure=GIVE_PRICE if main else "")
     return lm
+
+
+def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
+    """The run context of `config`, with compiled state and controls applied; calls no LM.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    run_context = build(config, like=like)
+    if config.compiled is not None:
+        sidecar = load_artefact(config.compiled, run_context.program)
+        assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
+        warn_of_shared_passages(sidecar.data, run_context.examples)
+        run_context = replace(run_context, compiled=sidecar.program_sha256)
+    if isinstance(run_context.program, Router):
+        assert_not_learned_from(
+            run_context.program.policy, run_context.examples, dataset=run_context.dataset.name
+        )
+    if config.form and config.policy:
+        raise ConfigError("a router runs its programs as they are; leave form out")
+    program = run_context.program
+    if config.form:
+        program = repair_form(program)
+    if config.votes > 1:
+        asked = [example.question for example in run_context.examples]
+        program = Voting(program, config.votes, with_more_votes(asked, config.votes))
+    return replace(run_context, program=program)
+
+
+def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
+    """The config fields that a compiled program decides: its architecture and its knobs.
+
+    `program` is the one that the user named, if any.
+
+    Raises:
+        RunError: `folder` is no compiled program, or one of another program than `program`, or one
+            of external code that the user did not name.
+    """
+    sidecar = read_sidecar(folder)
+    if program not in (None, sidecar.program):
+        raise RunError(
+            f"{folder} is a compiled {sidecar.program}, not {program}; leave --program out"
+        )
+    if is_external(sidecar.program) and program is None:
+        raise RunError(
+            f"{folder} is a compiled {sidecar.program}: external code, which is loaded only where "
+            f"it is named; give --program {sidecar.program} if you trust it"
+        )
+    return {"program": sidecar.program, "set": sidecar.knobs}
+
+
+def compiled_sources(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Data, LM and retriever that `folder` was compiled with, by flat name.
+
+    Those for which `given`, by flat name, has others are left out.
+
+    Raises:
+        RunError: `folder` is no compiled program.
+    """
+    groups = {FLAT[name][0] for name in given.keys() & _SOURCES}
+    own = read_sidecar(folder).given
+    return {k: v for k, v in own.items() if k in FLAT and FLAT[k][0] not in groups}

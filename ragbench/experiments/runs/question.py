@@ -98,20 +98,17 @@ def ask(
         alignment=getattr(corpus, "alignment", None),
     )
     record = replace(record, scores=score_record(record))
-    with use(replace(current(), qid=example.qid)):
-        _log.info("question ended", extra=fields(**_told(record)))
-    return record
-
-
-def _told(record: Record) -> dict[str, Any]:
     spent = record.ledger.as_if
-    return {
-        "scores": record.scores,
-        "stop_reason": record.stop_reason,
-        "calls": spent.calls,
-        "tokens": spent.tokens,
-        "seconds": record.latency_s,
-    }
+    told = fields(
+        scores=record.scores,
+        stop_reason=record.stop_reason,
+        calls=spent.calls,
+        tokens=spent.tokens,
+        seconds=record.latency_s,
+    )
+    with use(replace(current(), qid=example.qid)):
+        _log.info("question ended", extra=told)
+    return record
 
 
 def classify(error: BaseException) -> Failure:
@@ -139,17 +136,9 @@ def make_record(
     of a failed question holds what it did before it failed, if that is known. `latency_s` is wall
     time; the record adds the time that the cache saved.
     """
-    outcome = {} if prediction is None else _outcome(prediction, alignment or {})
-    if failure:
-        outcome["answer"] = None
-    nothing: dict[str, Any] = {
-        "answer": None,
-        "stop_reason": None,
-        "steps": [],
-        "searches": [],
-        "passages": [],
-        "counts": {},
-    }
+    if prediction is None:
+        nothing: dict[str, Any] = {"steps": [], "searches": [], "passages": [], "counts": {}}
+        prediction = dspy.Prediction(answer=None, stop_reason=None, **nothing)
     return Record(
         qid=example.qid,
         question=example.question,
@@ -164,22 +153,17 @@ def make_record(
         latency_s=round(latency_s + ledger.path.cached_s, 6),
         failure=failure,
         scores={},
-        **(nothing | outcome),
+        answer=None if failure else str(prediction.answer),
+        stop_reason=prediction.stop_reason,
+        steps=list(prediction.steps),
+        searches=list(prediction.searches),
+        passages=[_passage(passage, alignment or {}) for passage in prediction.passages],
+        counts=dict(sorted(prediction.counts.items())),
+        citations=_plain(prediction.get("citations")),
+        plan=_plain(prediction.get("plan")),
+        facts=_plain(prediction.get("facts")),
+        tree=_plain(prediction.get("tree")),
     )
-
-
-def _outcome(prediction: dspy.Prediction, alignment: Alignment) -> dict[str, Any]:
-    outcome = {
-        "answer": str(prediction.answer),
-        "stop_reason": prediction.stop_reason,
-        "steps": list(prediction.steps),
-        "searches": list(prediction.searches),
-        "passages": [_passage(passage, alignment) for passage in prediction.passages],
-        "counts": dict(sorted(prediction.counts.items())),
-    }
-    for name in ("citations", "plan", "facts", "tree"):
-        outcome[name] = _plain(prediction.get(name))
-    return outcome
 
 
 def _passage(passage: Passage, alignment: Alignment) -> ShownPassage:

@@ -7,6 +7,7 @@ question starts on that thread. Whatever a question raises is its record's failu
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,12 +21,10 @@ from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError, RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.card import card_for, make_card
-from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.controls import ready
+from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.evaluation import Evaluation
-from ragbench.experiments.runs.merging import collect
 from ragbench.experiments.runs.question import ask
-from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
+from ragbench.experiments.runs.shards import ask_in_shards, check_spread, collect, is_spread
 from ragbench.experiments.runs.summary import SUMMARY
 from ragbench.experiments.store import (
     PREPARATION,
@@ -113,7 +112,13 @@ def run(
             on_start(run_context.title, len(todo), done)
         stopped = ""
         if todo:
-            told = _Told(on_record, len(todo))
+            numbers, telling = itertools.count(1), threading.Lock()
+
+            def told(record: Record) -> None:
+                with telling:
+                    if on_record:
+                        on_record(record, next(numbers), len(todo))
+
             with run_context.active():
                 with Store(folder, card) as store:
                     stopped = _prepare(run_context, todo, store, card, on_prepare)
@@ -122,10 +127,11 @@ def run(
                 if not stopped and is_spread(config):
                     stopped = ask_in_shards(run_context, len(todo), told)
         records = read_records(folder)
-        if is_run(folder):
+        there = is_run(folder)  # a limit may have let nothing be begun
+        if there:
             card = read_card(folder)  # what was made for all questions has been added
         whole = Evaluation.of(folder, card, records, stopped)
-        if is_run(folder) and (todo or not (folder / SUMMARY).exists()):
+        if there and (todo or not (folder / SUMMARY).exists()):
             write_json(folder / SUMMARY, whole.stored())
         asked = {str(example.qid) for example in run_context.examples}
         if asked.issuperset(records):
@@ -164,22 +170,8 @@ def _prepare(
                 f"{redact(str(error))}; what was read is kept, and the same command continues"
             ) from error
         finally:
-            store.put_card(make_card(run_context, card.run))
+            store.put_card(make_card(run_context).model_copy(update={"run": card.run}))
     return ""
-
-
-class _Told:
-    """Tells `on_record` of each record, with their number."""
-
-    def __init__(self, on_record: OnRecord | None, n: int) -> None:
-        self._on_record, self._n, self._done = on_record, n, 0
-        self._lock = threading.Lock()
-
-    def __call__(self, record: Record) -> None:
-        with self._lock:
-            self._done += 1
-            if self._on_record:
-                self._on_record(record, self._done, self._n)
 
 
 class _Asker:

@@ -14,9 +14,9 @@ from typing import Any
 from ragbench import __version__, stopping, user_code
 from ragbench.errors import LMUnavailableError, MissingExtraError, RagbenchError, RunError
 from ragbench.experiments.runs.runner import evaluate
-from ragbench.experiments.runs.shards import ENDING_S, LOOK_S, Job, Outcome
-from ragbench.experiments.runs.spend import as_limits
-from ragbench.lms.calls import Spent, spending
+from ragbench.experiments.runs.shards import ENDING_S, LOOK_S, Job, Outcome, as_limits
+from ragbench.experiments.runs.spend import limited
+from ragbench.lms.calls import Spent
 from ragbench.logs import quiet_libraries, set_level, to_terminal
 
 
@@ -38,29 +38,30 @@ def ask_shard(job: Job) -> None:
     set_level(job.log_level)
     if job.number == 1:  # the others meet the same
         to_terminal()
-    board.done(job.number, _asked(job, board))
+    try:
+        outcome = _asked(job, board)
+    except (LMUnavailableError, MissingExtraError) as error:
+        outcome = Outcome(error=type(error)(str(error)))
+    except RagbenchError as error:
+        outcome = Outcome(error=RunError(str(error)))
+    except Exception as error:  # the command, whose process has no part in it, tells of it
+        outcome = Outcome(error=RunError(f"a shard failed: {type(error).__name__}: {error}"))
+    board.done(job.number, outcome)
 
 
 def _asked(job: Job, board: Any) -> Outcome:
     whole = job.config.out
-    try:
-        if job.version != __version__:
-            raise RunError(f"a node has ragbench {__version__}; the run is of {job.version}")
-        if whole is None or not whole.is_dir():
-            raise RunError(
-                f"a node does not see {whole}: --engine ray needs a folder that all nodes share; "
-                "give --out"
-            )
-        user_code.allow(*job.allowed)
-        with spending(job.limits) as spent, _following(board, job.number, spent):
-            found = evaluate(job.config, on_record=lambda record, done, n: board.record(record))
-        return Outcome(found.stopped_by)
-    except (LMUnavailableError, MissingExtraError) as error:
-        return Outcome(error=type(error)(str(error)))
-    except RagbenchError as error:
-        return Outcome(error=RunError(str(error)))
-    except Exception as error:  # the command, whose process has no part in it, tells of it
-        return Outcome(error=RunError(f"a shard failed: {type(error).__name__}: {error}"))
+    if job.version != __version__:
+        raise RunError(f"a node has ragbench {__version__}; the run is of {job.version}")
+    if whole is None or not whole.is_dir():
+        raise RunError(
+            f"a node does not see {whole}: --engine ray needs a folder that all nodes share; "
+            "give --out"
+        )
+    user_code.allow(*job.allowed)
+    with limited(job.limits, job.folder) as spent, _following(board, job.number, spent):
+        found = evaluate(job.config, on_record=lambda record, done, n: board.record(record))
+    return Outcome(found.stopped_by)
 
 
 @contextmanager

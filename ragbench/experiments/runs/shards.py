@@ -15,37 +15,35 @@ import math
 import os
 import pickle
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
 from ragbench import __version__, user_code
-from ragbench.errors import (
-    ConfigError,
-    LMUnavailableError,
-    RunError,
-    needs_extra,
-)
-from ragbench.experiments.config import RunConfig
+from ragbench.errors import ConfigError, LMUnavailableError, RunError, needs_extra
+from ragbench.experiments.config import RunConfig, differing
 from ragbench.experiments.runs.card import card_for
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.merging import SHARDS, collect
-from ragbench.experiments.runs.spend import as_limits, is_limited, minus, shares_of, spent_under
+from ragbench.experiments.runs.spend import spent_under
+from ragbench.experiments.store import RunCard, held, merge_databases, read_card, runs_under
 from ragbench.lms.calls import Amount, Limits, active, room, stop
-from ragbench.logs import get_level
+from ragbench.logs import LOG, get_level
 from ragbench.paths import cache_root
 from ragbench.programs import PROGRAMS
 from ragbench.record import Record
 
+#: Below the folder of a run, where its shards are.
+SHARDS = "shards"
 #: Seconds between two looks of a shard at the board.
 LOOK_S = 0.25
 #: Seconds that shards have to end by themselves when they were told to stop.
@@ -54,7 +52,6 @@ ENDING_S = 5.0
 _TRIES = 2
 #: The module that asks a shard in a process of its own.
 _PROCESS = "ragbench.experiments.runs.shard_process"
-_NOTHING = Amount(calls=0)
 _BY_SPENDING = ("--max-cost", "--max-total-tokens", "--max-calls")
 
 
@@ -66,44 +63,53 @@ class Outcome:
     error: Exception | None = None
 
 
-@dataclass
-class _Shard:
-    """A shard as the board has it.
+@dataclass(frozen=True)
+class Job:
+    """What a process needs to ask shard `number`; `allowed` names the user's code."""
 
-    `granted` is what its process may spend, `before` what was spent when that began, `outcome` None
-    until it has ended.
-    """
+    config: RunConfig
+    number: int
+    address: Any
+    key: bytes
+    allowed: Sequence[str]
+    path: Sequence[str]
+    log_level: str
+    version: str = __version__
+    #: What may be spent in the shard's folder, by earlier processes too.
+    limits: Limits = field(default_factory=Limits)
 
-    folder: Path
-    granted: Amount = _NOTHING
-    before: Amount = _NOTHING
-    outcome: Outcome | None = None
-
-    def begin(self, granted: Amount) -> None:
-        self.granted, self.outcome = granted, None
-        self.before = spent_under(self.folder) if is_limited(granted) else _NOTHING
-
-    def left(self) -> Amount:
-        if not is_limited(self.granted):
-            return self.granted
-        return minus(self.granted, minus(spent_under(self.folder), self.before))
+    @property
+    def folder(self) -> Path:
+        """Where the shard is."""
+        return self.config.folder()
 
 
 class Board:
-    """What shards and the command that started them tell each other; thread-safe."""
+    """What shards and the command that started them tell each other; thread-safe.
 
-    def __init__(self, left: Amount, on_record: Callable[[Record], None]) -> None:
-        self.left = left
-        self._on_record, self._lock = on_record, threading.Lock()
+    `may_spend` is for all shards together.
+    """
+
+    def __init__(self, may_spend: Amount, on_record: Callable[[Record], None]) -> None:
+        self._may_spend, self._on_record, self._lock = may_spend, on_record, threading.Lock()
+        self.limited = any(map(math.isfinite, vars(may_spend).values()))
+        self._running: dict[int, Path] = {}
+        self._granted: dict[int, Amount] = {}
         self._stopped = False
-        self.running: dict[int, _Shard] = {}
+        #: How the shards that came to their end did.
+        self.outcomes: dict[int, Outcome] = {}
 
-    def begin(self, shards: Mapping[int, _Shard]) -> None:
-        """Give each of `shards`, whose processes are about to start, an equal share of the rest."""
-        shares = shares_of(self.left, len(shards))
-        for shard, share in zip(shards.values(), shares, strict=True):
-            shard.begin(share)
-        self.left, self.running = _NOTHING, dict(shards)
+    def spent(self, folder: Path) -> Amount:
+        """What was spent in `folder`; nothing where there is no limit, which nobody asks for."""
+        return spent_under(folder) if self.limited else Amount(calls=0)
+
+    def begin(self, jobs: Sequence[Job], spent: Amount) -> None:
+        """Give each of `jobs` an equal share of what is left after `spent`."""
+        shares = _shares(_minus(self._may_spend, spent), len(jobs))
+        for job, share in zip(jobs, shares, strict=True):
+            self._granted[job.number] = self.spent(job.folder) + share
+            self.outcomes.pop(job.number, None)
+        self._running = {job.number: job.folder for job in jobs}
 
     def record(self, record: Record) -> None:
         """A shard has the record of a question."""
@@ -111,41 +117,45 @@ class Board:
             self._on_record(record)
 
     def granted(self, number: int) -> Amount | None:
-        """What the process of shard `number` may spend; None where it is to stop."""
-        return None if self._stopped else self.running[number].granted
+        """What may be spent in the folder of shard `number`; None where it is to stop."""
+        return None if self._stopped else self._granted[number]
 
     def done(self, number: int, outcome: Outcome) -> None:
         """Shard `number` came to its end."""
-        self.running[number].outcome = outcome
+        self.outcomes[number] = outcome
 
     def end(self, number: int) -> None:
         """The process of shard `number` has ended: what it left passes on to the others."""
         with self._lock:
-            rest = self.running.pop(number).left()
-            others = list(self.running.values())
-            for other, share in zip(others, shares_of(rest, len(others)), strict=True):
-                other.granted += share
-            if not others:
-                self.left = rest
+            left = _minus(self._granted[number], self.spent(self._running.pop(number)))
+            for other, share in zip(self._running, _shares(left, len(self._running)), strict=True):
+                self._granted[other] += share
 
     def stop(self) -> None:
         """Let all shards stop."""
         self._stopped = True
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a process needs to ask shard `number`; `allowed` names the user's code."""
+def _minus(a: Amount, b: Amount) -> Amount:
+    """What is left of `a` after `b`, at least nothing; infinity stays what it is."""
+    left = {n: v if math.isinf(v) else max(0, v - getattr(b, n)) for n, v in vars(a).items()}
+    return Amount(**left)
 
-    config: RunConfig
-    number: int
-    limits: Limits
-    address: Any
-    key: bytes
-    allowed: Sequence[str]
-    path: Sequence[str]
-    log_level: str
-    version: str = __version__
+
+def _shares(amount: Amount, n: int) -> list[Amount]:
+    """`amount` in `n` parts, as equal as whole calls and tokens allow."""
+
+    def part(total: float, number: int) -> Any:
+        return total if math.isinf(total) else total // n + (number < total % n)
+
+    return [
+        Amount(part(amount.calls, i), part(amount.tokens, i), amount.cost / n) for i in range(n)
+    ]
+
+
+def as_limits(amount: Amount, minutes: float | None) -> Limits:
+    """`amount` as limits; infinity is none."""
+    return Limits(minutes=minutes, **{n: v for n, v in vars(amount).items() if math.isfinite(v)})
 
 
 def is_spread(config: RunConfig) -> bool:
@@ -189,40 +199,35 @@ def ask_in_shards(run_context: RunContext, n: int, on_record: Callable[[Record],
     folder = config.folder()
     board = Board(left, on_record)
     configs = _configs(config, min(n, left.calls))
-    shards = {number: _Shard(each.folder()) for number, each in configs.items()}
-    start = _in_cluster if config.engine == "ray" else _in_process
     try:
         with _served(board, config.engine) as (address, key):
             about = (address, key, user_code.allowed(), tuple(sys.path), get_level())
-            jobs = [Job(each, number, Limits(), *about) for number, each in configs.items()]
+            jobs = [Job(each, number, *about) for number, each in configs.items()]
+            spent = board.spent(folder / SHARDS)
             while jobs:
-                had = board.left
-                board.begin({job.number: shards[job.number] for job in jobs})
-                _ask_all(board, jobs, start)
-                jobs = [job for job in jobs if _wants_more(shards[job.number])]
-                if board.left == had:  # an equal share was too little for any: one gets it all
+                before = spent
+                board.begin(jobs, spent)
+                _ask_all(board, jobs, _in_cluster if config.engine == "ray" else _in_process)
+                spent = board.spent(folder / SHARDS)
+                ended = {number: each.stopped_by for number, each in board.outcomes.items()}
+                jobs = [job for job in jobs if ended.get(job.number, "").startswith(_BY_SPENDING)]
+                if spent == before:  # an equal share was too little for any: one gets it all
                     jobs = jobs[:1] if len(jobs) > 1 else []
     finally:
-        if is_limited(left):
-            took = spent_under(folder / SHARDS)
-            for spent in active():
-                spent.total += took
+        took = board.spent(folder / SHARDS)
+        for one in active():
+            one.total += took
         collect(folder, card_for(folder, run_context))
-    return _stopped_by(shards)
+    return _stopped_by([board.outcomes.get(number) for number in configs])
 
 
-def _wants_more(shard: _Shard) -> bool:
-    return shard.outcome is not None and shard.outcome.stopped_by.startswith(_BY_SPENDING)
-
-
-def _stopped_by(shards: Mapping[int, _Shard]) -> str:
+def _stopped_by(outcomes: Sequence[Outcome | None]) -> str:
     """What stopped the shards, as the command calls it; blank where nothing did.
 
     Raises:
         RagbenchError: one failed, or died.
     """
-    for number, shard in shards.items():
-        outcome = shard.outcome
+    for number, outcome in enumerate(outcomes, 1):
         if outcome is None:
             raise RunError(
                 f"the process of shard {number} was killed {_TRIES} times, perhaps for want of "
@@ -233,10 +238,9 @@ def _stopped_by(shards: Mapping[int, _Shard]) -> str:
             return "an LM that is down"
         if outcome.error is not None:
             raise outcome.error
-    named = [shard.outcome.stopped_by for shard in shards.values() if shard.outcome]
-    option = max(named, default="").partition(" ")[0]
+    option = max(outcome.stopped_by for outcome in outcomes if outcome).partition(" ")[0]
     for spent in active():
-        for name in ("cost", "tokens", "calls", "minutes"):
+        for name in vars(spent.limits):
             if getattr(spent.limits, name) is None:
                 continue
             if (shown := spent.limits.option(name)).partition(" ")[0] == option:
@@ -276,30 +280,24 @@ def _ask_all(board: Board, jobs: Sequence[Job], start: _Start) -> None:
     over = threading.Event()
 
     def ask(job: Job) -> None:
-        shard = board.running[job.number]
         for _ in range(_TRIES):
-            if shard.outcome is None and not over.is_set():
-                shard.begin(shard.left())  # which a process that died has spent some of
-                start(replace(job, limits=as_limits(shard.granted, _minutes_left())), over)
+            granted = board.granted(job.number)
+            if granted is not None and job.number not in board.outcomes and not over.is_set():
+                start(replace(job, limits=as_limits(granted, _minutes_left())), over)
         board.end(job.number)
 
-    threads = [
-        threading.Thread(target=copy_context().run, args=(ask, job), daemon=True) for job in jobs
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
-            threads[0].join(LOOK_S) if threads[0].is_alive() else time.sleep(LOOK_S)
-    except KeyboardInterrupt:
-        board.stop()
-        end = time.monotonic() + ENDING_S
-        for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
-        over.set()
-        for thread in threads:
-            thread.join()
-        raise
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        asked = [pool.submit(copy_context().run, ask, job) for job in jobs]
+        try:
+            wait(asked)
+        except KeyboardInterrupt:
+            board.stop()
+            wait(asked, timeout=ENDING_S)
+            raise
+        finally:
+            over.set()
+    for each in asked:
+        each.result()
 
 
 def _in_process(job: Job, over: threading.Event) -> None:
@@ -353,7 +351,12 @@ def _served(board: Board, engine: str) -> Iterator[tuple[Any, bytes]]:
     Serving.register("board", callable=lambda: board)
     key = secrets.token_bytes(16)
     server: Any = Serving(address=address, authkey=key).get_server()
-    serving = threading.Thread(target=_serve, args=(server,), daemon=True)
+
+    def serve() -> None:
+        with suppress(SystemExit):  # how it ends
+            server.serve_forever()
+
+    serving = threading.Thread(target=serve, daemon=True)
     serving.start()
     try:
         yield server.address, key
@@ -363,18 +366,8 @@ def _served(board: Board, engine: str) -> Iterator[tuple[Any, bytes]]:
         server.listener.close()
 
 
-def _serve(server: Any) -> None:
-    with suppress(SystemExit):  # how it ends
-        server.serve_forever()
-
-
 def _join_cluster() -> None:
-    """Make this process part of the cluster that runs here, or that RAY_ADDRESS names.
-
-    Raises:
-        ConfigError: there is none.
-        MissingExtraError: Ray is not installed.
-    """
+    """Make this process part of the cluster that runs here, or that RAY_ADDRESS names."""
     with needs_extra("--engine ray"):
         import ray
     if ray.is_initialized():
@@ -400,3 +393,36 @@ def _nodes() -> int:
 def _minutes_left() -> float | None:
     left = [one.seconds_left() / 60 for one in active() if one.limits.minutes is not None]
     return max(0.0, min(left)) if left else None
+
+
+def collect(folder: Path, card: RunCard) -> bool:
+    """Put the shards of the run in `folder`, which this process holds, into it; whether any are.
+
+    Their records, calls, texts, replies of judges and logs are added, all or nothing.
+
+    Raises:
+        RunError: one is of another run, or in use.
+    """
+    shards = runs_under(folder / SHARDS)
+    for shard in shards:
+        _check_shard(folder, card, shard, read_card(shard))
+    with ExitStack() as stack:
+        for shard in shards:
+            stack.enter_context(held(shard))
+        if shards:
+            merge_databases(shards, folder, card)
+            with (folder / LOG).open("ab") as log:
+                for path in filter(Path.is_file, (shard / LOG for shard in shards)):
+                    log.write(path.read_bytes())
+    shutil.rmtree(folder / SHARDS, ignore_errors=True)
+    return bool(shards)
+
+
+def _check_shard(folder: Path, card: RunCard, shard: Path, theirs: RunCard) -> None:
+    if not theirs.shard:
+        raise RunError(f"{shard} is a whole run, no shard")
+    for key, mine, other in differing(card.identity, theirs.identity):
+        raise RunError(f"{shard} is no shard of {folder}: {key}={other!r}, not {mine!r}")
+    for name in ("data", "compiled", "model"):
+        if getattr(card, name) != getattr(theirs, name):
+            raise RunError(f"{shard} is no shard of {folder}: it has another {name}")

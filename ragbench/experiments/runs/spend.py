@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ragbench.errors import ConfigError, RunError, StoppedError
 from ragbench.experiments.store import CALLS, DATABASE, billed_calls
@@ -50,47 +48,9 @@ def billed_under(folder: Path) -> Iterator[Call]:
 
 def spent_under(folder: Path) -> Amount:
     """What `billed_under` comes to; an unknown cost is infinite."""
-    total = Amount(calls=0)
-    for call in billed_under(folder):
-        took = billed([call])
-        cost = math.inf if took.cost_usd is None else took.cost_usd
-        total += Amount(call.attempts, took.tokens, cost)
-    return total
-
-
-def shares_of(amount: Amount, n: int) -> list[Amount]:
-    """`amount` in `n` parts, as equal as whole calls and tokens allow."""
-
-    def part(total: float, number: int) -> float:
-        return total if math.isinf(total) else total // n + (number < total % n)
-
-    return [
-        Amount(part(amount.calls, i), part(amount.tokens, i), amount.cost / n)  # type: ignore[arg-type]
-        for i in range(n)
-    ]
-
-
-def is_limited(amount: Amount) -> bool:
-    """Whether anything of `amount` is finite."""
-    return any(map(math.isfinite, (amount.calls, amount.tokens, amount.cost)))
-
-
-def minus(a: Amount, b: Amount) -> Amount:
-    """What is left of `a` after `b`, at least nothing."""
-    return Amount(
-        max(0, a.calls - b.calls),
-        max(0, a.tokens - b.tokens),
-        max(0.0, a.cost - b.cost) if math.isfinite(a.cost) else a.cost,
-    )
-
-
-def as_limits(amount: Amount, minutes: float | None) -> Limits:
-    """`amount` as limits; infinity is none."""
-
-    def limit(value: float) -> Any:
-        return value if math.isfinite(value) else None
-
-    return Limits(limit(amount.cost), limit(amount.tokens), limit(amount.calls), minutes)
+    spent = Spent(Limits())
+    spent.count(billed_under(folder))
+    return spent.total
 
 
 def stop_if_refused(ledger: OpenLedger, *, failed: bool) -> None:

@@ -1,36 +1,129 @@
-"""Summaries: everything a table shows of a run, computed from its records alone, one at a time."""
+"""The summary of a run: all that a table shows of it, computed from its records, one at a time."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from pydantic import Field, TypeAdapter
 
+from ragbench.calls import Totals
 from ragbench.experiments.runs.failure_policies import failed, treatments
-from ragbench.experiments.runs.summary_model import (
-    PolicyScores,
-    Progress,
-    SignatureUse,
-    Spent,
-    Summary,
-)
 from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import (
-    Interval,
-    cluster_of,
-    get_metric,
-    mean_interval,
-    usable_clusters,
-)
+from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.record import Record, Sum
+
+T = TypeVar("T")
 
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
 HEADLINE = ("em", "f1")
+
+#: Marks a field that is left out of the file where it is empty, 0 or None.
+_NOT_EMPTY = Field(exclude_if=lambda value: not value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Calls, tokens and US dollars; `cost_usd` is None where a price is unknown.
+
+    `list_usd` is there where another sum was paid, the tokens below it where there are any.
+    """
+
+    calls: int
+    embedding_and_reranking_calls: int
+    failed_calls: int
+    attempts: int
+    fallbacks: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    list_usd: Annotated[float | None, _NOT_EMPTY] = None
+    cache_read_tokens: Annotated[int, _NOT_EMPTY] = 0
+    cache_write_tokens: Annotated[int, _NOT_EMPTY] = 0
+    tokens_of_failed_attempts: Annotated[int, _NOT_EMPTY] = 0
+
+    @classmethod
+    def of(cls, totals: Totals) -> Spent:
+        """The sums of calls, dollars to 8 decimals."""
+        dollars = (totals.cost_usd, totals.list_usd)
+        cost, listed = (None if usd is None else round(usd, 8) for usd in dollars)
+        return cls(
+            calls=totals.calls,
+            embedding_and_reranking_calls=totals.others,
+            failed_calls=totals.failed,
+            attempts=totals.attempts,
+            fallbacks=totals.fallbacks,
+            prompt_tokens=totals.prompt_tokens,
+            completion_tokens=totals.completion_tokens,
+            cost_usd=cost,
+            list_usd=listed if listed != cost else None,
+            cache_read_tokens=totals.cache_read_tokens,
+            cache_write_tokens=totals.cache_write_tokens,
+            tokens_of_failed_attempts=totals.failed_tokens,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyScores:
+    """The headline scores where failed questions are counted by one of the policies."""
+
+    n: int
+    failed: int
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The summary of a run, or of some of its questions."""
+
+    n: int
+    #: Means of the headline metrics over all questions, failed ones as the worst.
+    scores: Mapping[str, float]
+    #: Failed questions by boundary, and by boundary and class of error.
+    failures: Mapping[str, int]
+    errors: Mapping[str, int]
+    #: By failure policy; empty where no question ever failed.
+    treatments: Annotated[Mapping[str, PolicyScores], _NOT_EMPTY] = field(default_factory=dict)
+    stop_reasons: Mapping[str, int]
+    counts: Mapping[str, int]
+    #: What was sent to servers and paid, for records that were replaced or cut off too.
+    billed: Spent
+    #: As if nothing had been cached or failed, at list price.
+    as_if: Spent
+    #: Calls by a signature and their tokens.
+    by_signature: Mapping[str, Mapping[str, int]]
+    critical_path_calls: int
+    retrievals: int
+    searches_from_memory: int
+    #: Mean, p50 and p95 of a question, with what the cache saved added back; empty without one.
+    latency_s: Mapping[str, float]
+
+    @property
+    def failed(self) -> int:
+        """Questions that failed."""
+        return sum(self.failures.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary, JSON-ready."""
+        dumped: dict[str, Any] = _summaries().dump_python(self)
+        return dumped
+
+
+@cache
+def _summaries() -> TypeAdapter[Summary]:  # made when used, for a table needs none
+    return TypeAdapter(Summary)
 
 
 def score_record(record: Record) -> dict[str, float | None]:
@@ -52,21 +145,35 @@ def stop_reason(record: Record) -> str | None:
 _SHOWN = (*(get_metric(name).score for name in HEADLINE), failed, error_of, stop_reason, cluster_of)
 
 
-def summarize(
-    records: StoredRecords, questions: int | None = None, *, whole: bool = False
-) -> Summary:
-    """The summary of `records`, or with `whole` of a run of so many `questions`.
+def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
+    """The summary of `records`.
 
-    Only a whole run has what replaced and cut-off records were billed, and the failure policies.
+    Only that of a `whole` run has what replaced and cut-off records were billed, and the failure
+    policies.
     """
     records.compute(_SHOWN)
-    sums = _Sums()
+    billed, as_if = Sum(billed=True), Sum()
+    counts: Counter[str] = Counter()
+    by_signature: dict[str, Counter[str]] = defaultdict(Counter)
+    path_calls = searches = from_memory = 0
+    latencies = array("d")
     for record in chain(records.replaced(), records.cut_off()) if whole else ():
-        sums.add_replaced(record)
+        for call in record.ledger.calls:
+            billed.add(call)
     for qid in sorted(records):
-        sums.add(records[qid])
-    policies = treatments(records) if whole else {}
+        record = records[qid]
+        for call in record.ledger.calls:
+            billed.add(call)
+            as_if.add(call)
+            tokens = call.prompt_tokens + call.completion_tokens
+            by_signature[call.signature or call.kind].update(calls=1, tokens=tokens)
+        counts.update(record.counts)
+        path_calls += record.ledger.path.calls
+        searches += len(record.searches)
+        from_memory += sum(search.cached for search in record.searches)
+        latencies.append(record.latency_s)
     errors = list(filter(None, _sorted(records, error_of)))
+    latency = (np.mean(latencies), *np.quantile(latencies, [0.5, 0.95])) if latencies else ()
     return Summary(
         n=len(records),
         scores=_scores(records),
@@ -74,21 +181,20 @@ def summarize(
         errors=dict(sorted(Counter(errors).items())),
         treatments={
             name: PolicyScores(len(some), sum(some.column(failed).values()), _scores(some))
-            for name, some in policies.items()
+            for name, some in (treatments(records) if whole else {}).items()
         },
         stop_reasons=Counter(filter(None, _sorted(records, stop_reason))),
-        counts=dict(sorted(sums.counts.items())),
-        billed=Spent.of(sums.billed.totals()),
-        as_if=Spent.of(sums.as_if.totals()),
-        by_signature={
-            name: SignatureUse(row["calls"], row["tokens"])
-            for name, row in sorted(sums.by_signature.items())
+        counts=dict(sorted(counts.items())),
+        billed=Spent.of(billed.totals()),
+        as_if=Spent.of(as_if.totals()),
+        by_signature=dict(sorted(by_signature.items())),
+        critical_path_calls=path_calls,
+        retrievals=searches,
+        searches_from_memory=from_memory,
+        latency_s={
+            name: round(float(value), 3)
+            for name, value in zip(("mean", "p50", "p95"), latency, strict=False)
         },
-        critical_path_calls=sums.path_calls,
-        retrievals=sums.searches,
-        searches_from_memory=sums.searches_from_memory,
-        latency_s=_quantiles(sums.latencies),
-        progress=Progress.of(records, questions) if whole else None,
     )
 
 
@@ -99,62 +205,18 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     for name in HEADLINE:
         metric = get_metric(name)
         scores = [score or 0.0 for score in records.column(metric.score).values()]
-        interval = mean_interval(scores, metric.score_range, clusters)
-        if interval:
+        if interval := mean_interval(scores, metric.score_range, clusters):
             intervals[name] = interval
     return intervals
 
 
-class _Sums:
-    """Sums that grow record by record."""
-
-    def __init__(self) -> None:
-        self.billed, self.as_if = Sum(billed=True), Sum()
-        self.counts: Counter[str] = Counter()
-        self.by_signature: dict[str, Counter[str]] = defaultdict(Counter)
-        self.path_calls = self.searches = self.searches_from_memory = 0
-        self.latencies = array("d")
-
-    def add_replaced(self, record: Record) -> None:
-        """Count what a record took that is not among those that count."""
-        for call in record.ledger.calls:
-            self.billed.add(call)
-
-    def add(self, record: Record) -> None:
-        """Count a record."""
-        self.add_replaced(record)
-        for call in record.ledger.calls:
-            self.as_if.add(call)
-            row = self.by_signature[call.signature or call.kind]
-            row["calls"] += 1
-            row["tokens"] += call.prompt_tokens + call.completion_tokens
-        self.counts.update(record.counts)
-        self.path_calls += record.ledger.path.calls
-        self.searches += len(record.searches)
-        self.searches_from_memory += sum(search.cached for search in record.searches)
-        self.latencies.append(record.latency_s)
-
-
-def _sorted(records: StoredRecords, wanted: Any) -> list[Any]:
-    """A column, in the order of the questions' ids."""
+def _sorted(records: StoredRecords, wanted: Callable[[Record], T]) -> list[T]:
+    """A column, in the order of the questions' ids, so that sums are the same in any order."""
     column = records.column(wanted)
     return [column[qid] for qid in sorted(column)]
 
 
 def _scores(records: StoredRecords) -> dict[str, float]:
-    if not records:
-        return {}
-    columns = {name: _sorted(records, get_metric(name).score) for name in HEADLINE}
+    columns = {name: _sorted(records, get_metric(name).score) for name in HEADLINE if records}
     means = {name: np.array(column, dtype=float).mean() for name, column in columns.items()}
     return {name: round(float(mean), 6) for name, mean in means.items()}
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float]:
-    if not values:
-        return {}
-    p50, p95 = np.quantile(values, [0.5, 0.95])
-    return {
-        "mean": round(float(np.mean(values)), 3),
-        "p50": round(float(p50), 3),
-        "p95": round(float(p95), 3),
-    }

@@ -9,38 +9,37 @@ from ragbench.experiments.store.card import (
     DataId as DataId,
     RunCard as RunCard,
     is_run as is_run,
-    new_run_id as new_run_id,
     read_card as read_card,
     runs_under as runs_under,
 )
 from ragbench.experiments.store.database import Reader as Reader, state_of as state_of
 from ragbench.experiments.store.files import (
     check_output as check_output,
+    held as held,
+    is_claimed as is_claimed,
+    locked as locked,
     read_json as read_json,
     read_object as read_object,
     write_json as write_json,
     write_whole as write_whole,
-)
-from ragbench.experiments.store.folder import (
-    held as held,
-    is_claimed as is_claimed,
-    locked as locked,
 )
 from ragbench.experiments.store.journal import (
     CALLS as CALLS,
     PREPARATION_SIDE as PREPARATION_SIDE,
     CallJournal as CallJournal,
 )
-from ragbench.experiments.store.merging import merge_databases as merge_databases
-from ragbench.experiments.store.records import StoredRecords as StoredRecords
+from ragbench.experiments.store.records import (
+    StoredRecords as StoredRecords,
+    read_records as read_records,
+)
 from ragbench.experiments.store.store import (
     PREPARATION as PREPARATION,
     Store as Store,
     billed_calls as billed_calls,
     dumped as dumped,
     lost_calls as lost_calls,
+    merge_databases as merge_databases,
     preparation_calls as preparation_calls,
-    read_records as read_records,
     read_replies as read_replies,
     read_scores as read_scores,
     read_texts as read_texts,

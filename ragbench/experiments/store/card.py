@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.database import SET, Reader, Statement
-from ragbench.experiments.store.files import read_object, why_invalid, write_json
+from ragbench.experiments.store.database import Reader
+from ragbench.experiments.store.files import read_object, why_invalid
 
 #: The database of a run, and the file that shows its card.
 DATABASE = "run.db"
@@ -39,16 +39,11 @@ def _named(identity: dict[str, Any]) -> dict[str, Any]:
     return identity
 
 
-def new_run_id() -> str:
-    """The id of a new run."""
-    return secrets.token_hex(8)
-
-
 class RunCard(_Part):
     """What was run, on what, by which settings and versions."""
 
     #: Id of the run, which its database has too.
-    run: str = Field(default_factory=new_run_id)
+    run: str = Field(default_factory=lambda: secrets.token_hex(8))
     #: All settings as given.
     config: dict[str, Any] | None = None
     #: The settings that can change a record, resolved.
@@ -111,35 +106,19 @@ def read_card(folder: Path) -> RunCard:
     """The card of the run in `folder`.
 
     Raises:
-        RunError: it is no run folder, its database cannot be read, or `card.json` is of another
-            run.
+        RunError: it is no run folder or cannot be read, or `card.json` is of another run.
     """
+    path = folder / DATABASE
     if not is_run(folder):
         raise RunError(f"{folder} is not a run folder: it has no {DATABASE}")
-    found = Reader(folder / DATABASE).rows("SELECT value FROM run WHERE name = 'card'")
+    found = Reader(path).rows("SELECT value FROM run WHERE name = 'card'")
     if not found:
-        raise RunError(f"{folder / DATABASE} has no card: it is not of a run")
+        raise RunError(f"{path} has no card: it is not of a run")
     try:
         card = RunCard.model_validate_json(found[0][0])
     except ValidationError as error:
-        raise RunError(
-            f"cannot read the card in {folder / DATABASE}: {why_invalid(error)}"
-        ) from None
+        raise RunError(f"cannot read the card in {path}: {why_invalid(error)}") from None
     beside = folder / CARD
     if beside.is_file() and read_object(beside).get("run") != card.run:
         raise RunError(f"{beside} is of another run than {DATABASE}: put the right one back")
     return card
-
-
-def keep_card(card: RunCard) -> Statement:
-    """Keeps `card` in the run's database."""
-    return SET, ("card", card.model_dump_json())
-
-
-def show_card(folder: Path, card: RunCard) -> None:
-    """Write `card.json`.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
-    write_json(folder / CARD, card.model_dump(mode="json"))

@@ -1,9 +1,8 @@
 """The SQLite file of a run or a compile: its tables, how it is written, and how it is read.
 
-One process writes at a time. A write is committed before it returns; threads that write at once
-share a commit. SQLite's log of writes (WAL) lets others read meanwhile; where a file system has no
-shared memory for it, SQLite's rollback journal serves. When its writer closes it, the file is a
-single one again, which can be read in a folder that cannot be written.
+A write is committed before it returns; threads that write at once share a commit. SQLite's log of
+writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
+system has no shared memory for it, SQLite's rollback journal serves.
 """
 
 from __future__ import annotations
@@ -11,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import queue
 import secrets
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,17 +54,14 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {FORMAT};
 """
 
-#: Keeps a setting in table `run`.
+#: Puts a setting into table `run`.
 SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 #: A statement and the values of its parameters.
 Statement = tuple[str, Sequence[object]]
 
 
 def digest_of(*values: object) -> str:
-    """A hash of the values of a row, by which a row that was changed later is known.
-
-    Text and its UTF-8 have the same.
-    """
+    """A hash of a row's values, which tells that it was changed; text and its UTF-8 are equal."""
     state = hashlib.sha256()
     for value in values:
         content = value.encode() if isinstance(value, str) else value
@@ -72,129 +70,101 @@ def digest_of(*values: object) -> str:
     return state.hexdigest()[:32]
 
 
-class _Write:
-    """What one thread has to write, and what came of it."""
-
-    def __init__(self, statements: Sequence[Statement], durable: bool) -> None:
-        self.statements, self.durable = statements, durable
-        self.done = False
-        self.error: Exception | None = None
-
-
 class Writer:
-    """Writes to the database at `path`, which is made by the first write; thread-safe.
+    """Writes to the database at `path`, for a `with` block; thread-safe.
 
-    The caller holds the folder (`held`); a process that took the database over all the same ends
-    this writer at its next write.
+    The first write makes the file. Opening it puts `settings` into its table `run`, those of a new
+    file in one step with it. The caller holds the folder (`held`); a process that took the database
+    over all the same ends this writer at its next write.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
         self.path = path
-        self._db: sqlite3.Connection | None = None
-        self._closed = False
-        self._waiting: list[_Write] = []
-        self._queueing, self._committing = threading.Lock(), threading.Lock()
-        self._token = secrets.token_hex(8)
-        self._place: os.stat_result | None = None
+        self.settings = dict(settings or {})
         #: How often the database was opened for writing, this time included.
         self.session = 0
+        self._db: sqlite3.Connection | None = None
+        self._closed = False
+        self._waiting: queue.SimpleQueue[tuple[Sequence[Statement], bool, Future[None]]] = (
+            queue.SimpleQueue()
+        )
+        self._committing = threading.Lock()
+        self._token = secrets.token_hex(8)
+        self._place: os.stat_result | None = None
 
     def write(self, *statements: Statement, durable: bool = True) -> None:
         """Run the statements, all or none; they are committed when this returns.
 
-        What is not `durable` outlives the process, but not a loss of power.
-
-        Raises:
-            RunError: the disk is full, the file was removed, or another process took it over.
+        What is not `durable` outlives the process, but not a loss of power. A full disk, a file
+        that was removed or one that another process took over raises RunError.
         """
-        write = _Write(statements, durable)
-        with self._queueing:
-            self._waiting.append(write)
+        done: Future[None] = Future()
+        self._waiting.put((statements, durable, done))
         with self._committing:
-            if not write.done:  # no other thread has committed it together with its own
-                with self._queueing:
-                    batch, self._waiting = self._waiting, []
-                self._commit(batch)
-        if isinstance(write.error, RunError):
-            raise write.error
-        if write.error is not None:
-            raise RunError(f"cannot write {self.path}: {write.error}") from None
+            if not done.done():  # no other thread has committed it together with its own
+                self._commit()
+        done.result()
 
-    def open(self, *first: Statement) -> None:
-        """Open the database unless it is open, and make it if need be, with what `first` writes.
-
-        Raises:
-            RunError: it cannot be opened, or is of another version.
-        """
-        with self._committing:
-            try:
-                self._opened(first)
-            except (sqlite3.Error, OSError) as error:
-                raise RunError(f"cannot write {self.path}: {error}") from None
-
-    def _commit(self, batch: Sequence[_Write]) -> None:
-        error: Exception | None = None
+    def _commit(self) -> None:
+        batch = [self._waiting.get() for _ in range(self._waiting.qsize())]
         try:
             db = self._opened()
-            durable = any(write.durable for write in batch)
+            durable = any(durable for _, durable, _ in batch)
             db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with _transaction(db):
                 self._check_claim(db)
-                for write in batch:
-                    for statement, values in write.statements:
+                for statements, _, _ in batch:
+                    for statement, values in statements:
                         db.execute(statement, values)
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-        except (sqlite3.Error, OSError, RunError) as caught:
-            error = caught
-        for write in batch:
-            write.done, write.error = True, error
+        except BaseException as error:
+            told = isinstance(error, sqlite3.Error | OSError)
+            why = RunError(f"cannot write {self.path}: {error}") if told else error
+            for _, _, done in batch:
+                done.set_exception(why)
+        else:
+            for _, _, done in batch:
+                done.set_result(None)
 
-    def _opened(self, first: Sequence[Statement] = ()) -> sqlite3.Connection:
+    def _opened(self) -> sqlite3.Connection:
         if self._closed:
             raise RunError(f"{self.path} is closed: the run was stopped")
-        if self._db is None:
-            if self.path.is_symlink():
-                raise RunError(f"{self.path} is a link; remove it")
-            if not self.path.exists():
-                _make(self.path, first)
-            self._db = self._open()
-        return self._db
-
-    def _open(self) -> sqlite3.Connection:
+        if self._db is not None:
+            return self._db
+        if self.path.is_symlink():
+            raise RunError(f"{self.path} is a link; remove it")
+        if not self.path.exists():
+            _make(self.path, self.settings)
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
         try:
             check_format(db, self.path)
             with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
                 db.execute("PRAGMA journal_mode=WAL")
-            db.execute("BEGIN IMMEDIATE")
-            row = db.execute("SELECT value FROM run WHERE name='session'").fetchone()
-            self.session = 1 + int(row[0] if row else 0)
-            db.executemany(SET, [("session", str(self.session)), ("writer", self._token)])
-            db.execute("COMMIT")
+            with _transaction(db):
+                before = db.execute("SELECT value FROM run WHERE name = 'session'").fetchone()
+                self.session = 1 + int(before[0] if before else 0)
+                claim = {"session": str(self.session), "writer": self._token}
+                db.executemany(SET, {**self.settings, **claim}.items())
             self._place = os.stat(self.path)
         except BaseException:
             db.close()
             raise
+        self._db = db
         return db
 
     def _check_claim(self, db: sqlite3.Connection) -> None:
-        """Do nothing if the file is where it was, and this process the last to open it to write."""
         try:
             moved = self._place and not os.path.samestat(self._place, os.stat(self.path))
         except FileNotFoundError:
             moved = True
         if moved:
             raise RunError(f"{self.path} was removed or replaced while it was written to")
-        if db.execute("SELECT value FROM run WHERE name='writer'").fetchone() != (self._token,):
+        if db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone() != (self._token,):
             raise RunError(f"{self.path} was taken over by another process")
 
-    def close(self) -> None:
-        """Close the file; what is written later fails."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         with self._committing:
             self._closed = True
             if self._db is not None:
@@ -204,24 +174,29 @@ class Writer:
                 self._db.close()
                 self._db = None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """What is done inside the block, all or none."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
-def _make(path: Path, first: Sequence[Statement]) -> None:
-    """Make the database at `path`, with what `first` writes: whole, or not at all."""
+def _make(path: Path, settings: Mapping[str, str]) -> None:
+    """Make the database: whole, or not at all."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)
     try:
-        with contextlib.closing(sqlite3.connect(temporary)) as db:
+        with contextlib.closing(sqlite3.connect(temporary)) as db, db:
             db.executescript(_SCHEMA)
-            for statement, values in first:
-                db.execute(statement, values)
-            db.commit()
+            db.executemany(SET, settings.items())
         os.replace(temporary, path)
         sync(path.parent)
     finally:
@@ -229,46 +204,36 @@ def _make(path: Path, first: Sequence[Statement]) -> None:
 
 
 class Reader:
-    """Reads the database at `path`; thread-safe. Where there is none, it has no rows."""
+    """Reads the database at `path`; thread-safe. Where there is none, it has no rows.
+
+    A file that cannot be read, is damaged or of another version raises RunError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         try:
-            if self.path.is_file():
+            if path.is_file():
                 self._db = self._open()
         except (sqlite3.Error, OSError) as error:
-            raise RunError(f"cannot read {self.path}: {error}") from None
-        if self._db is not None:
-            weakref.finalize(self, self._db.close)
+            raise RunError(f"cannot read {path}: {error}") from None
 
     def _open(self) -> sqlite3.Connection:
         address = self.path.absolute().as_uri() + "?mode=ro"
         if not os.access(self.path.parent, os.W_OK) and not _log_of(self.path).exists():
             address += "&immutable=1"  # SQLite would make files for its locks
         db = sqlite3.connect(address, uri=True, timeout=60, check_same_thread=False)
-        try:
-            check_format(db, self.path)
-        except BaseException:
-            db.close()
-            raise
+        weakref.finalize(self, db.close)
+        check_format(db, self.path)
         return db
 
-    def rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows that `query` finds.
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """All rows that `query` finds."""
+        return list(self.each(query, *values))
 
-        Raises:
-            RunError: the file cannot be read, or is damaged.
-        """
-        return list(self.each(query, values))
-
-    def each(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows that `query` finds, some at a time.
-
-        Raises:
-            RunError: the file cannot be read, or is damaged.
-        """
+    def each(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        """The rows that `query` finds, some at a time."""
         if self._db is None:
             return
         try:
@@ -291,13 +256,10 @@ def _log_of(path: Path) -> Path:
 
 
 def check_format(db: sqlite3.Connection, path: Path) -> None:
-    """Do nothing if `db` is a run's, of this version.
-
-    Raises:
-        RunError: it is not.
-    """
-    application = db.execute("PRAGMA application_id").fetchone()[0]
-    found = db.execute("PRAGMA user_version").fetchone()[0]
+    """Do nothing if `db` is a run's, of this version; raise RunError if not."""
+    [(application,), (found,)] = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
     if application != _APPLICATION:
         raise RunError(f"{path} was not written by ragbench")
     if found != FORMAT:

@@ -1,4 +1,4 @@
-"""JSON files of ours: read into a type, written in one step."""
+"""JSON files of ours, written in one step, and folders, which one process at a time works in."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from ragbench.errors import RunError
-from ragbench.paths import sync
-
-_SUM = "sum"
+from ragbench.logs import LOG, log_to
+from ragbench.paths import make_folder, sync
 
 T = TypeVar("T")
 
+#: The key of the checksum that a sealed file ends with.
+_SUM = "sum"
+_LOCK = ".lock"
 #: A new file, which nothing may stand in the place of; its mode follows the umask.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 def check_output(path: Path) -> None:
-    """Do nothing unless `path` is a file of a run or of a compiled program: no place for output.
-
-    Raises:
-        RunError: it is one.
-    """
+    """Raise RunError if `path` is a file of a run or of a compiled program: no place for output."""
     cards = (path.with_name(name) for name in ("card.json", "sidecar.json"))
     if path.suffix in (".json", ".db") and path.exists() and any(map(Path.is_file, cards)):
         raise RunError(f"{path} is a file of {path.parent}; write to another")
@@ -45,24 +45,21 @@ def read_json(path: Path, kind: type[T]) -> T:
     try:
         content = path.read_bytes()
         value = TypeAdapter(kind).validate_json(content)
-        if not _is_sealed(content):
-            raise RunError(
-                f"{path} was changed after it was written; put it back, or see what "
-                f"`ragbench doctor {path.parent}` advises"
-            )
-        return value
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError as error:
         raise RunError(f"cannot read {path}: {why_invalid(error)}") from None
+    whole = json.loads(content) if _SUM.encode() in content[-64:] else None
+    if isinstance(whole, dict) and whole.pop(_SUM, None) != _digest(whole):
+        raise RunError(
+            f"{path} was changed after it was written; put it back, or see what "
+            f"`ragbench doctor {path.parent}` advises"
+        )
+    return value
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`.
-
-    Raises:
-        RunError: it is missing or holds none.
-    """
+    """The JSON object in `path`; raises RunError where it is missing or holds none."""
     return read_json(path, dict[str, Any])
 
 
@@ -75,38 +72,25 @@ def why_invalid(error: ValidationError) -> str:
     return f"{where} is missing or wrong" if where else "it is not a JSON object of its kind"
 
 
-def _is_sealed(content: bytes) -> bool:
-    """Whether the checksum of a JSON object is right; one without a checksum passes."""
-    if _SUM.encode() not in content[-64:]:
-        return True
-    value = json.loads(content)
-    return not isinstance(value, dict) or value.pop(_SUM, None) == _digest(value)
-
-
 def _digest(value: Mapping[str, Any]) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of `value` as JSON with sorted keys."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, sealed: bool = False) -> None:
-    """Write `value` as JSON in one step: a reader sees the old file or the new one.
-
-    With `sealed` it ends with a checksum, which `read_json` compares.
+    """Write `value` as JSON, `sealed` with a checksum that `read_json` compares; see `write_whole`.
 
     Raises:
         RunError: the folder cannot be written.
     """
-    content = as_json(value)
+
+    def dump(value: Mapping[str, Any]) -> str:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+
+    text = dump(value)
     if sealed:
-        content = as_json({**value, _SUM: _digest(json.loads(content))})
-    write_whole(path, content)
-
-
-def as_json(value: Mapping[str, Any]) -> bytes:
-    """The bytes of a JSON file that holds `value`."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
-    return text.encode("utf-8", "replace")
+        text = dump({**value, _SUM: _digest(json.loads(text))})
+    write_whole(path, text.encode("utf-8", "replace"))
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
@@ -130,3 +114,92 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process, making it if need be; the lock dies with the process.
+
+    What is logged meanwhile goes to `log.jsonl` in the folder. A folder that was made and in which
+    nothing else was written is removed again.
+
+    Raises:
+        RunError: another process holds it, or it cannot be made.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
+    try:
+        with held(folder), log_to(folder / LOG):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            if made and {path.name for path in folder.iterdir()} <= {LOG, _LOCK}:
+                for name in (LOG, _LOCK):
+                    (folder / name).unlink(missing_ok=True)
+                for path in made:
+                    path.rmdir()  # fails where there is something in it
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold `folder`, which is there, for this process; the lock dies with the process.
+
+    The lock is of the folder itself: there is no file that somebody could delete.
+
+    Raises:
+        RunError: another process holds it, or it cannot be opened.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            _lock(folder, stack)
+        except (BlockingIOError, Timeout):
+            raise RunError(
+                f"{folder} is in use by another process; wait for it or give --out"
+            ) from None
+        except OSError as error:
+            raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
+        yield
+
+
+def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
+    """Lock `folder` until the stack ends, or a file in it where folders cannot be locked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        stack.enter_context(FileLock(folder / _LOCK).acquire(timeout=0))
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    stack.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a network's file system
+        stack.enter_context(FileLock(folder / _LOCK).acquire(timeout=0))
+
+
+def is_claimed(path: Path, asked: Mapping[str, Any], contents: str) -> bool:
+    """Whether the file `path` marks its folder as of what is `asked`; False where there is none.
+
+    `contents` is the kind of thing that a folder is marked as, such as "a compile".
+
+    Raises:
+        RunError: the file marks it as of something else, or cannot be read.
+    """
+    if not path.is_file():
+        return False
+    theirs = read_object(path)
+    for key, new in asked.items():
+        if (old := theirs.get(key)) == new:
+            continue
+        more = ""
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            for name in [name for name in new if old.get(name) != new[name]][:1]:
+                more = f" ({name}={old.get(name)!r}, not {new[name]!r})"
+        raise RunError(
+            f"{path.parent} holds {contents} with another {key}{more}; give another --out"
+        )
+    return True

@@ -55,7 +55,7 @@ class CallJournal:
             RunError: the journal cannot be written.
         """
         writer = Writer(self.path)  # not closed: a thread may end its call after the block
-        writer.open()  # an attempt without calls counts as well
+        writer.write()  # an attempt without calls counts as well
         try:
             with open_ledger(lambda call: self._add(call, writer)) as ledger:
                 yield ledger
@@ -79,9 +79,8 @@ class CallJournal:
         """The totals of each side and of all, JSON-ready."""
         totals: dict[str, Any] = defaultdict(dict)
         for side in [*self.sides(), None]:
-            name = side or "all"
-            totals["as_if"][name] = asdict(self.as_if(side))
-            totals["billed"][name] = asdict(self.billed(side))
+            totals["as_if"][side or "all"] = asdict(self.as_if(side))
+            totals["billed"][side or "all"] = asdict(self.billed(side))
         return {"attempts": self.attempt, **totals}
 
     def _add(self, call: Call, writer: Writer) -> None:
@@ -91,10 +90,9 @@ class CallJournal:
             side = PROMPT
         with self._lock:
             self._new.append((side, call))
+        values = (writer.session, "", side, dumped(call.to_dict()))
         try:
-            writer.write(
-                (INSERT_CALL, (writer.session, "", side, dumped(call.to_dict()))), durable=False
-            )
+            writer.write((INSERT_CALL, values), durable=False)
         except RunError as error:
             self._broken = error
             raise

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ragbench.errors import RunError
+from ragbench.experiments.store.card import DATABASE
 from ragbench.experiments.store.database import Reader, digest_of
 from ragbench.logs import get
 from ragbench.record import Record, parse_record
@@ -45,11 +46,10 @@ class _Rows:
     def record(self, row: int) -> Record:
         if row in self._parsed:
             return self._parsed[row]
-        query = (
+        found = self._reader.rows(
             "SELECT records.value, scores.value, scores.digest FROM records "
-            "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?"
-        )
-        found = self._reader.rows(query, (row,))
+            "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?", row
+        )  # fmt: skip
         if not found:
             raise RunError(f"{self._reader.path} was changed while it was read")
         value, scored, digest = found[0]
@@ -107,9 +107,6 @@ class StoredRecords(Mapping[str, Record]):
     def __contains__(self, qid: object) -> bool:
         return qid in self._attempts
 
-    def __repr__(self) -> str:
-        return f"StoredRecords(n={len(self)})"
-
     def column(self, wanted: Callable[[Record], T]) -> dict[str, T]:
         """The value of `wanted` for each record, by question; computed once."""
         self.compute([wanted])
@@ -119,22 +116,18 @@ class StoredRecords(Mapping[str, Record]):
     def compute(self, wanted: Iterable[Callable[[Record], Any]]) -> None:
         """Compute several columns while every record is read once."""
         columns = [(each, self._rows.known.setdefault(each, {})) for each in wanted]
-        for rows in self._attempts.values():
-            unknown = [(each, known) for each, known in columns if rows[-1] not in known]
-            if unknown:
-                record = self._rows.record(rows[-1])
+        for *_, row in self._attempts.values():
+            if unknown := [(each, known) for each, known in columns if row not in known]:
+                record = self._rows.record(row)
                 for each, known in unknown:
-                    known[rows[-1]] = each(record)
+                    known[row] = each(record)
 
     def only(self, qids: Iterable[str]) -> Self:
         """The records of the questions `qids`, in their order; those that there are."""
         wanted = list(qids)
-        return type(self)(
-            self._rows,
-            {qid: self._attempts[qid] for qid in wanted if qid in self._attempts},
-            {qid: self._cut[qid] for qid in wanted if qid in self._cut},
-            self._failed,
-        )
+        attempts = {qid: self._attempts[qid] for qid in wanted if qid in self._attempts}
+        cut = {qid: self._cut[qid] for qid in wanted if qid in self._cut}
+        return type(self)(self._rows, attempts, cut, self._failed)
 
     @property
     def finished(self) -> frozenset[str]:
@@ -154,8 +147,7 @@ class StoredRecords(Mapping[str, Record]):
 
     def replaced(self) -> Iterator[Record]:
         """The records that a later one replaced, read one after another."""
-        for rows in self._attempts.values():
-            yield from map(self._rows.record, rows[:-1])
+        return (self._rows.record(row) for rows in self._attempts.values() for row in rows[:-1])
 
     @property
     def cut_off_questions(self) -> set[str]:
@@ -164,18 +156,18 @@ class StoredRecords(Mapping[str, Record]):
 
     def cut_off(self) -> Iterator[Record]:
         """The records of questions when a limit cut them off; what they took was billed."""
-        for rows in self._cut.values():
-            yield from map(self._rows.record, rows)
+        return (self._rows.record(row) for rows in self._cut.values() for row in rows)
 
 
-def read_stored(path: Path) -> StoredRecords:
-    """The records in the database at `path`; none where there is no such file.
+def read_records(folder: Path) -> StoredRecords:
+    """The records of the run in `folder`; none where it is no run.
 
-    The digest of every record is compared; of one that does not fit, the question is told.
+    A record whose digest does not fit is left out, and its question is named in a warning.
 
     Raises:
-        RunError: it cannot be read.
+        RunError: they cannot be read.
     """
+    path = folder / DATABASE
     reader = Reader(path)
     attempts: dict[str, list[int]] = {}
     cut: dict[str, list[int]] = {}
