@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from ragbench.calls import Call
 from ragbench.errors import LMSetupError
 
 # LiteLLM and DSPy would fetch a newer map when they are first asked.
@@ -70,6 +71,19 @@ class FixedPrice:
             reply += usage.reasoning_tokens or 0
         rate = self.in_usd if self.cached_usd is None else self.cached_usd
         return float(max(prompt, 0) * self.in_usd + cached * rate + reply * self.out_usd)
+
+    def fill(self, call: Call) -> Call:
+        """`call` at this price if it was answered while none was known."""
+        if call.cost_usd is not None or call.error:
+            return call
+        sent, read, lost = call.prompt_tokens, call.cache_read_tokens, call.failed
+        cost = sent * self.in_usd + call.completion_tokens * self.out_usd
+        cached = self.in_usd if self.cached_usd is None else self.cached_usd
+        paid = cost - read * (self.in_usd - cached)
+        if lost is not None and lost.cost_usd is None:
+            usd = lost.prompt_tokens * self.in_usd + lost.completion_tokens * self.out_usd
+            lost = replace(lost, cost_usd=usd)
+        return replace(call, cost_usd=cost, paid_usd=paid if paid != cost else None, failed=lost)
 
 
 @lru_cache(maxsize=256)

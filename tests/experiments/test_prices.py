@@ -17,11 +17,13 @@ from tests.fake_server import FakeServer, Fault, Hit
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 100}
 
 
-def run(server: FakeServer, out: Path) -> Evaluation:
+def run(
+    server: FakeServer, out: Path, price: str | None = "in=1,out=2,cached=0.25"
+) -> Evaluation:
     config = make_config(
         {
             "program": "vanilla", "size": 200, "limit": 4, "workers": 1, "lm": "openai/fake",
-            "api_base": server.url, "price": "in=1,out=2,cached=0.25", "out": out,
+            "api_base": server.url, "price": price, "out": out,
         }
     )  # fmt: skip
     return evaluate(config)
@@ -65,3 +67,23 @@ def test_without_a_providers_cache_there_is_one_price(tmp_path: Path) -> None:
     assert found.summary.billed.list_usd is None
     assert "list price" not in " ".join(notes(found))
     assert found.summary.billed.cost_usd == found.summary.as_if.cost_usd
+
+
+def test_a_price_given_later_holds_for_what_was_asked_before(tmp_path: Path) -> None:
+    def caching_without_fault(hit: Hit) -> Fault:
+        cached = {"prompt_tokens_details": {"cached_tokens": 800 if hit.number > 1 else 0}}
+        return Fault("changed", json={"usage": {**USAGE, **cached}})
+
+    with FakeServer(caching_without_fault) as server:
+        assert run(server, tmp_path / "run", price=None).summary.as_if.cost_usd is None
+        priced = run(server, tmp_path / "run")
+        assert len(server.hits) == 4
+        cached = run(server, tmp_path / "again")  # every reply is one that had no price
+        assert len(server.hits) == 4
+        assert run(server, tmp_path / "run", price=None).summary == priced.summary
+    for found in (priced, cached, reopen(tmp_path / "run")):
+        assert found.summary.as_if.cost_usd == pytest.approx(4 * 0.0012)
+    assert priced.summary.billed.cost_usd == pytest.approx(4 * 0.0012 - 3 * 0.0006)
+    assert cached.summary.billed.cost_usd == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["as_if"]["cost_usd"] == pytest.approx(4 * 0.0012)

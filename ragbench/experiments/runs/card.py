@@ -30,6 +30,7 @@ def make_card(run_context: RunContext) -> RunCard:
         retriever=run_context.retriever.card(),
         index=dict(run_context.program.index_facts()),
         model=run_context.lm.model,
+        price=config.lm.price,
         adapter=type(run_context.adapter).__name__,
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         compiled=run_context.compiled,
@@ -56,7 +57,8 @@ def card_for(folder: Path, run_context: RunContext) -> RunCard:
         return mine
     theirs = read_card(folder)
     _check_same(folder, theirs, mine)
-    return mine.model_copy(update={"run": theirs.run, "index": mine.index or theirs.index})
+    kept = {"run": theirs.run, "index": mine.index or theirs.index}
+    return mine.model_copy(update={**kept, "price": mine.price or theirs.price})
 
 
 def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:

@@ -34,6 +34,7 @@ from ragbench.experiments.store import (
     locked,
     read_card,
     read_records,
+    replace_card,
     write_json,
 )
 from ragbench.ledger import open_ledger
@@ -126,12 +127,15 @@ def run(
                         stopped = _Asker(run_context, store, told).ask_all(todo)
                 if not stopped and is_spread(config):
                     stopped = ask_in_shards(run_context, len(todo), told)
-        records = read_records(folder)
         there = is_run(folder)  # a limit may have let nothing be begun
+        repriced = there and read_card(folder).price != card.price
+        if repriced:
+            replace_card(folder, card)
+        records = read_records(folder)
         if there:
             card = read_card(folder)  # what was made for all questions has been added
         whole = Evaluation.of(folder, card, records, stopped)
-        if there and (todo or not (folder / SUMMARY).exists()):
+        if there and (todo or repriced or not (folder / SUMMARY).exists()):
             write_json(folder / SUMMARY, whole.stored())
         asked = {str(example.qid) for example in run_context.examples}
         if asked.issuperset(records):
@@ -170,7 +174,9 @@ def _prepare(
                 f"{redact(str(error))}; what was read is kept, and the same command continues"
             ) from error
         finally:
-            store.put_card(make_card(run_context).model_copy(update={"run": card.run}))
+            store.put_card(
+                make_card(run_context).model_copy(update={"run": card.run, "price": card.price})
+            )
     return ""
 
 

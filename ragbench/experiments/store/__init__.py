@@ -43,4 +43,5 @@ from ragbench.experiments.store.store import (
     read_replies as read_replies,
     read_scores as read_scores,
     read_texts as read_texts,
+    replace_card as replace_card,
 )

@@ -66,6 +66,8 @@ class RunCard(_Part):
     unknown: list[str] = []
     #: Model string of the main LM.
     model: str
+    #: What its calls cost, in the words of `--price`; given later, it holds for the calls before.
+    price: str | None = None
     adapter: str = ""
     data: DataId
     #: Hash of the compiled state in the program, if any.

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.card import DATABASE
+from ragbench.experiments.store.card import DATABASE, is_run, read_card
 from ragbench.experiments.store.database import Reader, digest_of
+from ragbench.lms.prices import parse_price
 from ragbench.logs import get
-from ragbench.record import Record, parse_record
+from ragbench.record import Call, Record, parse_record
 
 T = TypeVar("T")
 
@@ -35,11 +36,24 @@ COLUMNS = (
 _PARSED = 1_000
 
 
+#: Gives a call the price that was not known when it was made.
+Priced = Callable[[Call], Call]
+
+
+def price_of(folder: Path) -> Priced:
+    """What the run in `folder` has as its price, for the calls of its main LM."""
+    card = read_card(folder) if is_run(folder) else None
+    if card is None or not card.price:
+        return lambda call: call
+    price, model = parse_price(card.price), card.model
+    return lambda call: price.fill(call) if call.model == model else call
+
+
 class _Rows:
     """The rows of a run's records, read by their ids, and what is known of each record."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, priced: Priced) -> None:
+        self._reader, self._priced = reader, priced
         self._parsed: dict[int, Record] = {}
         self.known: dict[Callable[[Record], Any], dict[int, Any]] = {}
 
@@ -57,6 +71,8 @@ class _Rows:
             record = parse_record(value)
         except ValueError:
             raise RunError(f"{self._reader.path}: row {row} of its records is no record") from None
+        calls = [self._priced(call) for call in record.ledger.calls]
+        record = replace(record, ledger=replace(record.ledger, calls=calls))
         if scored is not None and digest == digest_of(record.qid, scored):
             record = _with_scores(record, json.loads(scored))
         if len(self._parsed) < _PARSED:
@@ -189,4 +205,4 @@ def read_records(folder: Path) -> StoredRecords:
             "%s: the record of %s%s was damaged or changed after it was written, and is left out; "
             "the run's command asks the question again", path, ", ".join(damaged[:5]), more,
         )  # fmt: skip
-    return StoredRecords(_Rows(reader), attempts, cut, frozenset(failed), damaged)
+    return StoredRecords(_Rows(reader, price_of(folder)), attempts, cut, frozenset(failed), damaged)

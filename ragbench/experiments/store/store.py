@@ -25,7 +25,7 @@ from ragbench.experiments.store.database import (
     digest_of,
 )
 from ragbench.experiments.store.files import write_json
-from ragbench.experiments.store.records import ANSWERED, COLUMNS, CUT_OFF, FAILED
+from ragbench.experiments.store.records import ANSWERED, COLUMNS, CUT_OFF, FAILED, price_of
 from ragbench.logs import get
 from ragbench.record import Call, Record, parse_call, was_sent
 from ragbench.redact import redact
@@ -155,6 +155,13 @@ def _setting(card: RunCard) -> dict[str, str]:
     return {"card": card.model_dump_json()}
 
 
+def replace_card(folder: Path, card: RunCard) -> None:
+    """Put `card` in place of the one of the run in `folder`."""
+    with Writer(folder / DATABASE, _setting(card)) as writer:
+        writer.write()
+    _show(folder, card)
+
+
 def _show(folder: Path, card: RunCard) -> None:
     write_json(folder / CARD, card.model_dump(mode="json"))
 
@@ -257,14 +264,17 @@ def billed_calls(path: Path) -> Iterator[Call]:
 
     Those of questions that were asked again, or left no record, are among them.
     """
+    priced = price_of(path.parent)
     for (value,) in Reader(path).each("SELECT value FROM records"):
-        yield from filter(was_sent, map(parse_call, json.loads(value)["ledger"]["calls"]))
+        calls = map(parse_call, json.loads(value)["ledger"]["calls"])
+        yield from map(priced, filter(was_sent, calls))
     yield from filter(was_sent, _calls(path, "1"))
 
 
 def _calls(path: Path, which: str) -> Iterator[Call]:
+    priced = price_of(path.parent)
     for (value,) in Reader(path).each(f"SELECT value FROM calls WHERE {which} ORDER BY id"):
-        yield parse_call(json.loads(value))
+        yield priced(parse_call(json.loads(value)))
 
 
 #: What is taken from a shard, with new ids, in the order of the shards.
