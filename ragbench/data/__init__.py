@@ -11,17 +11,10 @@ from ragbench.data.base import (
     make_example as make_example,
     question_key as question_key,
 )
-from ragbench.data.clusters import (
-    find_clusters as find_clusters,
-)
 from ragbench.data.load import (
     default_view as default_view,
+    detect_layout as detect_layout,
     load_dataset as load_dataset,
     without_defaults as without_defaults,
 )
-from ragbench.data.readers import (
-    detect_layout as detect_layout,
-)
-from ragbench.data.splits import (
-    parse_fractions as parse_fractions,
-)
+from ragbench.data.splits import find_clusters as find_clusters, parse_fractions as parse_fractions

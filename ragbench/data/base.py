@@ -85,10 +85,8 @@ class Dataset:
         """The first `limit` questions of a split, or all of them (None).
 
         A whole split and `all` are in the order of the files; a part of a split that was cut is a
-        seeded sample, and a smaller one is part of a larger one.
-
-        Raises:
-            ConfigError: there are none, or they have to be `answered` and have no answers.
+        seeded sample, and a smaller one is part of a larger one. ConfigError where there are none,
+        or they have to be `answered` and have no answers.
         """
         every = self.questions or [e for part in self.splits.values() for e in part]
         chosen = every if split == "all" else self.splits.get(split, ())
@@ -114,8 +112,7 @@ class Dataset:
                 given = {k: v for k, v in example.items() if k != "cluster"}  # follows from these
                 fields = json.dumps(given, sort_keys=True, ensure_ascii=True)
                 state.update(f"\x1e{fields}".encode())
-        for question in sorted(self.corpus.contexts):
-            positions = self.corpus.contexts[question]
+        for question, positions in sorted(self.corpus.contexts.items()):
             state.update(f"\x1c{question}\x1f{positions}".encode())
         return state.hexdigest()
 
@@ -125,8 +122,6 @@ Loader = Callable[[DataSpec], Dataset]
 
 DATASETS: Registry[Loader] = Registry("dataset", package="ragbench.data.loaders")
 
-
-#: The inputs of every example.
 _INPUTS = {"question"}
 
 
@@ -144,18 +139,17 @@ def make_example(
 ) -> dspy.Example:
     """An example; only `question` is an input.
 
-    `answers` has the canonical answer first, then its aliases; it is empty only where a data set
-    for retrieval has none. `support` lists
-    the supporting facts as `(title, sentence index)`, empty where the data set has none.
-    `gold_pids` lists the pids of all gold passages in the corpus of this data set and view, each
-    once; it is empty unless every one of them is known, so that recall is never computed over a
-    part. `decomposition` lists the sub-questions, each a mapping with `question` and `answer`.
-    `extra` holds what one data set alone has; it must be JSON.
+    `answers` has the canonical answer first, then its aliases, each once; it is empty only where a
+    data set for retrieval has none. `support` lists the supporting facts as `(title, sentence
+    index)`. `gold_pids` lists the pids of all gold passages in this corpus and view; it is empty
+    unless every one is known, so that recall is never computed over a part. `decomposition` lists
+    the sub-questions, each with `question` and `answer`. `extra` holds what one data set alone has;
+    it must be JSON.
     """
     example = dspy.Example(
         qid=qid,
         question=question,
-        answers=list(answers),
+        answers=list(dict.fromkeys(answers)),
         qtype=qtype,
         hops=hops,
         support=[tuple(pair) for pair in support],

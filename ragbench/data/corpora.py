@@ -9,20 +9,10 @@ from pathlib import Path
 from pydantic import AliasChoices, Field
 
 from ragbench.data.base import DataSpec
-from ragbench.data.chunks import cut_chunks, make_chunk
+from ragbench.data.documents import read_documents
 from ragbench.data.passage_file import is_large, stored_passages
-from ragbench.data.passages import Pool, from_sentences, from_text
-from ragbench.data.readers import (
-    Id,
-    Record,
-    Row,
-    Text,
-    fail,
-    read_documents,
-    read_json,
-    read_rows,
-    validate,
-)
+from ragbench.data.passages import Pool, cut_chunks, from_sentences, from_text, make_chunk
+from ragbench.data.readers import Id, Record, Row, Text, fail, read_json, read_rows, validate
 from ragbench.errors import DataError
 from ragbench.retrievers import Passage
 from ragbench.retrievers.sentences import split_sentences
@@ -70,9 +60,7 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
     or is one JSON object from title to text or to sentences. Sentence boundaries of `known`
     passages with the same title and text are taken over. Of your own data a record's `id` is the
     pid. A large file is copied into the index store once, and its passages are read from there.
-
-    Raises:
-        DataError: the file cannot be read, a record is malformed, or an id names two passages.
+    DataError where the file cannot be read, a record is malformed, or an id names two passages.
     """
     path = spec.corpus_file
     if path is None:
@@ -81,18 +69,19 @@ def read_corpus(spec: DataSpec, *, known: Iterable[Passage] = ()) -> Sequence[Pa
     if path.is_dir():
         return Pool(_document_passages(path, spec.passage_tokens)).passages
     if is_large(path):
-        return stored_passages(path, keep_ids, partial(_stream, path, keep_ids))
+        return stored_passages(path, keep_ids, partial(stream_corpus, path, keep_ids))
     boundaries = {(passage.title, passage.text): passage for passage in known}
     pool = Pool()
     for row in _corpus_rows(path):
         passage = validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
         passage = boundaries.get((passage.title, passage.text), passage)
-        if pool.passages[pool.add(passage)].text != passage.text:
+        if pool.is_other(passage):
             fail(row, "id", f"{passage.pid!r} is the id of another passage too")
     return pool.passages
 
 
-def _stream(path: Path, keep_ids: bool) -> Iterator[Passage]:
+def stream_corpus(path: Path, keep_ids: bool) -> Iterator[Passage]:
+    """The passages of a file of records, one by one."""
     for row in read_rows(path):
         yield validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
 
@@ -100,27 +89,8 @@ def _stream(path: Path, keep_ids: bool) -> Iterator[Passage]:
 def _document_passages(folder: Path, max_tokens: int) -> Iterator[Passage]:
     """The passages of a folder's documents; one never crosses from a section to the next."""
     for title, text in read_documents(folder):
-        section = from_text(title, text)
-        for chunk in cut_chunks([section], max_tokens=max_tokens).passages:
+        for chunk in cut_chunks([from_text(title, text)], max_tokens=max_tokens).passages:
             yield from_sentences(title, chunk.sentences)
-
-
-def read_chunks(path: Path) -> list[Passage]:
-    """The chunks of a chunk file in order: a list of "index:text", or of objects with id and text.
-
-    Raises:
-        DataError: the file cannot be read, or a chunk is malformed.
-    """
-    return [make_chunk(number, _chunk_text(row)) for number, row in enumerate(read_rows(path))]
-
-
-def _chunk_text(row: Row) -> str:
-    if isinstance(row.data, str):
-        index, colon, text = row.data.partition(":")
-        if not colon or not index.strip().isdigit():
-            raise DataError(f"{row.where}: a chunk must be 'index:text', not {row.data[:40]!r}")
-        return validate(ChunkRecord, Row(row.where, {"id": index, "text": text})).text.strip()
-    return validate(ChunkRecord, row).text.strip()
 
 
 def _corpus_rows(path: Path) -> Iterator[Row]:
@@ -132,3 +102,20 @@ def _corpus_rows(path: Path) -> Iterator[Row]:
                 yield Row(f"{path}: record {number}", {"title": title, key: body})
             return
     yield from read_rows(path)
+
+
+def read_chunks(path: Path) -> list[Passage]:
+    """The chunks of a chunk file in order: a list of "index:text", or of objects with id and text.
+
+    DataError where the file cannot be read, or a chunk is malformed.
+    """
+    return [make_chunk(number, _chunk_text(row)) for number, row in enumerate(read_rows(path))]
+
+
+def _chunk_text(row: Row) -> str:
+    if isinstance(row.data, str):
+        index, colon, text = row.data.partition(":")
+        if not colon or not index.strip().isdigit():
+            raise DataError(f"{row.where}: a chunk must be 'index:text', not {row.data[:40]!r}")
+        row = Row(row.where, {"id": index, "text": text})
+    return validate(ChunkRecord, row).text.strip()

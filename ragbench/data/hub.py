@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.data.base import DataSpec, Split
-from ragbench.data.readers import Row
+from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
 
 #: Seconds in which the hub must answer; otherwise only the local cache is used.
@@ -61,8 +61,7 @@ _PARTS: Mapping[str, Split] = {
 def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
     """The repository of the spec's data set, or the one that it names, and the configuration.
 
-    Raises:
-        ConfigError: the data set has no repository, or it has no such configuration.
+    ConfigError where the data set has no repository, or it has no such configuration.
     """
     if spec.dataset not in HUB:
         if spec.hub_repo is None:
@@ -83,73 +82,68 @@ def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
     return source, config
 
 
-def hub_rows(
-    repo: str, parts: Mapping[str, Iterable[Mapping[str, Any]]], *, official: bool
-) -> Iterator[Row]:
-    """The rows of a hub data set, its evaluation part first.
+def hub_rows(spec: DataSpec) -> Iterator[Row]:
+    """The rows of the spec's data set on the hub, its evaluation part first.
 
-    Where the data set is an `official` one, the hub's test part has no answers and is left out. Of
-    a data set without a test part the validation part is the test split, and the train part is cut
-    into train and validation; a single part is cut into all three.
+    In an official data set the hub's test part has no answers and is left out. Of a data set
+    without a test part the validation part is the test split, and the train part is cut into train
+    and validation; a single part is cut into all three. ConfigError and DataError as `source_of`
+    and `fetch`.
     """
-    known = {_PARTS.get(name): rows for name, rows in parts.items() if name in _PARTS}
-    if official:
+    source, config = source_of(spec)
+    if source.questions:
+        yield from read_rows(fetch_file(source.repo, source.questions.format(config=config)))
+        return
+    parts = fetch(source.repo, config)
+    known = {_PARTS[name]: rows for name, rows in parts.items() if name in _PARTS}
+    if spec.dataset in HUB:
         known.pop("test", None)
     if not known:
-        raise DataError(f"{repo} has no part named {', '.join(_PARTS)}; it has {', '.join(parts)}")
-    splits: dict[Split | None, Split | None] = {part: part for part in known}
+        raise DataError(
+            f"{source.repo} has no part named {', '.join(_PARTS)}; it has {', '.join(parts)}"
+        )
+    splits: dict[Split, Split | None] = {part: part for part in known}
     if len(known) == 1:
         splits = dict.fromkeys(known)
     elif "test" not in known:
         splits = {"validation": "test", "train": None}
-    for part in ("test", "validation", "train"):
+    order: tuple[Split, ...] = ("test", "validation", "train")
+    for part in order:
         for number, data in enumerate(known.get(part, ()), start=1):
-            yield Row(f"{repo} [{part}]: record {number}", dict(data), splits[part])
+            yield Row(f"{source.repo} [{part}]: record {number}", dict(data), splits[part])
 
 
 def fetch(repo: str, config: str | None) -> Mapping[str, Iterable[Mapping[str, Any]]]:
     """The parts of a parquet data set, from the hub or from its cache on this machine.
 
-    Raises:
-        DataError: the hub cannot be reached and nothing is cached, or has no such data set.
+    DataError where the hub cannot be reached and nothing is cached, or has no such data set.
     """
-    with needs_extra(f"{repo} of the hub"):
-        import datasets  # slow to import, and only the hub needs it
+    with _hub(repo, repo):
+        import datasets
 
-    try:
-        with _quick_offline(repo):
-            parts: Mapping[str, Any] = datasets.load_dataset(repo, config)
-    except Exception as error:
-        # The hub client raises errors of several libraries; each means that there are no rows.
-        raise DataError(_advice(repo, error)) from error
+        parts: Mapping[str, Any] = datasets.load_dataset(repo, config)
     return parts
 
 
 def fetch_file(repo: str, name: str) -> Path:
-    """The local path of one file of a data set repository.
+    """The local path of one file of a data set repository; DataError as `fetch`."""
+    with _hub(repo, f"{repo}/{name}"):
+        from huggingface_hub import hf_hub_download
 
-    Raises:
-        DataError: as `fetch`.
-    """
-    from huggingface_hub import hf_hub_download
-
-    try:
-        with _quick_offline(repo):
-            return Path(hf_hub_download(repo, name, repo_type="dataset"))
-    except Exception as error:
-        raise DataError(_advice(f"{repo}/{name}", error)) from error
+        return Path(hf_hub_download(repo, name, repo_type="dataset"))
 
 
 @contextmanager
-def _quick_offline(repo: str) -> Iterator[None]:
+def _hub(repo: str, wanted: str) -> Iterator[None]:
     """Ask the hub once; where it does not answer, look at the cache alone.
 
     The client's own retries take 25 s before they give up.
     """
-    import datasets
-    import huggingface_hub
-    from huggingface_hub import constants
-    from huggingface_hub.errors import HfHubHTTPError
+    with needs_extra(f"{repo} of the hub"):  # slow to import, and only the hub needs them
+        import datasets
+        import huggingface_hub
+        from huggingface_hub import constants
+        from huggingface_hub.errors import HfHubHTTPError
 
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     if not any(before):
@@ -161,13 +155,12 @@ def _quick_offline(repo: str) -> Iterator[None]:
             constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         yield
+    except Exception as error:
+        # The hub client raises errors of several libraries; each means that there are no rows.
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise DataError(
+            f"{wanted} cannot be had from the Hugging Face hub ({reason[:120]}); download its "
+            "files elsewhere and pass --data-file PATH (docs/data.md names the layouts)"
+        ) from error
     finally:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
-
-
-def _advice(name: str, error: Exception) -> str:
-    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return (
-        f"{name} cannot be had from the Hugging Face hub ({reason[:120]}); "
-        "download its files elsewhere and pass --data-file PATH (docs/data.md names the layouts)"
-    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, DataSpec, Setting, Split
-from ragbench.data.readers import Row, describe_layout, map_fields, read_rows
+from ragbench.data.readers import Row, map_fields, read_rows
 from ragbench.data.splits import check_fractions, parse_fractions
 from ragbench.errors import ConfigError, DataError
 from ragbench.retrievers import View
@@ -34,13 +34,10 @@ def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Options of a data set that another package registers have no default that is known here. The
     default of `disjoint` is to share no passage where the data allow it; where they do not, asking
-    for it is an error, so that "passages" written down comes to what is left out.
-
-    Raises:
-        ConfigError: fractions that are no three shares.
+    for it is an error, so that "passages" written down comes to what is left out. ConfigError where
+    the fractions are no three shares.
     """
     dataset, fractions = given["dataset"], given.get("fractions")
-    shares = None if fractions is None else parse_fractions(fractions)
     defaults: dict[str, Any] = {
         "disjoint": "passages",
         "fractions": _written(DataSpec.fractions),
@@ -53,8 +50,8 @@ def without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     if source := hub.HUB.get(dataset):
         defaults["hub_repo"] = source.repo
         defaults["hub_config"] = next(iter(source.configs), None)
-    if shares is not None:
-        given = {**given, "fractions": _written(shares)}
+    if fractions is not None:
+        given = {**given, "fractions": _written(parse_fractions(fractions))}
     return {k: v for k, v in given.items() if k not in defaults or v != defaults[k]}
 
 
@@ -65,31 +62,28 @@ def _written(shares: tuple[float, ...]) -> str:
 def load_dataset(spec: DataSpec) -> Dataset:
     """The data set that `spec` describes.
 
-    Raises:
-        UnknownNameError: no such data set.
-        ConfigError: options that do not go together.
-        DataError: a file or a hub repository that is missing or malformed.
+    UnknownNameError where there is none of that name, ConfigError for options that do not go
+    together, DataError for a file or a hub repository that is missing or malformed.
     """
     loader = DATASETS.get(spec.dataset)
     check_spec(spec)
     try:
         return loader(spec)
     except (DataError, ConfigError) as error:
-        remarks = (describe_layout(path, spec.dataset) for path in question_files(spec).values())
-        if remark := next(filter(None, remarks), ""):
-            raise type(error)(f"{error}{remark}") from None
+        for path in question_files(spec).values():
+            layout = detect_layout(path)
+            if layout is not None and layout.dataset != spec.dataset:
+                remark = f"this looks like {layout.title}: give --dataset {layout.dataset}"
+                raise type(error)(f"{error}; {remark}") from None
         raise
 
 
 def check_spec(spec: DataSpec) -> None:
-    """Nothing, where the options of `spec` go together.
-
-    Raises:
-        ConfigError: they do not; the message has the cure.
-    """
+    """Nothing, where the options of `spec` go together, else a ConfigError with the cure."""
     check_fractions(spec.fractions)
-    _choice("setting", spec.setting, get_args(Setting))
-    _choice("view", spec.view, get_args(View))
+    for name, choices in (("setting", get_args(Setting)), ("view", get_args(View))):
+        if (value := getattr(spec, name)) is not None and value not in choices:
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     files = question_files(spec)
     if spec.hub and files:
         raise ConfigError(f"choose one: the hub, or the file {next(iter(files.values()))}")
@@ -105,23 +99,6 @@ def check_spec(spec: DataSpec) -> None:
             raise ConfigError(f"{name} must be from 10 to 100,000, not {getattr(spec, name)}")
 
 
-def _choice(name: str, value: str | None, choices: tuple[str, ...]) -> None:
-    if value is not None and value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-
-
-def rows_of(spec: DataSpec) -> Iterator[Row]:
-    """The records of the spec's files, or of its data set on the hub, their fields renamed.
-
-    Raises:
-        DataError: neither is given, or what is given cannot be read.
-        ConfigError: no such configuration on the hub.
-    """
-    rows = _hub_rows(spec) if spec.hub else _file_rows(spec)
-    names = dict(spec.fields)
-    return (map_fields(row, names) for row in rows)
-
-
 def question_files(spec: DataSpec) -> dict[Split | None, Path]:
     """The spec's question files by the split that they are; None for the one that is cut."""
     given: dict[Split | None, Path | None] = {
@@ -133,19 +110,15 @@ def question_files(spec: DataSpec) -> dict[Split | None, Path]:
     return {split: path for split, path in given.items() if path is not None}
 
 
-def need_corpus(spec: DataSpec) -> Path:
-    """The corpus file of a data set that cannot do without.
+def rows_of(spec: DataSpec) -> Iterator[Row]:
+    """The records of the spec's files, or of its data set on the hub, their fields renamed.
 
-    Raises:
-        DataError: none is given, and the hub has none.
+    DataError where neither is given or what is given cannot be read, ConfigError where the hub has
+    no such configuration.
     """
-    if spec.corpus_file is not None:
-        return spec.corpus_file
-    if spec.hub:
-        source, config = hub.source_of(spec)
-        if source.corpus:
-            return hub.fetch_file(source.repo, source.corpus.format(config=config))
-    raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
+    rows = hub.hub_rows(spec) if spec.hub else _file_rows(spec)
+    names = dict(spec.fields)
+    return (map_fields(row, names) for row in rows)
 
 
 def _file_rows(spec: DataSpec) -> Iterator[Row]:
@@ -159,10 +132,51 @@ def _file_rows(spec: DataSpec) -> Iterator[Row]:
             yield row._replace(split=split)
 
 
-def _hub_rows(spec: DataSpec) -> Iterator[Row]:
-    source, config = hub.source_of(spec)
-    if source.questions:
-        path = hub.fetch_file(source.repo, source.questions.format(config=config))
-        return read_rows(path)
-    official = spec.dataset in hub.HUB
-    return hub.hub_rows(source.repo, hub.fetch(source.repo, config), official=official)
+def need_corpus(spec: DataSpec) -> Path:
+    """The corpus file of a data set that cannot do without; DataError where there is none."""
+    if spec.corpus_file is not None:
+        return spec.corpus_file
+    if spec.hub:
+        source, config = hub.source_of(spec)
+        if source.corpus:
+            return hub.fetch_file(source.repo, source.corpus.format(config=config))
+    raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
+
+
+class Layout(NamedTuple):
+    """A layout of questions: the name of its data set, its title, and the fields it is known by."""
+
+    dataset: str
+    title: str
+    fields: frozenset[str] = frozenset()
+
+
+_SUPPORTED = frozenset({"question", "supporting_facts", "context"})
+#: In this order: the first whose fields are all there.
+_LAYOUTS = (
+    Layout("musique", "MuSiQue", frozenset({"question", "paragraphs"})),
+    Layout("2wikimultihopqa", "2WikiMultiHopQA", _SUPPORTED | {"evidences"}),
+    Layout("hotpotqa", "HotpotQA", _SUPPORTED),
+    Layout("graphrag_bench", "GraphRAG-Bench", frozenset({"question", "question_type", "source"})),
+    Layout("2wikimultihopqa", "2WikiMultiHopQA", frozenset({"question", "answer_id"})),
+    Layout("jsonl", "FlashRAG", frozenset({"question", "golden_answers"})),
+    Layout("jsonl", "questions of your own", frozenset({"question", "answer"})),
+    Layout("jsonl", "questions of your own", frozenset({"question", "answers"})),
+)
+
+
+def detect_layout(path: Path) -> Layout | None:
+    """The layout of the questions in a file, or in a folder; None where it is not known."""
+    if (path / "queries.jsonl").is_file():
+        return Layout("beir", "BEIR")
+    try:
+        first = next(iter(read_rows(path)), None)
+    except DataError:
+        return None
+    if first is None or not isinstance(first.data, dict):
+        return None
+    evidence = first.data.get("evidence")
+    if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
+        # GraphRAG-Bench has the same field, as text.
+        return Layout("2wikimultihopqa", "2WikiMultiHopQA as HippoRAG has it")
+    return next((layout for layout in _LAYOUTS if layout.fields <= first.data.keys()), None)

@@ -23,9 +23,13 @@ from ragbench.retrievers import IndexStore, Passage, PassageSource, digest_line
 log = logging.getLogger(__name__)
 
 #: Part of the key of a stored corpus: raise it when the same file gives other rows.
-FORMAT = 2
+FORMAT = 3
+#: From this size on a corpus file is copied; below it, it is read into memory in seconds.
+LARGE_BYTES = 64 << 20
+#: Seconds between two lines on the progress of a copy.
+_TOLD_EVERY_S = 15.0
 _FILE, _DIGEST = "passages.db", "digest.txt"
-_COLUMNS = "pid, title, text, sentences"
+_SELECT = "SELECT pid, title, text, sentences FROM passages"
 
 
 class PassageFile(PassageSource):
@@ -70,16 +74,21 @@ class PassageFile(PassageSource):
         return self._size
 
     def __iter__(self) -> Iterator[Passage]:
-        return map(_passage, self.rows(f"SELECT {_COLUMNS} FROM passages ORDER BY place"))
+        return map(_passage, self.rows(f"{_SELECT} ORDER BY place"))
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         place = int(index) + len(self) if index < 0 else int(index)
-        row = self.rows(f"SELECT {_COLUMNS} FROM passages WHERE place = ?", place).fetchone()
+        row = self.rows(f"{_SELECT} WHERE place = ?", place).fetchone()
         if row is None:
             raise IndexError(index)
         return _passage(row)
+
+
+def _passage(row: tuple[str, str, str, str]) -> Passage:
+    pid, title, text, sentences = row
+    return Passage(pid, title, text, tuple(json.loads(sentences)))
 
 
 class _Positions(Mapping[str, int]):
@@ -99,11 +108,34 @@ class _Positions(Mapping[str, int]):
         return len(self._file)
 
 
+def is_large(path: Path) -> bool:
+    """Whether the passages of `path` are better left on disk, and its format can be streamed."""
+    return is_streamed(path) and path.is_file() and path.stat().st_size >= LARGE_BYTES
+
+
+def stored_passages(
+    path: Path, keep_ids: bool, passages: Callable[[], Iterable[Passage]]
+) -> PassageFile:
+    """The passages of `path` in the index store; `passages` is called where they are not there yet.
+
+    The copy is found again by the file's inode, size and times, so that the file is not read.
+    DataError where a record is malformed, or the store cannot be written.
+    """
+    stat = path.stat()
+    identity = [FORMAT, keep_ids, str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    key = f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}"
+
+    def write(folder: Path) -> tuple[int, str]:
+        log.warning("copying the passages of %s into the index store, once", path)
+        return write_passages(folder, _told(passages(), count_rows(path)))
+
+    return PassageFile(IndexStore().corpus_folder(key, write))
+
+
 def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:
     """Write `passages` into `folder`, each pid once, and give their number and digest.
 
-    Raises:
-        DataError: two passages with one pid and different texts, or there are none.
+    DataError where two passages have one pid and different texts, or there are none.
     """
     state, count = hashlib.sha256(), 0
     db = sqlite3.connect(folder / _FILE, isolation_level=None)
@@ -117,10 +149,13 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
             "title TEXT NOT NULL, folded TEXT NOT NULL, text TEXT NOT NULL, sentences TEXT)"
         )
         for passage in passages:
-            if not _insert(db, count, passage):
-                continue
-            state.update(digest_line(passage))
-            count += 1
+            pid, title, text = passage.pid, passage.title, passage.text
+            row = (count, pid, title, title.casefold(), text, json.dumps(passage.sentences))
+            if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?)", row).rowcount:
+                state.update(digest_line(passage))
+                count += 1
+            elif db.execute(f"{_SELECT} WHERE pid = ?", (pid,)).fetchone()[2] != text:
+                raise DataError(f"{pid!r} is the id of two passages with different texts")
         if not count:
             raise DataError("there are no passages")
         db.execute("CREATE INDEX by_title ON passages (folded)")
@@ -131,59 +166,6 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
         db.close()
     (folder / _DIGEST).write_text(state.hexdigest())
     return count, state.hexdigest()
-
-
-def _insert(db: sqlite3.Connection, place: int, passage: Passage) -> bool:
-    """Whether the passage is new.
-
-    Raises:
-        DataError: another passage has its pid.
-    """
-    pid, title, text = passage.pid, passage.title, passage.text
-    row = (place, pid, title, title.casefold(), text, json.dumps(passage.sentences))
-    if db.execute("INSERT OR IGNORE INTO passages VALUES (?,?,?,?,?,?)", row).rowcount:
-        return True
-    if db.execute("SELECT text FROM passages WHERE pid = ?", (pid,)).fetchone() != (text,):
-        raise DataError(f"{pid!r} is the id of two passages with different texts")
-    return False
-
-
-def _passage(row: tuple[str, str, str, str]) -> Passage:
-    pid, title, text, sentences = row
-    return Passage(pid, title, text, tuple(json.loads(sentences)))
-
-
-#: From this size on a corpus file is copied; below it, it is read into memory in seconds.
-LARGE_BYTES = 64 << 20
-
-#: Seconds between two lines on the progress of a copy.
-_TOLD_EVERY_S = 15.0
-
-
-def is_large(path: Path) -> bool:
-    """Whether the passages of `path` are better left on disk, and its format can be streamed."""
-    return is_streamed(path) and path.is_file() and path.stat().st_size >= LARGE_BYTES
-
-
-def stored_passages(
-    path: Path, keep_ids: bool, passages: Callable[[], Iterable[Passage]]
-) -> PassageFile:
-    """The passages of `path` in the index store; `passages` is called where they are not there yet.
-
-    The copy is found again by the file's inode, size and times, so that the file is not read.
-
-    Raises:
-        DataError: a malformed record, or the store cannot be written.
-    """
-    stat = path.stat()
-    identity = [FORMAT, keep_ids, str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns]
-    key = f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}"
-
-    def write(folder: Path) -> tuple[int, str]:
-        log.warning("copying the passages of %s into the index store, once", path)
-        return write_passages(folder, _told(passages(), count_rows(path)))
-
-    return PassageFile(IndexStore().corpus_folder(key, write))
 
 
 def _told(passages: Iterable[Passage], total: int | None) -> Iterator[Passage]:

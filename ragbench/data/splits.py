@@ -1,19 +1,23 @@
-"""Train, validation and test: seeded, and disjoint by id, by normalised question and by passage."""
+"""Train, validation and test: seeded, and disjoint by id, by normalised question and by passage.
+
+Questions that share a gold passage or a sub-question vary together: a program that finds or misses
+a passage does so for every question that needs it. Such questions are a cluster in a test, and none
+of them may be in training while another is held out.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import dspy
 
 from ragbench.data.base import Disjoint, Split, question_key
-from ragbench.data.clusters import linked, links
-from ragbench.errors import ConfigError, DataError
+from ragbench.errors import ConfigError
 
 Shares = tuple[float, float, float]
 
@@ -22,6 +26,8 @@ _NAMES: tuple[Split, ...] = get_args(Split)
 _PRECEDENCE: Mapping[Split | None, int] = {"test": 0, "validation": 1, "train": 2, None: 3}
 #: The name under which the order of a given split is drawn.
 _SEEDED_AS: Mapping[str, str] = {"test": "held-out"}
+#: A set of linked questions larger than this share of all is taken apart again.
+_LARGEST = 0.2
 
 
 class Splits(NamedTuple):
@@ -34,14 +40,14 @@ class Splits(NamedTuple):
     examples: dict[Split, list[dspy.Example]]
     duplicates: int
     overlapping: int = 0
-    disjoint: Literal["questions", "passages"] = "questions"
+    disjoint: Disjoint = "questions"
 
 
 def split_examples(
     examples: Sequence[dspy.Example],
     *,
     seed: int,
-    fractions: tuple[float, float, float],
+    fractions: Shares,
     assigned: Mapping[str, Split] = MappingProxyType({}),
     in_order: Collection[str] = (),
     disjoint: Disjoint | None = None,
@@ -60,12 +66,13 @@ def split_examples(
     "questions" they need not, and with None they do where the shares of the splits can then be
     met within 2 % of all questions and at most half of those to be cut would be dropped.
 
-    Raises:
-        ConfigError: the fractions are negative or do not sum to 1; or "passages" cannot be had.
-        DataError: two examples have one id, or a question has no word.
+    ConfigError where the fractions are no shares, or "passages" cannot be had.
     """
     check_fractions(fractions)
-    kept = _unique(sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]))
+    unique: dict[str, dspy.Example] = {}
+    for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
+        unique.setdefault(question_key(example.question), example)
+    kept = list(unique.values())
     fixed: dict[Split, list[dspy.Example]] = {"train": [], "validation": [], "test": []}
     for example in kept:
         if example.qid in assigned:
@@ -77,12 +84,15 @@ def split_examples(
         if name not in in_order:
             random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(part)
     shares = _free_shares(fractions, taken=[name for name, part in fixed.items() if part])
-    cut = _by_question(rest, _targets(len(rest), shares))
-    overlapping, kind = 0, "questions"
+    first, second, _ = _targets(len(rest), shares)
+    cut = [rest[:first], rest[first : first + second], rest[first + second :]]
+    overlapping = 0
+    kind: Disjoint = "questions"
     if disjoint != "questions":
-        free = _unlinked(rest, [example for part in fixed.values() for example in part])
+        held = {key for part in fixed.values() for example in part for key in links(example)}
+        free = [example for example in rest if held.isdisjoint(links(example))]
         apart = _by_passage(free, _targets(len(free), shares))
-        problem = _overlap(fixed) or _problem(apart, rest, free, shares)
+        problem = _overlap(fixed) or _problem(apart, len(rest), len(free), shares)
         if problem and disjoint == "passages":
             raise ConfigError(
                 f"the splits cannot share no gold passage: {problem}; "
@@ -91,8 +101,7 @@ def split_examples(
         if not problem:
             cut, overlapping, kind = apart, len(rest) - len(free), "passages"
     parts = {name: [*own, *new] for (name, own), new in zip(fixed.items(), cut, strict=True)}
-    duplicates = len(examples) - len(kept)
-    return Splits(parts, duplicates, overlapping, "passages" if kind == "passages" else "questions")
+    return Splits(parts, len(examples) - len(kept), overlapping, kind)
 
 
 def _free_shares(fractions: Shares, *, taken: Collection[Split]) -> Shares:
@@ -125,15 +134,10 @@ def _overlap(fixed: Mapping[Split, Sequence[dspy.Example]]) -> str:
     return ""
 
 
-def _by_question(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
-    first, second = targets[0], targets[0] + targets[1]
-    return [examples[:first], examples[first:second], examples[second:]]
-
-
 def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
     """Linked examples together: the largest sets first, each to the split that lacks the most.
 
-    Splits keep the order of `examples`. Where nothing is linked, as `_by_question`.
+    Splits keep the order of `examples`. Where nothing is linked, they are cut one after another.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for i, root in enumerate(linked([links(example) for example in examples])):
@@ -148,38 +152,72 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
     return [[e for e, at in zip(examples, places, strict=True) if at == p] for p in range(3)]
 
 
-def _unlinked(examples: list[dspy.Example], test: Sequence[dspy.Example]) -> list[dspy.Example]:
-    """Those of `examples` that share nothing with `test`."""
-    held = {key for example in test for key in links(example)}
-    return [example for example in examples if held.isdisjoint(links(example))]
-
-
 def _problem(
-    apart: Sequence[Sequence[dspy.Example]],
-    rest: Sequence[dspy.Example],
-    free: Sequence[dspy.Example],
-    shares: Shares,
+    apart: Sequence[Sequence[dspy.Example]], n_rest: int, n_free: int, shares: Shares
 ) -> str:
     """Why the splits `apart` will not do; empty where they will."""
-    if len(free) < len(rest) / 2:
+    if n_free < n_rest / 2:
         return (
-            f"{len(rest) - len(free)} of {len(rest)} questions outside the official part need a "
+            f"{n_rest - n_free} of {n_rest} questions outside the official part need a "
             "passage of that"
         )
-    targets = _targets(len(free), shares)
+    targets = _targets(n_free, shares)
     off = max(abs(len(part) - target) for part, target in zip(apart, targets, strict=True))
-    if off > max(1, 0.02 * len(free)):
+    if off > max(1, 0.02 * n_free):
         sizes = "/".join(str(len(part)) for part in apart)
         return f"too many questions are linked, which would make splits of {sizes}"
     return ""
 
 
-def parse_fractions(text: str) -> Shares:
-    """The shares in a text such as `0.4,0.2,0.4`.
+def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
+    """For each question the number of the first one that it is linked with, over any others.
 
-    Raises:
-        ConfigError: they are no three shares that sum to 1.
+    `keys` lists what each question has that others may share; two that share a key are linked.
     """
+    first: dict[Hashable, int] = {}
+    parent = list(range(len(keys)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for i, some in enumerate(keys):
+        for key in some:
+            a, b = sorted((root(first.setdefault(key, i)), root(i)))
+            parent[b] = a
+    return [root(i) for i in range(len(keys))]
+
+
+def find_clusters(keys: Sequence[Sequence[Hashable]]) -> list[int]:
+    """For each question the number of its cluster, that of a question in it.
+
+    Clusters are the sets of linked questions. Where one set has more than a fifth of all questions
+    (and more than 20), as passages that everything is linked by make it, each of its questions is
+    clustered instead with those that have the same commonest key.
+    """
+    roots = linked(keys)
+    sizes = Counter(roots)
+    if max(sizes.values(), default=0) <= max(20, _LARGEST * len(keys)):
+        return roots
+    common = Counter(key for some in keys for key in dict.fromkeys(some))
+    hubs: dict[Hashable, int] = {}
+    for i, some in enumerate(keys):
+        if sizes[roots[i]] > _LARGEST * len(keys):
+            hub = max(some, key=lambda key: (common[key], str(key)))
+            roots[i] = hubs.setdefault(hub, i)
+    return roots
+
+
+def links(example: dspy.Example) -> list[Hashable]:
+    """Keys that link an example to others: gold passages, and sub-questions with answers."""
+    parts = [(part["question"], part["answer"]) for part in example.decomposition]
+    return [*example.gold_pids, *parts]
+
+
+def parse_fractions(text: str) -> Shares:
+    """The shares in a text such as `0.4,0.2,0.4`; ConfigError where they are none."""
     try:
         train, validation, test = (float(part) for part in text.split(","))
     except ValueError:
@@ -190,27 +228,9 @@ def parse_fractions(text: str) -> Shares:
     return train, validation, test
 
 
-def check_fractions(fractions: tuple[float, float, float]) -> None:
-    """Nothing, where `fractions` are three shares that sum to 1.
-
-    Raises:
-        ConfigError: they are not.
-    """
+def check_fractions(fractions: Shares) -> None:
+    """Nothing, where `fractions` are three shares that sum to 1, else ConfigError."""
     if len(fractions) != 3 or not all(share >= 0 for share in fractions):
         raise ConfigError(f"fractions must be three shares of at least 0, not {fractions}")
     if not math.isclose(sum(fractions), 1.0, abs_tol=1e-6):
         raise ConfigError(f"fractions must sum to 1, but {fractions} sum to {sum(fractions):g}")
-
-
-def _unique(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-    ids: set[str] = set()
-    questions: dict[str, dspy.Example] = {}
-    for example in examples:
-        if example.qid in ids:
-            raise DataError(f"two questions have the id {example.qid!r}")
-        ids.add(example.qid)
-        key = question_key(example.question)
-        if not key:
-            raise DataError(f"question {example.qid!r} has no word in it")
-        questions.setdefault(key, example)
-    return list(questions.values())

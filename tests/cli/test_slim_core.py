@@ -71,7 +71,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
     data = str(write_questions(tmp_path, 12))
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.4")
-    (tmp_path / "q.csv").write_text("question,answer\nWhich town?,Town 1\n")
+    (tmp_path / "q.parquet").write_text("question,answer\nWhich town?,Town 1\n")
     with FakeServer() as server:
         model = ["--model", "openai/fake", "--model-base-url", server.url, "--adapter", "chat"]
         given = ["--dataset", "jsonl", "--data-file", data, *model]
@@ -86,7 +86,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
         ]  # fmt: skip
         bad = {
             "local": ["eval", "--model", "local", "--limit", "1"],
-            "data": ["eval", "--dataset", "jsonl", "--data-file", "q.csv", *model],
+            "data": ["eval", "--dataset", "jsonl", "--data-file", "q.parquet", *model],
             "tune": ["tune", "--program", "vanilla", *given],
             "dense": ["eval", "--retriever", "dense", *given],
             "stem": ["eval", "--retriever-set", "stemmer=english", *given],
@@ -119,7 +119,7 @@ run = rb.evaluate("vanilla", **server)
 passages = [rb.Passage("p1", "A", "here"), rb.Passage("p2", "B", "there")]
 calls = {
     "local": lambda: rb.evaluate("vanilla", lm="local", limit=1),
-    "data": lambda: rb.load_dataset("jsonl", data_file=pathlib.Path("q.csv")),
+    "data": lambda: rb.load_dataset("jsonl", data_file=pathlib.Path("q.parquet")),
     "data ": lambda: rb.load_dataset("hotpotqa", hub=True),
     "data  ": run.to_pandas,
     "dense": lambda: rb.make_retriever("dense", rb.load_dataset(setting="pooled")).search("x", k=1),
@@ -137,7 +137,7 @@ for extra, call in calls.items():
 
 
 def test_in_python_too_a_missing_extra_is_named(tmp_path: Path) -> None:
-    (tmp_path / "q.csv").write_text("question,answer\nWhich town?,Town 1\n")
+    (tmp_path / "q.parquet").write_text("question,answer\nWhich town?,Town 1\n")
     with FakeServer() as server:
         done = subprocess.run(
             [sys.executable, "-c", CORE + CALLS, json.dumps(REFUSED), server.url],

@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from ragbench.data import DataSpec, load_dataset
 from ragbench.data.base import make_example
-from ragbench.data.clusters import find_clusters, linked, links
-from ragbench.data.splits import Splits, split_examples
+from ragbench.data.splits import Splits, find_clusters, linked, links, split_examples
 from ragbench.errors import ConfigError
 
 SHARES = (0.4, 0.2, 0.4)

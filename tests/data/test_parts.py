@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ragbench.data.base import make_example, question_key
-from ragbench.data.chunks import align_chunks, cut_chunks, make_chunk
-from ragbench.data.passages import content_pid, from_sentences, from_text
+from ragbench.data.passages import (
+    align_chunks,
+    content_pid,
+    cut_chunks,
+    from_sentences,
+    from_text,
+    make_chunk,
+)
 from ragbench.data.splits import split_examples
-from ragbench.errors import DataError
 from ragbench.retrievers.sentences import split_sentences
 from ragbench.tokens import estimate_tokens
 
@@ -58,12 +63,6 @@ def test_split_sizes_and_order():
     assert [e.qid for e in splits["train"]] != sorted(e.qid for e in splits["train"])
     everything = split_examples(examples, seed=7, fractions=(0.0, 0.0, 1.0))
     assert len(everything.examples["test"]) == 20
-
-
-def test_two_examples_with_one_id_are_refused():
-    examples = [make_example(qid="a", question=q, answers=["x"]) for q in ("one", "two")]
-    with pytest.raises(DataError, match="id 'a'"):
-        split_examples(examples, seed=1, fractions=THIRDS)
 
 
 def test_order_does_not_hang_on_the_hash_seed():

@@ -12,7 +12,7 @@ import datasets
 import pytest
 
 from ragbench.data import DataSpec, detect_layout, load_dataset
-from ragbench.data.readers.documents import read_documents
+from ragbench.data.documents import read_documents
 from ragbench.errors import ConfigError, DataError, MissingExtraError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
@@ -80,6 +80,26 @@ def test_answers_may_be_lists_numbers_and_truth_values(answer, expected, write):
     path = write([{"question": "What?", "answer": answer}])
     data = load_dataset(DataSpec("jsonl", data_file=path, corpus_file=corpus))
     assert data.questions[0].answers == expected
+
+
+def test_html_entities_are_decoded_once_and_gold_still_matches(write):
+    """As HotpotQA has them; ids and what only looks like an entity stay as they are."""
+    official = [
+        {**HOTPOT[0], "_id": "a&amp;b", "question": "Who &quot;owns&quot; R&amp;D&copy?",
+         "answer": "Ann&#39;s &amp;lt; Co", "supporting_facts": [["Bo &amp; Co", 0]],
+         "context": [["Bo &amp; Co", ["It is Ann&#39;s.", "x &#x2013; y"]]]}
+    ]  # fmt: skip
+    data = load_dataset(DataSpec("hotpotqa", data_file=write(official)))
+    [example], [passage] = data.questions, list(data.corpus)
+    assert (example.qid, example.question) == ("a&amp;b", 'Who "owns" R&D&copy?')
+    assert example.answers == ["Ann's &lt; Co"]
+    assert (passage.title, passage.text) == ("Bo & Co", "It is Ann's. x \u2013 y")
+    assert (example.gold_pids, data.card["support_missing"]) == ([passage.pid], 0)
+    own = [{"question": "Who?", "answer": "x", "gold": ["Bo &amp; Co", "p&amp;1"]}]
+    corpus = [{"title": "Bo & Co", "text": "y"}, {"id": "p&amp;1", "title": "T", "text": "z"}]
+    spec = DataSpec("jsonl", data_file=write(own), corpus_file=write(corpus, "corpus.json"))
+    data = load_dataset(spec)
+    assert data.questions[0].gold_pids == [p.pid for p in data.corpus]
 
 
 def test_a_table_written_by_a_spreadsheet(tmp_path):

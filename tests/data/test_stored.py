@@ -112,7 +112,7 @@ def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
     rows = [{"id": f"p{i}", "title": title, "text": f"x{i}"} for i, title in enumerate(titles)]
     path = tmp_path / "titles.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    on_disk = Corpus(stored_passages(path, True, partial(corpora._stream, path, True)))
+    on_disk = Corpus(stored_passages(path, True, partial(corpora.stream_corpus, path, True)))
     in_memory = Corpus(tuple(on_disk))
     assert isinstance(on_disk.passages, PassageFile)
     for title in [*titles, "pARIS", "lyon", "Lyo", "strasse", "nowhere"]:
@@ -137,7 +137,7 @@ def test_the_progress_of_a_copy_is_told(
         table = pytest.importorskip("pandas").DataFrame(rows)
         table.to_parquet(path) if ending == "parquet" else table.to_csv(path, index=False)
     with caplog.at_level(logging.WARNING):
-        assert len(stored_passages(path, True, partial(corpora._stream, path, True))) == 3001
+        assert len(stored_passages(path, True, partial(corpora.stream_corpus, path, True))) == 3001
     of = "" if ending == "csv" else " of 3,001, "
     told = [line for line in caplog.messages if line.startswith("copied ")]
     assert [line.startswith(f"copied {n},000{of}") for n, line in enumerate(told, 1)] == [True] * 3

@@ -6,24 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, Split, make_example
 from ragbench.data.corpora import read_corpus
-from ragbench.data.readers import Answer, Id, NonBlank, Record, as_answers, read_rows, validate
+from ragbench.data.readers import Answers, Id, NonBlank, Record, read_rows, validate
 from ragbench.errors import DataError
 from ragbench.retrievers import Corpus
 
 _QRELS: Mapping[str, Split] = {"train": "train", "dev": "validation", "test": "test"}
-_Answers = Annotated[tuple[Answer, ...], BeforeValidator(as_answers)]
 
 
 class _Answered(Record):
-    answer: _Answers = ()
-    answers: _Answers = ()
+    answer: Answers = ()
+    answers: Answers = ()
 
 
 class QueryRecord(Record):
@@ -48,7 +47,7 @@ def load_beir(spec: DataSpec) -> Dataset:
     folder = spec.data_file
     if folder is None or not (folder / "queries.jsonl").is_file():
         raise DataError(
-            f"beir needs a folder with queries.jsonl, corpus.jsonl and qrels: "
+            "beir needs a folder with queries.jsonl, corpus.jsonl and qrels: "
             f"pass --data-file FOLDER, not {folder}"
         )
     spec = replace(spec, corpus_file=spec.corpus_file or folder / "corpus.jsonl")
@@ -77,7 +76,7 @@ def _items(folder: Path, known: Mapping[str, Any]) -> Iterator[Item]:
         example = make_example(
             qid=record.id,
             question=record.text,
-            answers=list(dict.fromkeys([*record.metadata.answer, *record.metadata.answers])),
+            answers=[*record.metadata.answer, *record.metadata.answers],
             gold_pids=pids if all(pid in known for pid in pids) else (),
         )
         yield Item(row._replace(split=splits[record.id]), example)

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, Field
 
 from ragbench.data.assemble import Item, assemble
 from ragbench.data.base import DATASETS, Dataset, DataSpec, make_example
 from ragbench.data.corpora import read_chunks
 from ragbench.data.load import need_corpus, rows_of
 from ragbench.data.passages import from_text
-from ragbench.data.readers import (
-    Answer,
-    Id,
-    NonBlank,
-    Record,
-    Text,
-    as_answers,
-    read_rows,
-    validate,
-)
+from ragbench.data.readers import Answer, Answers, Id, NonBlank, Record, Text, read_rows, validate
 from ragbench.errors import ConfigError
 from ragbench.retrievers import Corpus
 
@@ -35,7 +25,7 @@ class QuestionRecord(Record):
 
     id: Id = Field(validation_alias=AliasChoices("id", "qid", "_id"))
     question: NonBlank
-    answer: Annotated[tuple[Answer, ...], BeforeValidator(as_answers)] = Field(min_length=1)
+    answer: Answers = Field(min_length=1)
     answer_aliases: tuple[Answer, ...] = ()
     question_type: Text = Field("", validation_alias=AliasChoices("question_type", "type"))
     source: Text = ""
@@ -84,7 +74,7 @@ def _items(spec: DataSpec) -> Iterator[Item]:
         example = make_example(
             qid=f"{record.source}::{record.id}" if is_shared else record.id,
             question=record.question,
-            answers=list(dict.fromkeys([*record.answer, *record.answer_aliases])),
+            answers=[*record.answer, *record.answer_aliases],
             qtype=record.question_type,
             source=record.source,
         )

@@ -14,19 +14,18 @@ from ragbench.data.load import rows_of
 from ragbench.data.loaders.gold import index_titles
 from ragbench.data.passages import Pool
 from ragbench.data.readers import (
-    Answer,
+    Answers,
     Id,
     NonBlank,
     Record,
     Row,
     Text,
     as_answers,
+    decoded,
     fail,
     validate,
 )
 from ragbench.retrievers import Corpus, Passage
-
-Answers = Annotated[tuple[Answer, ...], BeforeValidator(as_answers)]
 
 
 class CustomRecord(Record):
@@ -66,7 +65,7 @@ class _Lookup:
     def pid(self, row: Row, name: str) -> str:
         if name in self._positions:
             return name
-        titled = self._titles.get(name)
+        titled = self._titles.get(decoded(name))
         if titled is None:
             fail(row, "gold", f"{name!r} is neither the id nor the title of a passage")
         return titled.pid
@@ -90,29 +89,22 @@ def _items(spec: DataSpec, corpus: Sequence[Passage] | None) -> Iterator[Item]:
     pool = Pool()
     for number, row in enumerate(rows_of(spec), start=1):
         record = validate(CustomRecord, row)
-        passages = [entry.passage(row, keep_id=True) for entry in record.context]
-        for passage in passages:
-            if pool.passages[pool.add(passage)].text != passage.text:
-                fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
-        answers = [*record.answer, *record.answers]
-        if not answers:
+        passages = tuple(entry.passage(row, keep_id=True) for entry in record.context)
+        for passage in filter(pool.is_other, passages):
+            fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
+        if not record.answer and not record.answers:
             fail(row, "answers", "is missing or empty")
+        if not all({"question", "answer"} <= part.keys() for part in record.decomposition):
+            fail(row, "decomposition", "each part needs 'question' and 'answer'")
         lookup = shared or _Lookup(passages)
         example = make_example(
             qid=record.id or f"q{number:06d}",
             question=record.question,
-            answers=list(dict.fromkeys(answers)),
+            answers=[*record.answer, *record.answers],
             qtype=record.kind,
             hops=record.hops,
             support=record.support,
             gold_pids=[lookup.pid(row, name) for name in record.gold],
-            decomposition=_parts(row, record),
+            decomposition=record.decomposition,
         )
-        yield Item(row, example, tuple(passages))
-
-
-def _parts(row: Row, record: CustomRecord) -> list[Mapping[str, str]]:
-    for part in record.decomposition:
-        if not {"question", "answer"} <= part.keys():
-            fail(row, "decomposition", "each part needs 'question' and 'answer'")
-    return list(record.decomposition)
+        yield Item(row, example, passages)

@@ -49,19 +49,22 @@ class Titles:
         is the subject and a rank after a comma. None where that leaves a doubt. `taken` are pids
         of passages about other subjects.
         """
-        exact = self.get(subject)
-        if exact is not None:
+        if (exact := self.get(subject)) is not None:
             return exact
         bare, asked = _bare(subject), question.casefold()
         candidates = self._bare.get(bare, ())
         named = [p for p in candidates if "(" in p.title and p.title.casefold() in asked]
-        others = _once(p for word in _WORD.findall(bare) for p in self._words.get(word, ()))
-        choices = (
-            _stating(obj, candidates),
-            _stating(obj, (p for p in others if p.pid not in taken and _names(asked, p.title))),
-            _stating(obj, (p for p in self._ranked.get(bare, ()) if p.pid not in taken)),
+        if len(named) == 1:
+            return named[0]
+        others = {p.pid: p for word in _WORD.findall(bare) for p in self._words.get(word, ())}
+        asked_for = (p for p in others.values() if _names(asked, p.title))
+        groups = (
+            candidates,
+            [p for p in asked_for if p.pid not in taken],
+            [p for p in self._ranked.get(bare, ()) if p.pid not in taken],
         )
-        return _only(named) or next(filter(None, map(_only, choices)), None)
+        stating = ([p for p in group if obj.casefold() in p.text.casefold()] for group in groups)
+        return next(filter(None, map(_only, stating)), None)
 
 
 class StoredTitles:
@@ -93,14 +96,6 @@ def _bare(title: str) -> str:
 
 def _only(passages: Sequence[Passage]) -> Passage | None:
     return passages[0] if len(passages) == 1 else None
-
-
-def _once(passages: Iterable[Passage]) -> list[Passage]:
-    return list({passage.pid: passage for passage in passages}.values())
-
-
-def _stating(obj: str, passages: Iterable[Passage]) -> list[Passage]:
-    return [passage for passage in passages if obj.casefold() in passage.text.casefold()]
 
 
 def _names(asked: str, title: str) -> bool:

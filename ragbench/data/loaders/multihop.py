@@ -7,8 +7,9 @@ facts. HippoRAG's layout keeps the passages in a corpus file instead. 2WikiMulti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,8 +54,9 @@ def _pairs(*names: str) -> BeforeValidator:
 Facts = tuple[tuple[NonBlank, StrictInt], ...]
 Context = tuple[tuple[Text, tuple[Text, ...]], ...]
 Triples = tuple[tuple[Text, Text, Text], ...]
-AnyTitles = Titles | StoredTitles
 Ids = tuple[tuple[Text | None, Text | None, Text | None], ...]
+#: Entity id -> its other names.
+Aliases = Mapping[str, Sequence[str]]
 
 
 class MultiHopRecord(Record):
@@ -75,17 +77,19 @@ class MultiHopRecord(Record):
         (), validation_alias=AliasChoices("evidences", "evidence")
     )
     evidences_id: Ids = ()
-    #: Not of the file: see `Aliases.triple_forms`.
-    evidence_forms: Sequence[Sequence[Sequence[str]]] = ()
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """The question's own paragraphs."""
+        return tuple(from_sentences(title, sentences) for title, sentences in self.context)
 
 
-@dataclass
-class _Matched:
-    """Counts of questions by how their gold passages were found from evidence triples."""
+class AliasRecord(Record):
+    """The other names of one entity."""
 
-    exact: int = 0
-    with_care: int = 0
-    asked: int = 0
+    Q_id: Id
+    aliases: tuple[NonBlank, ...] = ()
+    demonyms: tuple[NonBlank, ...] = ()
 
 
 @DATASETS.register("hotpotqa")
@@ -97,88 +101,78 @@ def load_hotpotqa(spec: DataSpec) -> Dataset:
 @DATASETS.register("2wikimultihopqa")
 def load_2wikimultihopqa(spec: DataSpec) -> Dataset:
     """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
-    return _load(spec, None if spec.alias_file is None else Aliases.read(spec.alias_file))
+    return _load(spec, None if spec.alias_file is None else _read_aliases(spec.alias_file))
+
+
+def _read_aliases(path: Path) -> Aliases:
+    records = (validate(AliasRecord, row) for row in read_rows(path))
+    return {record.Q_id: (*record.aliases, *record.demonyms) for record in records}
 
 
 def _load(spec: DataSpec, aliases: Aliases | None = None) -> Dataset:
     rows = [(row, validate(MultiHopRecord, row)) for row in rows_of(spec)]
-    if aliases is not None:
-        rows = [(row, _named(row, record, aliases)) for row, record in rows]
-        if not any(record.answer_id for _, record in rows):
-            raise ConfigError(
-                f"{spec.dataset}: no question has an answer_id, by which {spec.alias_file} names "
-                "aliases; leave --alias-file out"
-            )
+    if aliases is not None and not any(record.answer_id for _, record in rows):
+        raise ConfigError(
+            f"{spec.dataset}: no question has an answer_id, by which {spec.alias_file} names "
+            "aliases; leave --alias-file out"
+        )
     if spec.corpus_file is None:
         if not any(record.context for _, record in rows):
             raise DataError(
                 f"{spec.dataset}: the questions have no passages of their own; "
                 "pass the corpus with --corpus-file"
             )
-        return assemble(spec, (_item(row, record, None, None) for row, record in rows))
-    known = (passage for _, record in rows for passage in _context(record))
-    corpus = read_corpus(spec, known=known)
-    matched = _Matched()
-    items = _items_over(rows, index_titles(corpus), matched)
+        return assemble(spec, (_item(row, record, aliases) for row, record in rows))
+    corpus = read_corpus(spec, known=(p for _, record in rows for p in record.passages))
+    titles, matched = index_titles(corpus), Counter[str]()
+    items = (_item(row, record, aliases, titles, matched) for row, record in rows)
     data = assemble(spec, items, corpus=corpus)
-    if not matched.asked:
+    if not matched:
         return data
-    card = {**data.card, "gold_exact": matched.exact, "gold_matched_with_care": matched.with_care}
-    return replace(data, card=card)
-
-
-def _named(row: Row, record: MultiHopRecord, aliases: Aliases) -> MultiHopRecord:
-    """The record with the aliases of its answer and of the entities in its triples."""
-    if record.evidences_id and len(record.evidences_id) != len(record.evidences):
-        fail(row, "evidences_id", f"has not the length of evidences, {len(record.evidences)}")
-    forms = aliases.triple_forms(record.evidences, record.evidences_id)
-    answers = (*record.answer_aliases, *aliases.forms(record.answer, record.answer_id))
-    return record.model_copy(update={"answer_aliases": answers, "evidence_forms": forms})
-
-
-def _items_over(
-    rows: Sequence[tuple[Row, MultiHopRecord]], titles: AnyTitles, matched: _Matched
-) -> Iterator[Item]:
-    for row, record in rows:
-        yield _item(row, record, titles, matched)
+    counts = {f"gold_{how}": matched[how] for how in ("exact", "matched_with_care")}
+    return replace(data, card={**data.card, **counts})
 
 
 def _item(
-    row: Row, record: MultiHopRecord, titles: AnyTitles | None, matched: _Matched | None
+    row: Row,
+    record: MultiHopRecord,
+    aliases: Aliases | None,
+    titles: Titles | StoredTitles | None = None,
+    matched: Counter[str] | None = None,
 ) -> Item:
     """The record as an item; gold passages are looked up in its own, or in those of a file."""
-    passages = _context(record)
+    passages, triples = record.passages, record.evidences
     names = list(dict.fromkeys(title for title, _ in record.supporting_facts))
-    subjects = list(dict.fromkeys(subject for subject, _, _ in record.evidences))
-    supporting: list[Passage | None]
+    gold: Sequence[Passage | None]
     if names or titles is None or matched is None:
-        index = titles or Titles(passages)
-        supporting = [index.get(title) for title in names]
+        gold = list(map((titles or Titles(passages)).get, names))
     else:
-        supporting = _by_evidence(record, titles, matched)
-    gold = [passage.pid for passage in supporting if passage is not None]
+        gold = _by_evidence(record, titles, matched)
+    answers = [record.answer, *record.answer_aliases]
     extra: dict[str, Any] = {"level": record.level} if record.level else {}
-    if record.evidences:
-        extra["evidences"] = [list(triple) for triple in record.evidences]
-    if record.evidence_forms:
-        extra["evidence_forms"] = record.evidence_forms
+    if triples:
+        extra["evidences"] = [list(triple) for triple in triples]
+    if aliases is not None:
+        answers += _forms(aliases, record.answer, record.answer_id)
+        if triples:
+            extra["evidence_forms"] = _triple_forms(row, record, aliases)
     example = make_example(
         qid=record.id,
         question=record.question,
-        answers=list(dict.fromkeys([record.answer, *record.answer_aliases])),
+        answers=answers,
         qtype=record.type,
-        hops=len(names or subjects) or None,
+        hops=len(names or {subject for subject, _, _ in triples}) or None,
         support=record.supporting_facts,
-        gold_pids=gold if len(gold) == len(supporting) else (),
+        gold_pids=[passage.pid for passage in gold if passage is not None] if all(gold) else (),
         **extra,
     )
     return Item(row, example, passages)
 
 
 def _by_evidence(
-    record: MultiHopRecord, titles: AnyTitles, matched: _Matched
-) -> list[Passage | None]:
-    """The passage of each evidence triple; counts the questions where all are found."""
+    record: MultiHopRecord, titles: Titles | StoredTitles, matched: Counter[str]
+) -> Sequence[Passage | None]:
+    """The passage of each evidence triple; counts the questions by how all were found."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
     taken = {passage.pid for passage in exact if passage is not None}
@@ -189,53 +183,22 @@ def _by_evidence(
     if len({passage.pid for passage in passages if passage is not None}) < len(subjects):
         passages = exact  # one passage for two subjects is a wrong one for one of them
     if triples:
-        matched.asked += 1
-        matched.exact += all(exact)
-        matched.with_care += all(passages) and not all(exact)
+        found = "exact" if all(exact) else "matched_with_care" if all(passages) else "none"
+        matched[found] += 1
     return passages
 
 
-def _context(record: MultiHopRecord) -> tuple[Passage, ...]:
-    return tuple(from_sentences(title, sentences) for title, sentences in record.context)
+def _forms(aliases: Aliases, name: str, entity: str | None) -> list[str]:
+    """`name`, then the other names of the entity with this id, each once."""
+    return list(dict.fromkeys([name, *aliases.get(entity or "", ())]))
 
 
-class AliasRecord(Record):
-    """The other names of one entity."""
-
-    Q_id: Id
-    aliases: tuple[NonBlank, ...] = ()
-    demonyms: tuple[NonBlank, ...] = ()
-
-
-class Aliases:
-    """Other names by the id of an entity."""
-
-    def __init__(self, names: dict[str, tuple[str, ...]]) -> None:
-        self._names = names
-
-    @classmethod
-    def read(cls, path: Path) -> Aliases:
-        """The aliases in a file.
-
-        Raises:
-            DataError: the file cannot be read, or a line is not of the format.
-        """
-        records = (validate(AliasRecord, row) for row in read_rows(path))
-        return cls({record.Q_id: (*record.aliases, *record.demonyms) for record in records})
-
-    def forms(self, name: str, entity: str | None) -> list[str]:
-        """`name`, then the other names of the entity with this id, each once."""
-        return list(dict.fromkeys([name, *self._names.get(entity or "", ())]))
-
-    def triple_forms(
-        self, triples: Sequence[tuple[str, str, str]], ids: Sequence[Sequence[str | None]]
-    ) -> list[list[list[str]]]:
-        """For each triple the forms of its subject, its relation alone, and those of its object.
-
-        `ids` has the ids of each triple's parts; where it is empty, there are no other forms.
-        """
-        known = ids or [(None, None, None)] * len(triples)
-        return [
-            [self.forms(subject, entities[0]), [relation], self.forms(obj, entities[2])]
-            for (subject, relation, obj), entities in zip(triples, known, strict=True)
-        ]
+def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[list[list[str]]]:
+    """For each triple the forms of its subject, its relation alone, and those of its object."""
+    triples, ids = record.evidences, record.evidences_id or [(None,) * 3] * len(record.evidences)
+    if len(ids) != len(triples):
+        fail(row, "evidences_id", f"has not the length of evidences, {len(triples)}")
+    return [
+        [_forms(aliases, subject, entities[0]), [relation], _forms(aliases, obj, entities[2])]
+        for (subject, relation, obj), entities in zip(triples, ids, strict=True)
+    ]

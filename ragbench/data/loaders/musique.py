@@ -78,7 +78,7 @@ def _items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[Item]:
         example = make_example(
             qid=record.id,
             question=record.question,
-            answers=list(dict.fromkeys([record.answer, *record.answer_aliases])),
+            answers=[record.answer, *record.answer_aliases],
             qtype=kind if "hop" in kind else "",
             hops=len(record.question_decomposition) or None,
             gold_pids=gold,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from ragbench.data.readers import read_text
 from ragbench.errors import DataError, needs_extra
 
 #: The title and the text of a part of a document.
@@ -17,11 +18,8 @@ def read_documents(folder: Path) -> Iterator[Section]:
     """The sections of all documents under `folder`, by path; hidden files are left out.
 
     A Markdown file has a section per heading, titled "file: heading"; a PDF file one per page; a
-    text file is one section. Sections without text are left out.
-
-    Raises:
-        DataError: there is no document, or one cannot be read.
-        MissingExtraError: a PDF file, and pypdf is not installed.
+    text file is one section. Sections without text are left out. DataError where there is no
+    document or one cannot be read, MissingExtraError for a PDF file where pypdf is not installed.
     """
     paths = [
         path
@@ -48,17 +46,16 @@ def read_documents(folder: Path) -> Iterator[Section]:
 
 
 def _text(path: Path, title: str) -> Iterator[Section]:
-    yield title, _decoded(path)
+    yield title, read_text(path, blank=True)
 
 
 def _markdown(path: Path, title: str) -> Iterator[Section]:
     from markdown_it import MarkdownIt
 
-    text = _decoded(path)
+    text = read_text(path, blank=True)
     lines = text.splitlines(keepends=True)
     heading, start = title, 0
-    tokens = MarkdownIt().parse(text)
-    for token, inline in pairwise(tokens):
+    for token, inline in pairwise(MarkdownIt().parse(text)):
         if token.type == "heading_open" and token.map:
             yield heading, "".join(lines[start : token.map[0]])
             heading, start = f"{title}: {inline.content}", token.map[1]
@@ -75,18 +72,6 @@ def _pdf(path: Path, title: str) -> Iterator[Section]:
     except Exception as error:  # pypdf raises errors of many kinds on damaged files
         reason = next(iter(str(error).splitlines()), type(error).__name__)[:160]
         raise DataError(f"{path}: not a PDF file that can be read ({reason})") from None
-
-
-def _decoded(path: Path) -> str:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text at byte {error.start}") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    if "\x00" in text:
-        raise DataError(f"{path}: holds a NUL byte at character {text.index(chr(0))}")
-    return text
 
 
 _READERS: dict[str, Callable[[Path, str], Iterator[Section]]] = {
