@@ -16,9 +16,8 @@ import pytest
 
 from ragbench import stopping
 from ragbench.errors import ConfigError, LMSetupError, RunError
-from ragbench.experiments.score.annotate.asking import Asking, Pace
+from ragbench.experiments.score.annotate.asking import Asking, Pace, read_journal
 from ragbench.experiments.score.annotate.batched import TRIES, read_batches
-from ragbench.experiments.score.annotate.journal import read_journal
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM, make_lm

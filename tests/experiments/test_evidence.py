@@ -15,8 +15,8 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import columns
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.question import make_record
+from ragbench.experiments.score.annotate.asking import read_journal
 from ragbench.experiments.score.annotate.attribution import MOST_TRIPLES
-from ragbench.experiments.score.annotate.journal import read_journal
 from ragbench.ledger import OpenLedger
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.annotate.asking import Asking, read_journal
 from ragbench.experiments.score.annotate.grounding import (
     MOST_CLAIMS,
     Group,
     label_claims,
 )
-from ragbench.experiments.score.annotate.journal import read_journal
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.journal import read_journal
+from ragbench.experiments.score.annotate.asking import Asking, read_journal
 from ragbench.experiments.score.annotate.judging import Judging
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import read_records

@@ -12,11 +12,10 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.table import Column, Table, print_table, say
 from ragbench.experiments.report.tables import unread_lines
 from ragbench.experiments.runs import groupings, members, reopen, stop_lines
-from ragbench.experiments.score.annotate.annotator import annotate
+from ragbench.experiments.score.annotate.annotator import annotate, spending
 from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.experiments.score.annotate.causes import Causes
 from ragbench.experiments.score.annotate.judging import check_judge
-from ragbench.experiments.score.annotate.wording import spending
 from ragbench.experiments.store import locked
 from ragbench.metrics import UNDECIDED, Cause, cause_of, get_metric
 from ragbench.record import Record
@@ -33,13 +32,12 @@ class Errors:
     """
 
     folder: Path
-    program: str
     n: int
     wrong: Sequence[tuple[Record, Cause]]
-    groups: Sequence[tuple[str, str, Collection[str]]] = ()
-    asked: Mapping[str, Any] | None = None
+    groups: Sequence[tuple[str, str, Collection[str]]]
+    asked: Mapping[str, Any] | None
     #: What the table does not show: lines that cannot be read, questions not asked.
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
 
 
 def errors_of(
@@ -52,35 +50,32 @@ def errors_of(
 ) -> Errors:
     """The wrong answers of the run in `folder`: those with less than 1 by `metric`.
 
-    Verdicts of a judge count where the run was scored by one.
-
-    With `asking`, a model gives the causes that rules cannot decide; it must not be the model that
-    answered, unless `allow_self`. `closed_book` is a run without retrieval, for a breakdown.
+    Verdicts of a judge count where the run was scored by one. With `asking`, a model gives the
+    causes that rules cannot decide; it must not be the model that answered, unless `allow_self`.
+    `closed_book` is a run without retrieval, for a breakdown.
 
     Raises:
         RagbenchError: it is not a run folder, has no records, or the model cannot be asked.
     """
     by = groupings(closed_book)
     run = reopen(folder)
-    card = run.card
-    stored = run.records
-    records = list(stored.values())
+    records = list(run.records.values())
     score = get_metric(metric).score
     rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")
-    by_rules = {r.qid: cause_of(r) or rejected for r in records if (score(r) or 0.0) < 1}
-    kind = Causes(by_rules)
-    wrong = [record for record in records if record.qid in by_rules]
-    asked, results = None, dict[str, Sequence[Any]]()
+    kind = Causes({r.qid: cause_of(r) or rejected for r in records if (score(r) or 0.0) < 1})
+    annotated = None
     if asking is not None:
         check_judge(records, asking.lm, allow_self=allow_self)
         with locked(folder):
             annotated = annotate(folder, records, kind, asking)
-        results = {qid: annotated.results(qid) for qid in annotated.units}
-        asked = kind.summarize(records, annotated)
-    caused = [(record, kind.cause(record, results.get(record.qid, ()))) for record in wrong]
-    groups = members(stored, by)
-    notes = [*stop_lines("", run.progress), *unread_lines(run.records.damaged)]
-    return Errors(folder, card.system, len(records), caused, groups, asked, notes)
+    return Errors(
+        folder,
+        len(records),
+        [(record, kind.cause(record, annotated)) for record in records if record.qid in kind.rules],
+        members(run.records, by),
+        kind.summarize(records, annotated) if annotated else None,
+        [*stop_lines("", run.progress), *unread_lines(run.records.damaged)],
+    )
 
 
 def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> None:
@@ -97,23 +92,23 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
         say(*(prefix + line for line in (_who_says(run), *run.notes)))
-    print_table(cause_table(runs))
-    print_table(group_table(runs))
+    print_table(_cause_table(runs))
+    print_table(_group_table(runs))
     for run in runs:
-        say(*example_lines(run, show=show, cause=cause))
+        say(*_example_lines(run, show, cause))
 
 
-def cause_table(runs: Sequence[Errors]) -> Table:
+def _cause_table(runs: Sequence[Errors]) -> Table:
     """A row per level and per cause within it, of each run: number and share of its questions."""
     rows = []
     for run in runs:
         levels = Counter(cause.level for _, cause in run.wrong)
         kinds = Counter(cause.name for _, cause in run.wrong)
-        rows += [_row(run, "questions", run.n), _row(run, "wrong", len(run.wrong))]
+        counts = {"questions": run.n, "wrong": len(run.wrong)}
         for level in LEVELS:
-            rows.append(_row(run, level, levels[level]))
-            rows += [_row(run, name, kinds[name]) for name in sorted(kinds) if
-                     name.startswith(f"{level}/")]  # fmt: skip
+            counts[level] = levels[level]
+            counts |= {k: kinds[k] for k in sorted(kinds) if k.startswith(f"{level}/")}
+        rows += [_row(run, name, n) for name, n in counts.items()]
     columns = (
         *_run_column(runs), Column("cause"), Column("n", kind="count"),
         Column("share", kind="share"), Column("by_model", "by the model", "count", drop=2),
@@ -135,7 +130,7 @@ def _row(run: Errors, name: str, n: int) -> dict[str, Any]:
     }
 
 
-def group_table(runs: Sequence[Errors]) -> Table:
+def _group_table(runs: Sequence[Errors]) -> Table:
     """A row per run and group of questions: how many there are, are wrong, and by level."""
     rows = []
     for run in runs:
@@ -162,22 +157,18 @@ def _who_says(run: Errors) -> str:
     """Which causes are a rule's and which a model's."""
     if run.asked is None:
         weak = sum(c.name in UNDECIDED or c.kind == "undecided" for _, c in run.wrong)
-        more = (
-            f"; {weak} of them see only that strings differ, --judge LM asks a model"
-            if weak
-            else ""
-        )
-        return f"causes are determined by rules from the record alone (docs/metrics.md){more}"
-    asked = run.asked
-    by_model = sum(cause.by == "model" for _, cause in run.wrong)
-    undecided = sum(cause.by == "model" and cause.kind == "undecided" for _, cause in run.wrong)
+        more = f"; {weak} of them see only that strings differ, --judge LM asks a model"
+        line = "causes are determined by rules from the record alone (docs/metrics.md)"
+        return line + (more if weak else "")
+    by_model = [cause for _, cause in run.wrong if cause.by == "model"]
+    decided = sum(cause.kind != "undecided" for cause in by_model)
     return (
-        f"{len(run.wrong) - by_model} causes by rules, {by_model - undecided} by "
-        f"{asked['model']}; {spending(asked)}"
+        f"{len(run.wrong) - len(by_model)} causes by rules, {decided} by {run.asked['model']}; "
+        f"{spending(run.asked)}"
     )
 
 
-def example_lines(run: Errors, *, show: int, cause: str | None = None) -> list[str]:
+def _example_lines(run: Errors, show: int, cause: str | None) -> list[str]:
     """The first `show` examples of each cause, by qid."""
     lines: list[str] = []
     chosen = [(r, c) for r, c in run.wrong if cause is None or _matches(c.name, cause)]
@@ -185,23 +176,17 @@ def example_lines(run: Errors, *, show: int, cause: str | None = None) -> list[s
         some = [(record, c) for record, c in chosen if c.name == name]
         lines.append(f"{name}: {len(some)} in {run.folder}")
         for record, its_cause in some[:show]:
-            lines += _example(record, its_cause)
-    return lines
-
-
-def _example(record: Record, cause: Cause) -> list[str]:
-    hop = f"; hop {cause.hop}" if cause.hop else ""
-    answer = "none" if record.answer is None else repr(record.answer[:300])
-    lines = [
-        f"  {record.qid}  {record.question}",
-        f"    answer {answer}; gold {' / '.join(record.answers)[:300]!r}",
-        f"    why: {cause.detail or cause.kind}{hop} (by {cause.by})",
-    ]
-    if record.searches:
-        queries = "; ".join(search.query[:80] for search in record.searches[:6])
-        lines.append(f"    searched: {queries}")
+            hop = f"; hop {its_cause.hop}" if its_cause.hop else ""
+            answer = "none" if record.answer is None else repr(record.answer[:300])
+            lines += [
+                f"  {record.qid}  {record.question}",
+                f"    answer {answer}; gold {' / '.join(record.answers)[:300]!r}",
+                f"    why: {its_cause.detail or its_cause.kind}{hop} (by {its_cause.by})",
+            ]
+            if queries := "; ".join(search.query[:80] for search in record.searches[:6]):
+                lines.append(f"    searched: {queries}")
     return lines
 
 
 def _matches(name: str, wanted: str) -> bool:
-    return name == wanted or name.partition("/")[0] == wanted
+    return wanted in (name, name.partition("/")[0])

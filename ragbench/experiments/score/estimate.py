@@ -8,15 +8,13 @@ from pathlib import Path
 
 from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
 from ragbench.experiments.score.annotate.annotator import Annotation, Unit
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.attribution import Attribution, Evidence
+from ragbench.experiments.score.annotate.asking import Asking, key_of, read_journal
 from ragbench.experiments.score.annotate.calibration import labelled_claims
 from ragbench.experiments.score.annotate.grounding import Grounding
-from ragbench.experiments.score.annotate.journal import key_of, read_journal
 from ragbench.experiments.score.protocols.catalog import get_protocol
-from ragbench.experiments.score.scoring import ScoreRequest, annotation_of
+from ragbench.experiments.score.scoring import ScoreRequest, annotations_of
 from ragbench.experiments.store import read_records
-from ragbench.lms import RagbenchLM, priced
+from ragbench.lms import priced
 from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.ranges import Range
 from ragbench.record import Record
@@ -41,24 +39,26 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
     cheap: float | None = 0.0
     dear: float | None = 0.0
     for asking, annotation, unit in _to_ask(records, request):
-        key = key_of(annotation.name, asking.lm.model, *unit.parts)
+        lm = asking.lm
+        key = key_of(annotation.name, lm.model, *unit.parts)
         if key in known:
             continue
         known.add(key)
         n = annotation.calls(unit)
-        prompt = _size(annotation, unit)
-        longest = int(asking.lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
+        inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
+        prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
+        longest = int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
         calls, low, high = calls + n, low + n * (prompt + 1), high + n * (prompt + longest)
-        cheap, dear = (
-            _plus(sum_of, _price(asking.lm, prompt, reply), n)
-            for sum_of, reply in ((cheap, 1), (dear, longest))
-        )
-    known_price = cheap is not None and dear is not None
+        cheap = _plus(cheap, priced(lm.pricing, None, prompt, 1), n)
+        dear = _plus(dear, priced(lm.pricing, None, prompt, longest), n)
+    cost = None
+    if cheap is not None and dear is not None:
+        cost = (MARGIN[0] * cheap, 2 * MARGIN[1] * dear)
     return Estimate(
         title=f"scoring {folder}: {calls} questions to models",
         calls=Range(calls, 2 * calls),
         tokens=Range(int(MARGIN[0] * low), int(2 * MARGIN[1] * high)),
-        cost=(MARGIN[0] * (cheap or 0.0), 2 * MARGIN[1] * (dear or 0.0)) if known_price else None,
+        cost=cost,
         notes=(ASKED_TWICE,),
     )
 
@@ -67,29 +67,15 @@ def _to_ask(
     records: Sequence[Record], request: ScoreRequest
 ) -> Iterator[tuple[Asking, Annotation, Unit]]:
     """Everything that `request` asks about `records`, with what asks it."""
-    annotations: list[tuple[Asking, Annotation]] = []
-    if request.attributor:
-        annotations += [(request.attributor, one) for one in (Attribution(), Evidence())]
-    judge = request.judge
-    if judge:
-        protocol = get_protocol(request.protocol) if request.protocol else None
-        annotations.append((judge.asking, annotation_of(judge, protocol)))
-    for asking, annotation in annotations:
+    protocol = get_protocol(request.protocol) if request.protocol else None
+    for asking, annotation in annotations_of(request, protocol):
         if annotation.concerns(records):
             for record in records:
                 yield from ((asking, annotation, unit) for unit in annotation.units(record))
+    judge = request.judge
     if judge and judge.rule == "grounding" and judge.labelled:
         for made in labelled_claims(records, judge.labelled):
             yield from ((judge.asking, Grounding(), unit) for unit in made.group.units())
-
-
-def _size(annotation: Annotation, unit: Unit) -> int:
-    inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
-    return estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
-
-
-def _price(lm: RagbenchLM, prompt: int, reply: int) -> float | None:
-    return priced(lm.pricing, None, prompt, reply)
 
 
 def _plus(sum_of: float | None, price: float | None, n: int) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.runs import groupings
-from ragbench.experiments.score.annotate.annotator import Annotation
+from ragbench.experiments.score.annotate.annotator import Annotation, annotate
 from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.experiments.score.annotate.attribution import Attribution, Evidence
 from ragbench.experiments.score.annotate.calibration import calibrate, describe_calibration
@@ -20,17 +20,31 @@ from ragbench.experiments.score.annotate.judging import METRIC_OF, Judging, Rule
 from ragbench.experiments.score.annotate.statements import Statements
 from ragbench.experiments.score.protocols.catalog import get_protocol
 from ragbench.experiments.score.protocols.protocol import Protocol, apply
-from ragbench.experiments.score.stored import StoredScores
-from ragbench.experiments.store import RunCard, locked, read_card, read_records
+from ragbench.experiments.score.stored import ATTRIBUTIONS, SUMMARY, summaries_of
+from ragbench.experiments.store import (
+    RunCard,
+    Store,
+    locked,
+    read_card,
+    read_records,
+    read_scores,
+    write_json,
+)
 from ragbench.metrics import (
+    ASKED,
     BREAKDOWN_METRICS,
     DEFAULT_METRICS,
+    JUDGED,
     get_metric,
     score_columns,
     summarize,
 )
 from ragbench.record import Record
 from ragbench.retrievers.embedders import make_embedder
+
+#: Metrics, and fields of a record, that a model filled: kept from one scoring to the next.
+_KEPT = (*JUDGED, *ASKED)
+_ATTRIBUTED = ("attribution", "attributed_triples")
 
 
 @dataclass(frozen=True)
@@ -55,11 +69,6 @@ class ScoreRequest:
     attributor: Asking | None = None
     closed_book: Path | None = None
 
-    @property
-    def asks(self) -> bool:
-        """Whether a model is asked."""
-        return bool(self.judge or self.attributor)
-
 
 @dataclass(frozen=True)
 class Scored:
@@ -75,8 +84,10 @@ class Scored:
 def score_run(folder: Path, request: ScoreRequest) -> Scored:
     """The run in `folder`, scored; writes its scores to its database, and `scores.json`.
 
-    The records are never rewritten. What models said when the run was scored before is kept as long
-    as the answer is the same, so scores can be added one after another.
+    The table `scores` has a row for each answer: its scores, and the sentences and triples that a
+    model attributed to it. A question that is asked again has a new answer, without scores until it
+    is scored. What models said before is kept as long as the answer is the same, so scores can be
+    added one after another; records are never rewritten.
 
     Raises:
         RagbenchError: something the user can mend.
@@ -86,59 +97,85 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         get_metric(name)
     protocol = get_protocol(request.protocol) if request.protocol else None
     by = groupings(request.closed_book)
-    with locked(folder), _collector_paused(unless=request.asks):
-        records = read_records(folder)
-        if not records:
+    with locked(folder), _collector_paused(unless=bool(request.judge or request.attributor)):
+        stored = read_records(folder)
+        if not stored:
             raise RunError(f"{folder} has no records to score")
-        stored = StoredScores.open(folder, records)
-        _ask(stored, request, protocol)
-        wanted = list(dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *stored.judged()]))
+        old = read_scores(folder)
+        notes = summaries_of(folder) if old.keys() >= stored.keys() else {}
+        records = _asked(folder, [stored[qid] for qid in sorted(stored)], request, protocol, notes)
+        judged = [name for name in _KEPT if any(name in r.scores for r in records)]
+        wanted = dict.fromkeys([*(request.metrics or DEFAULT_METRICS), *judged])
         if protocol:
-            wanted += [m.metric for m in protocol.measures if m.metric not in wanted]
-        columns = score_columns(stored.records, wanted)
+            wanted |= dict.fromkeys(measure.metric for measure in protocol.measures)
+        columns = score_columns(records, list(wanted))
         summary = summarize(
-            stored.records,
-            metrics=wanted,
+            records,
+            metrics=list(wanted),
             groupings=by,
-            breakdown_metrics=[*BREAKDOWN_METRICS, *stored.judged()],
+            breakdown_metrics=[*BREAKDOWN_METRICS, *judged],
             columns=columns,
         ).to_dict()
+        judges = {name: note for name, note in notes.items() if name not in ATTRIBUTIONS}
         if protocol:
-            applied = apply(protocol, card, stored.records, stored.judges)
-            summary["protocol"] = applied.to_dict()
-        whole = stored.write(columns, summary)
-    return Scored(folder, card, stored.records, whole, records.damaged)
+            summary["protocol"] = apply(protocol, card, records, judges).to_dict()
+        summary |= {"judges": judges} | {name: notes.get(name) for name in ATTRIBUTIONS}
+        rows = {}
+        for i, record in enumerate(records):
+            scores = old.get(record.qid, {}) | {name: row[i] for name, row in columns.items()}
+            rows[record.qid] = {"scores": scores, "judged": [k for k in _KEPT if k in scores]}
+            found = {name: getattr(record, name) for name in _ATTRIBUTED}
+            rows[record.qid] |= {name: value for name, value in found.items() if value is not None}
+        with Store(folder) as store:
+            store.write_scores(rows)
+        write_json(folder / SUMMARY, summary, sealed=True)
+    return Scored(folder, card, records, summary, stored.damaged)
 
 
-def _ask(stored: StoredScores, request: ScoreRequest, protocol: Protocol | None) -> None:
-    """Ask the models of `request`, and merge what they say into the records."""
+def _asked(
+    folder: Path,
+    records: list[Record],
+    request: ScoreRequest,
+    protocol: Protocol | None,
+    notes: dict[str, dict[str, Any]],
+) -> list[Record]:
+    """`records` with what the models of `request` say of them; summaries are added to `notes`."""
     judge = request.judge
     if judge:
-        check_judge(stored.records, judge.asking.lm, allow_self=judge.allow_self)
-        annotation = annotation_of(judge, protocol)  # what is refused is refused before asking
-    if request.attributor:
-        stored.annotate(Attribution(), request.attributor)
-        stored.annotate(Evidence(), request.attributor)
-    if judge:
-        stored.annotate(annotation, judge.asking)
-        if judge.rule == "grounding" and judge.labelled:
-            measured = calibrate(stored.folder, stored.records, judge.asking, judge.labelled)
-            stored.summaries[annotation.name] |= measured
+        check_judge(records, judge.asking.lm, allow_self=judge.allow_self)
+    for asking, annotation in annotations_of(request, protocol):
+        if annotation.concerns(records):
+            annotated = annotate(folder, records, annotation, asking)
+            notes[annotation.name] = annotation.summarize(records, annotated)
+            records = [
+                r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records
+            ]
+    if judge and judge.rule == "grounding" and judge.labelled:
+        notes["grounding"] |= calibrate(folder, records, judge.asking, judge.labelled)
+    return records
 
 
-def annotation_of(judge: JudgeRequest, protocol: Protocol | None) -> Annotation:
-    """What the judge is asked.
+def annotations_of(
+    request: ScoreRequest, protocol: Protocol | None
+) -> list[tuple[Asking, Annotation]]:
+    """What `request` asks models, in order, and with what.
 
     Raises:
         ConfigError: the rule takes no repeats.
     """
+    found: list[tuple[Asking, Annotation]] = []
+    if request.attributor:
+        found += [(request.attributor, one) for one in (Attribution(), Evidence())]
+    judge = request.judge
+    if judge is None:
+        return found
     if protocol and protocol.judged_by == "statements":
-        return Statements(make_embedder(judge.embedder))
+        return [*found, (judge.asking, Statements(make_embedder(judge.embedder)))]
     if judge.rule != "grounding":
-        return Judging(judge.rule, judge.repeats)
+        return [*found, (judge.asking, Judging(judge.rule, judge.repeats))]
     if judge.repeats > 1:
         raise ConfigError("--repeats are of verdicts; leave it out with rule grounding")
-    return Grounding()
+    return [*found, (judge.asking, Grounding())]
 
 
 @contextmanager

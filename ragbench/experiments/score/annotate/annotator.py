@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,23 +23,21 @@ from ragbench import stopping
 from ragbench.errors import RunError
 from ragbench.experiments.score.annotate.asking import (
     Asking,
-    DirectRunner,
+    Replies,
+    Reply,
+    Task,
     again,
+    ask_directly,
     ask_strictly,
+    key_of,
+    reply_of,
 )
 from ragbench.experiments.score.annotate.batched import BatchRunner, under_way
-from ragbench.experiments.score.annotate.journal import (
-    Replies,
-    Result,
-    Task,
-    key_of,
-    result_of,
-)
 from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM
 from ragbench.lms.batch import client_of
 from ragbench.programs.core import render
-from ragbench.record import Record, ShownPassage
+from ragbench.record import Record, ShownPassage, Totals, billed, total
 from ragbench.retrievers import Passage
 
 
@@ -118,34 +116,26 @@ class Annotation(ABC):
 
 @dataclass(frozen=True)
 class Annotated:
-    """The result of an annotation: each record's units, and the result of each unit."""
+    """The result of an annotation: by question id each unit and its reply.
+
+    Questions without units are left out; a reply is None where a limit kept it from being asked.
+    `as_if` is what all of it took, uncached; `billed` what was sent to a server, failed tries too.
+    """
 
     model: str
-    units: Mapping[str, Sequence[Unit]]  # by question id; those without units are left out
-    keys: Mapping[str, Sequence[str]] = field(repr=False)
-    replies: Replies = field(repr=False)
-
-    def results(self, qid: str) -> list[Result | None]:
-        """The result of each unit of a question; None where a limit kept it from being asked."""
-        return [self.replies.results.get(key) for key in self.keys.get(qid, ())]
+    units: Mapping[str, Sequence[tuple[Unit, Reply | None]]]
+    as_if: Totals
+    billed: Totals
 
     def values(self, qid: str) -> list[Any]:
         """The value of each unit of a question; None where there is none."""
-        return [result.value if result else None for result in self.results(qid)]
-
-    def every(self) -> list[tuple[Unit, Result | None]]:
-        """All units with their results, question by question."""
-        return [
-            pair
-            for qid, units in self.units.items()
-            for pair in zip(units, self.results(qid), strict=True)
-        ]
+        return [reply.value if reply else None for _, reply in self.units.get(qid, ())]
 
     def counts(self) -> dict[str, Any]:
         """How many units have no value and why, were not asked or were cut, and what it took."""
-        pairs = self.every()
-        done = [result for _, result in pairs if result is not None]
-        why = Counter(result.why for result in done if result.value is None)
+        pairs = [pair for some in self.units.values() for pair in some]
+        done = [reply for _, reply in pairs if reply is not None]
+        why = Counter(reply.why for reply in done if reply.value is None)
         return {
             "model": self.model,
             "asked": len(done),
@@ -153,8 +143,8 @@ class Annotated:
             "unscored_because": dict(why.most_common(5)),
             "not_asked": len(pairs) - len(done),
             "cut": sum(unit.cut for unit, _ in pairs),
-            "as_if": asdict(self.replies.totals()),
-            "billed": asdict(self.replies.billed()),
+            "as_if": asdict(self.as_if),
+            "billed": asdict(self.billed),
         }
 
 
@@ -171,10 +161,8 @@ def annotate(
         KeyboardInterrupt: it was interrupted, and the process goes on; every reply so far is kept.
     """
     answered = sorted((r for r in records if not r.failed), key=lambda record: record.qid)
-    units = {record.qid: annotation.units(record) for record in answered}
-    return annotate_units(
-        folder, {q: some for q, some in units.items() if some}, annotation, asking
-    )
+    units = {record.qid: some for record in answered if (some := annotation.units(record))}
+    return annotate_units(folder, units, annotation, asking)
 
 
 def annotate_units(
@@ -183,36 +171,31 @@ def annotate_units(
     """As `annotate`, of `units` by question id."""
     lm, name = asking.lm, annotation.name
     keys = {q: [key_of(name, lm.model, *u.parts) for u in some] for q, some in units.items()}
-    tasks = []
+    tasks = {}
     for qid, some in units.items():
         for unit, key in zip(some, keys[qid], strict=True):
             # Repeats use other seeds than the second try of `ask_strictly`, which has the first.
             one = again(lm, 10 * unit.repeat) if unit.repeat else lm
-            tasks.append(Task(unit.qid, name, key, partial(annotation.ask, unit, one)))
-    return Annotated(lm.model, units, keys, ask_all(folder, tasks, asking))
+            tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, one))
+    replies = _asked(folder, tasks, asking)
+    found = replies.by_key
+    calls = [call for reply in found.values() for call in reply.calls]
+    return Annotated(
+        lm.model,
+        {q: [(u, found.get(k)) for u, k in zip(units[q], keys[q], strict=True)] for q in units},
+        as_if=total(calls),
+        billed=billed([*replies.earlier, *calls]),
+    )
 
 
-def fill(records: Iterable[Record], annotation: Annotation, annotated: Annotated) -> list[Record]:
-    """`records`, the answered ones with what came of the annotation."""
-    return [
-        record if record.failed else annotation.fill(record, annotated.values(record.qid))
-        for record in records
-    ]
-
-
-def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
-    """The result of every task, from the journal of `folder` where it stands there.
-
-    Raises:
-        RagbenchError, KeyboardInterrupt: as `annotate`.
-    """
-    wanted = {task.key for task in tasks}
+def _asked(folder: Path, tasks: Mapping[str, Task], asking: Asking) -> Replies:
+    """The reply to every task, from the journal of `folder` where it stands there."""
     every = read_replies(folder)
-    rows = [row for row in every if row.get("key") in wanted]
-    known = {row["key"]: result_of(row) for row in rows if not row["provider_failed"]}
-    lost = [call for row in rows if row["provider_failed"] for call in result_of(row).calls]
-    todo = list({task.key: task for task in tasks if task.key not in known}.values())
-    replies = Replies(known, tuple(lost))
+    rows = [(row["key"], reply_of(row)) for row in every if row.get("key") in tasks]
+    known = {key: reply for key, reply in rows if not reply.failed}
+    failed = tuple(call for _, reply in rows if reply.failed for call in reply.calls)
+    replies = Replies(Store(folder), known, failed)
+    todo = [task for key, task in tasks.items() if key not in known]
     if not todo or stopping.stopped():
         return replies
     client = client_of(asking.lm)
@@ -220,12 +203,12 @@ def ask_all(folder: Path, tasks: Sequence[Task], asking: Asking) -> Replies:
     if paid:
         raise RunError(f"a batch with {paid} of these questions is under way; give --batch")
     asking.check()
-    with Store(folder) as store:
+    with replies.store:
         try:
             if client:
-                BatchRunner(asking, client, store, replies, every).run(todo)
+                BatchRunner(asking, client, replies, every).run(todo)
             else:
-                DirectRunner(asking, store, replies).run(todo)
+                ask_directly(todo, asking, replies)
         except KeyboardInterrupt:
             if not stopping.stopped():
                 raise
@@ -242,3 +225,24 @@ def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[st
     rows = [Passage(p.pid, p.title, p.text) for p in passages]
     lines = render(rows, max_tokens=max_tokens)
     return lines, lines != render(rows, max_tokens=10**9)
+
+
+def spending(summary: Mapping[str, Any]) -> str:
+    """What is missing of an annotation, and what its calls took and cost."""
+    because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
+    as_if, billed = summary["as_if"], summary["billed"]
+    tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
+    return (
+        f"{summary['unscored']} unscored{f' ({because})' if because else ''}, "
+        f"{summary['not_asked']} not asked, {summary['cut']} cut; took {as_if['calls']} calls, "
+        f"{tokens:,} tokens, {_money(as_if['cost_usd'])} $, billed {_money(billed['cost_usd'])} $"
+    )
+
+
+def _money(usd: float | None) -> str:
+    return "unknown" if usd is None else f"{usd:.4f}"
+
+
+def number(value: float | None) -> str:
+    """A score as tables show it; "-" where there is none."""
+    return "-" if value is None else f"{value:.3f}"

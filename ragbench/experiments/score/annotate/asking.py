@@ -1,16 +1,22 @@
-"""How a model is asked for an annotation: read strictly, and once more if it cannot be read.
+"""How a model is asked for an annotation, and the journal of what it said.
 
-`DirectRunner` asks several tasks at once; `batched` asks them through a provider's batches.
+A reply is read strictly, and asked for once more if it cannot be read. It is a row of the run's
+table `replies` as soon as it comes: what was asked (as a hash), what came of it, and every call
+with its price. A reply that could not be used is kept as the result; what the provider failed is
+asked again next time. Calls are filed with kind `judge`: they are no cost of answering.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -18,37 +24,22 @@ from dspy import AdapterParseError, LMError
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.errors import RunError
-from ragbench.experiments.score.annotate.journal import Replies, Reply, Result, Task, file_reply
-from ragbench.experiments.store import Store
+from ragbench.experiments.store import Store, read_replies
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import client_of
 from ragbench.lms.calls import GIVE_PRICE, LimitReachedError, check_price
 from ragbench.programs.core import predict
+from ragbench.record import Call, parse_call
 from ragbench.redact import redact
 
 #: Temperature of what is asked again: of a retry, and of every repeat after the first.
 AGAIN_TEMPERATURE = 0.7
 
-#: Called after each reply with the number done and the number in all.
-OnReply = Callable[[int, int], None]
-
 
 class UnusableError(Exception):
     """A reply without a usable value, after the retry."""
-
-
-def _wait(seconds: float) -> None:
-    """Return after `seconds`.
-
-    Raises:
-        KeyboardInterrupt: the process was stopped meanwhile.
-    """
-    stopping.sleep(seconds, over=lambda: False)
-    if stopping.stopped():
-        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,6 @@ class Pace:
 
     first_s: float = 2.0
     longest_s: float = 60.0
-    sleep: Callable[[float], None] = _wait
 
     def waits(self) -> Iterator[float]:
         """The waits, one after another, without end."""
@@ -66,6 +56,16 @@ class Pace:
             yield wait
             wait = min(1.5 * wait, self.longest_s)
 
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds`.
+
+        Raises:
+            KeyboardInterrupt: the process was stopped meanwhile.
+        """
+        stopping.sleep(seconds, over=lambda: False)
+        if stopping.stopped():
+            raise KeyboardInterrupt
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -73,7 +73,8 @@ class Asking:
 
     lm: RagbenchLM
     workers: int = 4
-    on_reply: OnReply | None = None
+    #: Called after each reply with the number done and the number in all.
+    on_reply: Callable[[int, int], None] | None = None
     pace: Pace = Pace()  # of waiting for batches
 
     def check(self) -> None:
@@ -86,8 +87,83 @@ class Asking:
         self.lm.check("the judge")
 
 
+@dataclass(frozen=True)
+class Task:
+    """One thing to ask of a record; `key` is a hash of all that decides the reply."""
+
+    qid: str
+    name: str  # of the annotation, such as "judge"
+    key: str
+    ask: Callable[[], Any] = field(repr=False)  # JSON-ready; raises UnusableError
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a task; where there is no value, `why` gives the reason."""
+
+    value: Any
+    why: str
+    calls: tuple[Call, ...]
+    failed: bool = False  # by the provider
+    refused: bool = False  # by a limit of the command
+
+
+@dataclass
+class Replies:
+    """The replies by key; `earlier` are the calls of failed tries that were made again since."""
+
+    store: Store
+    by_key: dict[str, Reply]
+    earlier: tuple[Call, ...] = ()
+
+    def add(self, task: Task, model: str, reply: Reply) -> None:
+        """Write a reply to the journal; of a task that a limit cut off only what it took.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        if not reply.refused or reply.calls:
+            self.store.add_reply(
+                {
+                    "qid": task.qid,
+                    "pass": task.name,
+                    "key": task.key,
+                    "model": model,
+                    "value": reply.value,
+                    "why": reply.why,
+                    "provider_failed": reply.failed or reply.refused,
+                    "calls": [asdict(call) for call in reply.calls],
+                }
+            )
+        if reply.refused:
+            self.earlier += reply.calls
+        else:
+            self.by_key[task.key] = reply
+
+
+def key_of(*parts: Any) -> str:
+    """A hash of `parts`, which must be JSON."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def read_journal(folder: Path) -> list[dict[str, Any]]:
+    """The replies in the journal of `folder`, oldest first, without what became of batches.
+
+    Raises:
+        RunError: as for `read_replies`.
+    """
+    return [row for row in read_replies(folder) if "batch" not in row]
+
+
+def reply_of(row: Mapping[str, Any]) -> Reply:
+    """The reply in a row of the journal."""
+    calls = tuple(parse_call(call) for call in row["calls"])
+    return Reply(row["value"], row["why"], calls, failed=row["provider_failed"])
+
+
 def ask_once(task: Task, lm: RagbenchLM) -> Reply:
-    """The result of asking `task` once, with `lm`."""
+    """The reply to `task`, asked once with `lm`."""
     value, why, failed, refused = None, "", False, False
     context = replace(current(), qid=task.qid)
     with use(context, lm=lm, trace=None), open_ledger() as ledger:
@@ -104,7 +180,7 @@ def ask_once(task: Task, lm: RagbenchLM) -> Reply:
         replace(call, kind="judge", **batch) if call.kind == "lm" else call  # type: ignore[arg-type]
         for call in ledger.calls
     )
-    return Reply(Result(value, why, calls), lm.model, failed, refused)
+    return Reply(value, why, calls, failed, refused)
 
 
 def ask_strictly(
@@ -159,40 +235,29 @@ def again(lm: RagbenchLM, number: int) -> RagbenchLM:
     return copied
 
 
-class DirectRunner:
-    """Asks tasks at once, up to the limit of spending, and writes each result as it comes."""
+def ask_directly(todo: Sequence[Task], asking: Asking, replies: Replies) -> None:
+    """Ask several of `todo` at once, and keep each reply as it comes.
 
-    def __init__(self, asking: Asking, store: Store, replies: Replies) -> None:
-        self.asking, self.store, self.replies = asking, store, replies
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
+    Raises:
+        RunError: a reply cannot be written.
+        KeyboardInterrupt: the user stopped it; every reply so far is kept.
+    """
+    lock, stop = threading.Lock(), threading.Event()
 
-    def run(self, todo: Sequence[Task]) -> None:
-        """Ask `todo`.
+    def one(task: Task) -> None:
+        if not stop.is_set():
+            reply = ask_once(task, asking.lm)
+            with lock:
+                replies.add(task, asking.lm.model, reply)
 
-        Raises:
-            RunError: a reply cannot be written.
-            KeyboardInterrupt: the user stopped it; every reply so far is kept.
-        """
-        with ThreadPoolExecutor(self.asking.workers, thread_name_prefix="judge") as pool:
-            futures = [pool.submit(copy_context().run, self._one, task) for task in todo]
-            try:
-                for done, future in enumerate(as_completed(futures), start=1):
-                    future.result()
-                    if self.asking.on_reply:
-                        self.asking.on_reply(done, len(todo))
-            except BaseException:
-                self._stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-    def _one(self, task: Task) -> None:
-        if self._stop.is_set():
-            return
-        reply = ask_once(task, self.asking.lm)
+    with ThreadPoolExecutor(asking.workers, thread_name_prefix="judge") as pool:
+        futures = [pool.submit(copy_context().run, one, task) for task in todo]
         try:
-            with self._lock:
-                file_reply(self.store, self.replies, task, reply)
-        except RunError:
-            self._stop.set()
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                if asking.on_reply:
+                    asking.on_reply(done, len(todo))
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -4,9 +4,8 @@
 `joint_*` can be computed: of the passages that the program retrieved, numbered in the order first
 seen. `Evidence` writes the facts that the answer is derived from, where the data has gold triples
 (2WikiMultiHopQA); the data's relations are not listed, so a right fact in other words counts as
-wrong. Each is one extra call per question, counted apart. Both say what a reader finds needed
-afterwards, not what the program used, and are marked as attributed. A reply that cannot be read, or
-has more than `MOST_TRIPLES` triples, is asked for once more and then has no score.
+wrong. Both say what a reader finds needed afterwards, not what the program used, and are marked as
+attributed.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from ragbench.experiments.score.annotate.annotator import (
     Unit,
     numbered,
     shown,
+    spending,
 )
-from ragbench.experiments.score.annotate.wording import spending
 from ragbench.metrics import evidence_kind, gold_triples, support_kind
 from ragbench.record import Fact, Record, ShownPassage
 from ragbench.signatures import AttributeAnswer, AttributeTriples
@@ -69,7 +68,7 @@ class Attribution(Annotation):
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
         """Beside the counts: answers that cite themselves, or have no numbered sentences."""
         counts = annotated.counts()
-        values = [result.value for _, result in annotated.every() if result and result.value]
+        values = [value for qid in annotated.units for value in annotated.values(qid) if value]
         silent = [r for r in records if not r.failed and support_kind(r) != "cited"]
         return {
             **counts,

@@ -23,9 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ragbench.errors import RunError
-from ragbench.experiments.score.annotate.asking import Asking, ask_once
-from ragbench.experiments.score.annotate.journal import Replies, Task, file_reply
-from ragbench.experiments.store import Store
+from ragbench.experiments.score.annotate.asking import Asking, Replies, Task, ask_once
 from ragbench.lms.batch import (
     MOST_BYTES,
     MOST_ITEMS,
@@ -95,11 +93,10 @@ class BatchRunner:
         self,
         asking: Asking,
         client: BatchClient,
-        store: Store,
         replies: Replies,
         rows: Iterable[Mapping[str, Any]],
     ) -> None:
-        self.asking, self.client, self.store, self.replies = asking, client, store, replies
+        self.asking, self.client, self.replies = asking, client, replies
         self.batches, fetched = read_batches(rows)
         # What failed before is tried anew by a new command.
         self.client.replies = {key: reply for key, reply in fetched.items() if reply.status < 300}
@@ -133,7 +130,7 @@ class BatchRunner:
             if self.client.asked:
                 waiting[task.key] = next(iter(self.client.asked.values()))
             else:
-                file_reply(self.store, self.replies, task, reply)
+                self.replies.add(task, self.asking.lm.model, reply)
                 self._done += 1
                 self._tell(0)
         if not waiting:
@@ -143,7 +140,6 @@ class BatchRunner:
             made = [self._submit(group, held) for group in _groups(chosen)]
             self._await([batch for batch in made if batch])
         if not any(made):
-            self.replies.left += len(waiting)
             return []
         # What did not fit may do so now: a batch takes less than it could have taken.
         return [task for task in tasks if task.key in waiting]
@@ -161,15 +157,14 @@ class BatchRunner:
 
     def _submit(self, group: Mapping[str, Item], held: ExitStack) -> _Batch | None:
         """The batch of `group`, submitted and in the journal; None where a limit forbids it."""
-        items, start = list(group.values()), Amount(calls=0)
+        items = list(group.values())
         try:
-            amount = sum((most(self.asking.lm, item) for item in items), start)
+            amount = sum((most(self.asking.lm, item) for item in items), Amount(calls=0))
             reservation = held.enter_context(reserved(amount))
         except CallRefusedError:
             return None
-        batch = _Batch(
-            f"ragbench-{uuid4().hex[:16]}", [item.key for item in items], list(group), time.time()
-        )
+        keys = [item.key for item in items]
+        batch = _Batch(f"ragbench-{uuid4().hex[:16]}", keys, list(group), time.time())
         self.batches[batch.name] = batch
         batch.reservation = reservation
         self._note("planned", batch, keys=batch.keys, tasks=batch.tasks, since_s=batch.since_s)
@@ -177,7 +172,7 @@ class BatchRunner:
             try:
                 batch.batch_id = self.service.submit(batch.name, items)
             except RefusedError as error:
-                self._lost(batch)
+                self._note("lost", batch)
                 raise RunError(f"the provider refuses the batch: {error}") from None
             except UnsureError:
                 self.asking.pace.sleep(wait)
@@ -185,7 +180,7 @@ class BatchRunner:
             if batch.batch_id:
                 self._note("submitted", batch, id=batch.batch_id)
                 return batch
-        self._lost(batch)
+        self._note("lost", batch)
         raise RunError("the provider takes no batch now; the same command tries again")
 
     def _await(self, batches: Sequence[_Batch]) -> None:
@@ -194,12 +189,9 @@ class BatchRunner:
             if batch.batch_id is None:  # the process ended while it was submitted
                 batch.batch_id, batch.guessed = self._find(batch), True
                 if batch.batch_id is None:
-                    self._lost(batch)
+                    self._note("lost", batch)
         for wait in self.asking.pace.waits():
-            done = 0
-            for batch in batches:
-                done += 0 if batch.over else self._look(batch)
-            self._tell(done)
+            self._tell(sum(self._look(batch) for batch in batches if not batch.over))
             if all(batch.over for batch in batches):
                 return
             self.asking.pace.sleep(wait)
@@ -220,7 +212,7 @@ class BatchRunner:
             batch.others.add(batch.batch_id or "")
             batch.batch_id = self._find(batch)
             if batch.batch_id is None:
-                self._lost(batch)
+                self._note("lost", batch)
             return
         ours = {key: replies.get(key, _NO_RESULT) for key in batch.keys}
         self._note("ended", batch, replies={key: asdict(reply) for key, reply in ours.items()})
@@ -250,12 +242,9 @@ class BatchRunner:
                 raise RunError(f"the provider refuses to tell of the batch: {error}") from None
         raise RunError(f"the batch cannot be asked for ({why}); the same command continues")
 
-    def _lost(self, batch: _Batch) -> None:
-        self._note("lost", batch)
-
     def _note(self, event: str, batch: _Batch, **more: Any) -> None:
         batch.over = event in ("ended", "lost")
-        self.store.add_reply({"qid": "", "batch": event, "name": batch.name, **more})
+        self.replies.store.add_reply({"qid": "", "batch": event, "name": batch.name, **more})
 
     def _tell(self, under_way: int) -> None:
         if self.asking.on_reply:

@@ -20,23 +20,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragbench.data import DataSpec, load_dataset
+from ragbench.experiments.score.annotate.annotator import number
 from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.experiments.score.annotate.grounding import Group, label_claims
-from ragbench.experiments.score.annotate.wording import number
-from ragbench.metrics import JudgeErrors, corrected_share, gold_triples, stands_in
+from ragbench.metrics import GROUNDED, JudgeErrors, corrected_share, gold_triples, stands_in
 from ragbench.record import Record, ShownPassage
 
 Kind = Literal["true", "reversed", "sibling", "negated", "relation"]
 
 _FALSE: tuple[Kind, ...] = ("reversed", "sibling", "negated", "relation")
 #: Questions of which each is answered by another fact than the other; `{x}` is the subject.
-_OTHER_RELATIONS = (
+_PAIRS = (
     ("When was {x} born?", "When did {x} die?"),
     ("Who was the father of {x}?", "Who was the mother of {x}?"),
     ("What is the date of birth of {x}?", "What is the date of death of {x}?"),
     ("What is the father of {x}?", "What is the mother of {x}?"),
 )
-_OTHER = {a: b for pair in _OTHER_RELATIONS for a, b in (pair, pair[::-1])}
+_OTHER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 #: Passages of other questions shown beside those of a generated fact.
 _OTHERS = 3
 _WORLD = 2000  # passages of the generated world, enough for some 500 facts
@@ -94,8 +94,8 @@ def calibrate(folder: Path, records: Sequence[Record], asking: Asking, n: int) -
             "unscored": sum(count for (_, label), count in said.items() if label is None),
             "errors": errors._asdict(),
             "false_by_kind": rates,
-            "as_if": asdict(annotated.replies.totals()),
-            "billed": asdict(annotated.replies.billed()),
+            "as_if": asdict(annotated.as_if),
+            "billed": asdict(annotated.billed),
         },
         "corrected": _corrected(records, errors),
     }
@@ -103,7 +103,7 @@ def calibrate(folder: Path, records: Sequence[Record], asking: Asking, n: int) -
 
 def _corrected(records: Sequence[Record], errors: JudgeErrors) -> dict[str, Any]:
     means: dict[str, Any] = {}
-    for name in ("chain_fidelity_judged", "hallucination_rate_judged"):
+    for name in GROUNDED:
         scores = [r.scores.get(name) for r in records if not r.failed]
         values = [score for score in scores if score is not None]
         supported = name == "chain_fidelity_judged"  # else the share of false claims
@@ -199,9 +199,8 @@ def facts_of_world(dice: random.Random) -> Iterator[Fact]:
 
 def _false_claims(fact: Fact, siblings: Sequence[str], dice: random.Random) -> dict[Kind, str]:
     """The false claims that can be made of `fact`, by kind."""
-    claims: dict[Kind, str] = {
-        "negated": _claim(fact.question, fact.subject, fact.answer, negated=True)
-    }
+    negated = _claim(fact.question, fact.subject, fact.answer, "is not")
+    claims: dict[Kind, str] = {"negated": negated}
     if fact.answer[:1].isalpha():
         claims["reversed"] = _claim(fact.question, fact.answer, fact.subject)
     if fact.question in _OTHER:
@@ -212,8 +211,7 @@ def _false_claims(fact: Fact, siblings: Sequence[str], dice: random.Random) -> d
     return claims
 
 
-def _claim(question: str, subject: str, answer: str, *, negated: bool = False) -> str:
-    verb = "is not" if negated else "is"
+def _claim(question: str, subject: str, answer: str, verb: str = "is") -> str:
     return f'The answer to "{question.replace("{x}", subject)}" {verb}: {answer}'
 
 

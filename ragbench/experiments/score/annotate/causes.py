@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import dspy
 
-from ragbench.experiments.score.annotate.annotator import Annotation, Unit, shown
-from ragbench.experiments.score.annotate.journal import Result
+from ragbench.experiments.score.annotate.annotator import Annotated, Annotation, Unit, shown
 from ragbench.metrics import UNDECIDED, Cause, union
 from ragbench.record import Record
 from ragbench.signatures import ExplainMistake
@@ -48,13 +47,15 @@ class Causes(Annotation):
         """The mistake that was chosen."""
         return str(reply.mistake)
 
-    def cause(self, record: Record, results: Sequence[Result | None]) -> Cause:
+    def cause(self, record: Record, annotated: Annotated | None) -> Cause:
         """The cause that the model's choice stands for; the rules' where it was not asked."""
-        rule, result = self.rules[record.qid], results[0] if results else None
-        if result is None:
+        rule = self.rules[record.qid]
+        asked = annotated.units.get(record.qid) if annotated else None
+        reply = asked[0][1] if asked else None
+        if reply is None:
             return rule
-        if result.value is None:
-            return Cause(rule.level, "undecided", result.why, rule.hop, by="model")
+        if reply.value is None:
+            return Cause(rule.level, "undecided", reply.why, rule.hop, by="model")
         gold = set(record.gold_pids)
         all_there = bool(gold) and gold <= set(union(record))
         among = rule.kind == "among_words"
@@ -67,6 +68,6 @@ class Causes(Annotation):
             "wrong_kind": ("reading", "other_type"),
             "no_answer": ("control", "gave_up"),
             "passages_lack_it": lacking,
-        }[result.value]
-        said = str(result.value).replace("_", " ")
+        }[reply.value]
+        said = str(reply.value).replace("_", " ")
         return Cause(level, kind, f"the model says: {said}", by="model")

@@ -1,10 +1,9 @@
 """Grounding by a judge: which claims of a program its passages support, as a model sees it.
 
-The claims are the sentences of the thoughts, and of the answer (`metrics.claims`). A short answer
-is put as an answer to its question. The judge labels at most
-`MOST_CLAIMS` at once, one label each; a reply with another number of labels, or with a label that
-is none, is asked for once more, and then the question is unscored in what it concerns. What no
-passage was retrieved for is not supported, and not asked about.
+The claims are the sentences of the thoughts, and of the answer (`metrics.claims`); a short answer
+is put as an answer to its question. The judge labels at most `MOST_CLAIMS` at once; where a claim
+has no usable label, the question is unscored in what it concerns. What no passage was retrieved for
+is not supported, and not asked about.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from ragbench.experiments.score.annotate.annotator import (
     annotate_units,
     numbered,
     shown,
+    spending,
 )
 from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.wording import spending
 from ragbench.metrics import claims_of_answer, claims_of_chain, says_something
 from ragbench.record import Record, ShownPassage
 from ragbench.signatures import LabelClaims
@@ -52,14 +51,12 @@ class Group:
         if not self.passages or not self.claims:
             return []
         context, cut = shown(self.passages, max_tokens=CONTEXT_TOKENS)
-        parts = [self.shown[i : i + MOST_CLAIMS] for i in range(0, len(self.shown), MOST_CLAIMS)]
-        return [
-            Unit(
-                self.qid, (context, list(claims)),
-                {"context": context, "claims": numbered(claims)}, len(claims), cut,
-            )
-            for claims in parts
-        ]  # fmt: skip
+        units = []
+        for start in range(0, len(self.shown), MOST_CLAIMS):
+            claims = list(self.shown[start : start + MOST_CLAIMS])
+            inputs = {"context": context, "claims": numbered(claims)}
+            units.append(Unit(self.qid, (context, claims), inputs, len(claims), cut))
+        return units
 
     def labels(self, values: Iterator[Any]) -> list[Label]:
         """The label of each claim, from as many of `values` as the group has units."""

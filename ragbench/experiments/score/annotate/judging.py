@@ -10,14 +10,19 @@ theirs has the same three criteria.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import dspy
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotate.annotator import Annotated, Annotation, Unit
-from ragbench.experiments.score.annotate.wording import number, spending
+from ragbench.experiments.score.annotate.annotator import (
+    Annotated,
+    Annotation,
+    Unit,
+    number,
+    spending,
+)
 from ragbench.ledger import calling
 from ragbench.lms import RagbenchLM
 from ragbench.metrics import (
@@ -67,17 +72,10 @@ class Judging(Annotation):
     def units(self, record: Record) -> Sequence[Unit]:
         """One for each verdict."""
         ours = self.rule == "ragbench"
-        inputs = {
-            "question": record.question,
-            "gold_answers": record.answers if ours else record.answers[:1],
-            "answer": record.answer,
-        }
-        question, golds, answer = inputs.values()
-        shown = question if ours else None
-        return [
-            Unit(record.qid, (repeat, shown, golds, answer), inputs, repeat=repeat)
-            for repeat in range(self.repeats)
-        ]
+        golds = record.answers if ours else record.answers[:1]
+        inputs = {"question": record.question, "gold_answers": golds, "answer": record.answer}
+        parts = (record.question if ours else None, golds, record.answer)
+        return [Unit(record.qid, (n, *parts), inputs, repeat=n) for n in range(self.repeats)]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:
         """The reply: a verdict, or by A-RAG's rule any text."""
@@ -106,25 +104,28 @@ class Judging(Annotation):
         is not judged correct is not right. Both are None as long as an answer has not been asked
         about. `accuracy_scored` leaves the unscored out.
         """
-        answered = [record for record in records if not record.failed]
-        rows = {qid: _labels(annotated, qid) for qid in annotated.units}
-        labels = {qid: row for qid, row in rows.items() if row}
+        n, answered = len(records), sum(not record.failed for record in records)
+        labels = {
+            qid: [_label(reply.value) for _, reply in some if reply]
+            for qid, some in annotated.units.items()
+        }
+        labels = {qid: row for qid, row in labels.items() if row}
         first = [row[0] for row in labels.values()]
         correct, incorrect = first.count("correct"), first.count("incorrect")
-        whole = len(answered) == len(labels)
+        whole = answered == len(labels)
         return {
             **annotated.counts(),
             "rule": self.rule,
-            "n": len(records),
-            "failed": len(records) - len(answered),
+            "n": n,
+            "failed": n - answered,
             "correct": correct,
             "incorrect": incorrect,
             "unscored": first.count(None),
-            "not_asked": len(answered) - len(labels),
-            "accuracy_all": _share(correct, len(records)) if whole else None,
+            "not_asked": answered - len(labels),
+            "accuracy_all": _share(correct, n) if whole else None,
             "accuracy_not_blank": _share(correct, _not_blank(records)) if whole else None,
             "accuracy_scored": _share(correct, correct + incorrect),
-            "repeats": _repeats(list(labels.values())),
+            "repeats": _repeats([row for row in labels.values() if len(row) > 1]),
             "contain": self._against_contain(records, labels),
         }
 
@@ -156,7 +157,30 @@ class Judging(Annotation):
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """What a judge said, with every denominator, and how far it can be believed."""
-        return list(_lines(name, summary))
+        contain, repeats = summary["contain"], summary["repeats"]
+        same = f"agrees with the judge on {number(contain['same'])} of {contain['n']}"
+        lines = [
+            f"{name} by {summary['model']}: {summary['correct']} correct, "
+            f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}",
+            f"  accuracy: {number(summary['accuracy_all'])} of all (LinearRAG's denominator), "
+            f"{number(summary['accuracy_not_blank'])} of those not blank (A-RAG's), "
+            f"{number(summary['accuracy_scored'])} of those with a verdict",
+            f"  contain-match: {number(contain['all'])} of all, {number(contain['not_blank'])} of "
+            f"those not blank; {same} (kappa {number(contain['cohen_kappa'])}); right only by "
+            f"contain {contain['only_contain']}, only by the judge {contain['only_judge']}",
+        ]
+        if contain["exact_rejected"]:
+            lines.append(
+                f"  it rejects {contain['exact_rejected']} of {contain['exact']} answers that "
+                "match a gold answer exactly: it cannot be trusted far"
+            )
+        if repeats:
+            lines.append(
+                f"  {repeats['raters']} verdicts on each of {repeats['n']}: all agree on "
+                f"{number(repeats['all_agree'])}, Cohen's kappa {number(repeats['cohen_kappa'])}, "
+                f"Krippendorff's alpha {number(repeats['krippendorff_alpha'])}"
+            )
+        return lines
 
 
 def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) -> None:
@@ -183,19 +207,14 @@ def _not_blank(records: Sequence[Record]) -> int:
     return sum(r.failure is not None or not is_blank_answer(r.answer) for r in records)
 
 
-def _labels(annotated: Annotated, qid: str) -> list[str | None]:
-    return [_label(result.value) for result in annotated.results(qid) if result]
-
-
 def _label(value: Any) -> str | None:
     return value if value in ("correct", "incorrect") else None
 
 
-def _repeats(labels: Sequence[Sequence[str | None]]) -> dict[str, Any] | None:
-    rows = [row for row in labels if len(row) > 1]
+def _repeats(rows: Sequence[Sequence[str | None]]) -> dict[str, Any] | None:
     if not rows:
         return None
-    pairs = [(row[0], row[1]) for row in rows if row[0] is not None and row[1] is not None]
+    pairs = [(a, b) for a, b, *_ in rows if a is not None and b is not None]
     same = sum(len(set(row)) == 1 for row in rows)
     return {
         "n": len(rows),
@@ -204,37 +223,6 @@ def _repeats(labels: Sequence[Sequence[str | None]]) -> dict[str, Any] | None:
         "cohen_kappa": cohens_kappa([a for a, _ in pairs], [b for _, b in pairs]),
         "krippendorff_alpha": krippendorff_alpha(rows),
     }
-
-
-def _lines(name: str, judge: Mapping[str, Any]) -> Iterator[str]:
-    contain, repeats = judge["contain"], judge["repeats"]
-    yield (
-        f"{name} by {judge['model']}: {judge['correct']} correct, {judge['incorrect']} incorrect, "
-        f"{judge['failed']} failed, " + spending(judge)
-    )
-    yield (
-        f"  accuracy: {number(judge['accuracy_all'])} of all (LinearRAG's denominator), "
-        f"{number(judge['accuracy_not_blank'])} of those not blank (A-RAG's), "
-        f"{number(judge['accuracy_scored'])} of those with a verdict"
-    )
-    yield (
-        f"  contain-match: {number(contain['all'])} of all, "
-        f"{number(contain['not_blank'])} of those not blank; agrees "
-        f"with the judge on {number(contain['same'])} of {contain['n']} (kappa "
-        f"{number(contain['cohen_kappa'])}); right only by contain {contain['only_contain']}, only "
-        f"by the judge {contain['only_judge']}"
-    )
-    if contain["exact_rejected"]:
-        yield (
-            f"  it rejects {contain['exact_rejected']} of {contain['exact']} answers that match a "
-            "gold answer exactly: it cannot be trusted far"
-        )
-    if repeats:
-        yield (
-            f"  {repeats['raters']} verdicts on each of {repeats['n']}: all agree on "
-            f"{number(repeats['all_agree'])}, Cohen's kappa {number(repeats['cohen_kappa'])}, "
-            f"Krippendorff's alpha {number(repeats['krippendorff_alpha'])}"
-        )
 
 
 def _share(part: float, whole: int) -> float | None:

@@ -19,9 +19,9 @@ from ragbench.experiments.score.annotate.annotator import (
     Unit,
     numbered,
     shown,
+    spending,
 )
 from ragbench.experiments.score.annotate.asking import UnusableError, ask_strictly
-from ragbench.experiments.score.annotate.wording import spending
 from ragbench.lms import RagbenchLM
 from ragbench.metrics import ASKED, SCORES_OF_TYPE, answer_correctness, share, statement_f1
 from ragbench.record import Record
@@ -47,11 +47,10 @@ class Statements(Annotation):
             return ()
         faithful = "faithfulness" in SCORES_OF_TYPE[record.qtype]
         pids = [passage.pid for passage in record.passages] if faithful else []
-        inputs = {
-            "question": record.question, "gold": record.answers[0], "answer": record.answer_text
-        }  # fmt: skip
-        parts = (self.embedder.identity, *inputs.values(), pids)
+        texts = (record.question, record.answers[0], record.answer_text)
+        parts = (self.embedder.identity, *texts, pids)
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        inputs = dict(zip(("question", "gold", "answer"), texts, strict=True))
         return (Unit(record.qid, parts, inputs, context if faithful else None, faithful and cut),)
 
     def calls(self, unit: Unit) -> int:
@@ -59,15 +58,11 @@ class Statements(Annotation):
         return 3 if unit.data is None else 4
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
-        """Three calls, four where faithfulness counts."""
+        """How many statements there are, match and are faithful."""
         question, gold_text, text = unit.inputs.values()
         said, gold = (_split(question, each, lm) for each in (text, gold_text))
-        inputs = {
-            "question": question,
-            "answer_statements": numbered(said),
-            "gold_statements": numbered(gold),
-        }
-        match = ask_strictly(self.signature, lm, inputs)
+        both = {"answer_statements": numbered(said), "gold_statements": numbered(gold)}
+        match = ask_strictly(self.signature, lm, {"question": question, **both})
         vectors = self.embedder.embed([text, gold_text])
         return {
             "answer_statements": len(said),
@@ -84,9 +79,8 @@ class Statements(Annotation):
         if value is None:
             return dict.fromkeys(ASKED) if values else {}
         said, gold = value["answer_statements"], value["gold_statements"]
-        right = value["supported"]
+        right, faithful = value["supported"], value["faithful"]
         factual = statement_f1(right, said - right, gold - value["covered"])
-        faithful = value["faithful"]
         return {
             "answer_correctness": answer_correctness(factual, value["cosine"]),
             "coverage": share(value["covered"], gold),
