@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from ragbench.experiments.estimates import Estimate
 from ragbench.experiments.store import CALLS, DATABASE
 from ragbench.experiments.store.database import digest_of
 from ragbench.experiments.store.records import COLUMNS
@@ -52,3 +53,12 @@ def compile_calls(folder: Path) -> list[str]:
     """Every call in the journal of the compile in `folder`, with its attempt and its side."""
     statement = "SELECT session, side, value FROM calls ORDER BY id"
     return [" ".join(map(str, row)) for row in query(folder / "work", statement, name=CALLS)]
+
+
+def holds(found: Estimate, *, calls: int, tokens: int, cost: float | None) -> bool:
+    """Whether what was spent lies in the range that was expected."""
+    inside = found.calls.low <= calls <= found.calls.high
+    inside = inside and found.tokens.low <= tokens <= found.tokens.high
+    if cost is None or found.cost is None:
+        return inside
+    return inside and found.cost[0] <= cost <= found.cost[1]

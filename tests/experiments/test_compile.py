@@ -28,7 +28,7 @@ from ragbench.record import Call
 from tests.fake_server import FakeServer, Fault
 from tests.kills import script, write_questions
 from tests.optimizers.world import EXAMPLES, counted_runs, program
-from tests.runs import compile_calls
+from tests.runs import compile_calls, holds
 
 N = 40  # 16 for training, 8 for validation
 
@@ -135,7 +135,7 @@ def test_the_estimate_holds_what_is_spent(
     cost = read_sidecar(tmp_path / "out").cost
     took = cost["as_if"]["all"]
     tokens = took["prompt_tokens"] + took["completion_tokens"]
-    assert found.holds(calls=took["calls"], tokens=tokens, cost=None)
+    assert holds(found, calls=took["calls"], tokens=tokens, cost=None)
     assert cost["as_if"]["all"]["calls"] == runs["all"]
     assert cost["billed"]["all"]["calls"] == len(server.hits)
     assert cost["billed"]["all"]["cost_usd"] is None, "an unknown price was shown as a number"

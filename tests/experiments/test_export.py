@@ -219,5 +219,5 @@ def test_the_command_offers_every_format_and_the_docs_every_column() -> None:
     choices = next(p.type.choices for p in command.params if p.name == "target")  # type: ignore[attr-defined]
     assert tuple(choices) == TARGETS
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
-    listed = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|$", page, flags=re.MULTILINE)
-    assert listed == [(c.name, c.kind, c.about) for c in COLUMNS]
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \| ", page, flags=re.MULTILINE)
+    assert listed == [(c.name, c.kind) for c in COLUMNS]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.config import RunConfig, TuneConfig
-from ragbench.experiments.estimates.estimate import Estimate
+from ragbench.experiments.estimates import Estimate
 from ragbench.experiments.runs.spend import billed_under
 from ragbench.experiments.tune.estimate import estimate_tune
 from ragbench.experiments.tune.study import tune
@@ -16,6 +16,7 @@ from ragbench.record import Totals, total
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
 from tests.fake_server import FakeServer
+from tests.runs import holds
 
 
 @pytest.fixture
@@ -37,8 +38,9 @@ def spent(world: World) -> Totals:
     return total(billed_under(world.folder / "tuned"))
 
 
-def holds(found: Estimate, took: Totals, before: Totals) -> bool:
-    return found.holds(
+def fits(found: Estimate, took: Totals, before: Totals) -> bool:
+    return holds(
+        found,
         calls=took.calls - before.calls,
         tokens=took.tokens - before.tokens,
         cost=(took.cost_usd or 0.0) - (before.cost_usd or 0.0),
@@ -61,7 +63,7 @@ def test_what_is_spent_lies_in_the_range(world: World, over: dict[str, Any]) -> 
     took = spent(world)
     assert took.calls == len(world.lm.asked) >= 12
     assert found.calls.high <= 2 * 10 * 4  # each reply may be asked for twice
-    assert holds(found, took, Totals()), (found, took)
+    assert fits(found, took, Totals()), (found, took)
 
 
 def test_only_what_is_left_is_estimated(world: World) -> None:
@@ -74,7 +76,7 @@ def test_only_what_is_left_is_estimated(world: World) -> None:
     assert "3 done before" in found.title
     tune(config, more, on_message=lambda line: None)
     assert spent(world).calls > before.calls
-    assert holds(found, spent(world), before), (found, spent(world), before)
+    assert fits(found, spent(world), before), (found, spent(world), before)
 
 
 def test_demonstrations_are_estimated_until_they_are_drawn(world: World) -> None:

@@ -1,17 +1,12 @@
 """The config of a run: its model, the files it is read from, and the identity it resolves to."""
 
-from ragbench.experiments.config.compiled import (
-    SHIPPED as SHIPPED,
-    SHIPPED_FOLDER as SHIPPED_FOLDER,
-    compiled_digest as compiled_digest,
-    compiled_folder as compiled_folder,
-    shipped_programs as shipped_programs,
-)
 from ragbench.experiments.config.fields import (
+    CompileConfig as CompileConfig,
     DataConfig as DataConfig,
     LMConfig as LMConfig,
     Option as Option,
     RetrieverConfig as RetrieverConfig,
+    TuneConfig as TuneConfig,
     option_of as option_of,
 )
 from ragbench.experiments.config.files import (
@@ -20,9 +15,12 @@ from ragbench.experiments.config.files import (
     shipped_configs as shipped_configs,
     shipped_sweeps as shipped_sweeps,
 )
-from ragbench.experiments.config.methods import (
-    CompileConfig as CompileConfig,
-    TuneConfig as TuneConfig,
+from ragbench.experiments.config.identity import (
+    SHIPPED as SHIPPED,
+    SHIPPED_FOLDER as SHIPPED_FOLDER,
+    compiled_digest as compiled_digest,
+    compiled_folder as compiled_folder,
+    shipped_programs as shipped_programs,
 )
 from ragbench.experiments.config.model import (
     FLAT as FLAT,

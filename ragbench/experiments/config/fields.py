@@ -1,4 +1,4 @@
-"""The groups of a run's config, and how the command line offers each of their fields."""
+"""The fields of configs by group, and how the command line offers each of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from ragbench.knobs import Knobs
+from ragbench.user_code import allow
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,10 @@ class DataConfig(Knobs):
         """All questions of data that somebody chose, where no limit is given."""
         if not isinstance(given, Mapping):
             return given
-        chosen = given.get("dataset", "synthetic") != "synthetic"
-        implied = {"limit": None} if chosen else {}
-        return {**implied, **({"hub": True} if given.get("hub_repo") else {}), **given}
+        implied: dict[str, Any] = {"hub": True} if given.get("hub_repo") else {}
+        if given.get("dataset", "synthetic") != "synthetic":
+            implied["limit"] = None
+        return {**implied, **given}
 
     @property
     def is_own(self) -> bool:
@@ -168,6 +170,71 @@ class RetrieverConfig(Knobs):
     settings: Annotated[dict[str, Any], Option("retriever_set", metavar="NAME=VALUE")] = Field(
         {},
         description="a setting of the retriever, see `ragbench show`; repeat for more",
+    )
+
+
+class CompileConfig(Knobs):
+    """How to compile; what is compiled, with which data and LM, is a `RunConfig`.
+
+    There is no split to choose: training and validation questions are used, and no others.
+    """
+
+    optimizer: Annotated[str, Option(choices="optimizer", metavar="NAME")] = Field(
+        "bootstrap", description="optimizer; see `ragbench list optimizers`"
+    )
+    preset: Literal["light", "medium", "heavy"] = Field(
+        "light", description="how much the search may spend"
+    )
+    opt_set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
+        {},
+        description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more",
+    )
+    metric: Annotated[str, Option(metavar="em|f1|MODULE:FUNCTION")] = Field(
+        "f1", description="metric that candidates are chosen by; MODULE:FUNCTION is one of your own"
+    )
+    train_limit: int | None = Field(50, ge=1, description="number of training questions; 0 for all")
+    val_limit: int | None = Field(50, ge=1, description="number of validation questions; 0 for all")
+    teacher: Annotated[str | None, Option(metavar="SPEC", default="the LM of --lm")] = Field(
+        None, description="LM that answers the training questions"
+    )
+    prompt_lm: Annotated[str | None, Option(metavar="SPEC", default="the LM of --lm")] = Field(
+        None, description="LM that writes instructions"
+    )
+    optimizer_seed: int = Field(0, ge=0, description="seed of the optimizer")
+    out: Path | None = Field(None, description="folder of the compiled program")
+
+    @field_validator("metric")
+    @classmethod
+    def _named_by_the_user(cls, metric: str) -> str:
+        allow(metric)
+        return metric
+
+
+class TuneConfig(Knobs):
+    """How to search; what is searched, and over which questions, is a `RunConfig`."""
+
+    objectives: Annotated[
+        tuple[str, ...], Option("objective", metavar="NAMES", default="f1,cost")
+    ] = Field(
+        ("f1", "cost"),
+        min_length=1,
+        description="what to improve: metrics, cost, tokens, calls, latency, separated by commas; "
+        "results are ranked by the first",
+    )
+    trials: int = Field(20, ge=1, le=100_000, description="combinations of parameters to try")
+    sampler: Literal["tpe", "nsga2", "random"] = Field(
+        "tpe", description="Optuna sampler that proposes them"
+    )
+    space: Annotated[dict[str, str], Option(metavar="KNOB=LOW:HIGH|A,B")] = Field(
+        {}, description="range or choices of one parameter; repeat for more"
+    )
+    only: Annotated[tuple[str, ...], Option(metavar="KNOBS", default="all")] = Field(
+        (), description="parameters to search, separated by commas"
+    )
+    tune_seed: int = Field(0, ge=0, description="seed of the search")
+    prune: bool = Field(True, description="stop poor trials early, where there is one objective")
+    demos: Annotated[int, Option(metavar="N")] = Field(
+        0, ge=0, le=64, description="also search 0 to N demonstrations of training questions"
     )
 
 

@@ -12,17 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, LMSetupError, RagbenchError
-from ragbench.experiments.config.compiled import compiled_digest
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
+#: The compiled programs that come with the package (`--compiled shipped`) were bootstrapped by
+#: `ragbench compile` on the training questions of the embedded synthetic set.
+SHIPPED = "shipped"
+SHIPPED_FOLDER = Path(__file__).with_name("shipped") / "compiled"
 #: What says that there is no such file; whatever else goes wrong, there is one.
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
@@ -36,11 +38,23 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         RagbenchError: an unknown program, retriever, knob or setting.
     """
-    identity = _data(fields)
-    identity["set"] = _knobs(identity["program"], identity["set"])
-    if ":" in identity["program"]:
-        identity["program_source"] = _source(identity["program"])
-    identity |= _retriever(identity["retriever"], identity["retriever_set"])
+    from ragbench.data import without_defaults
+    from ragbench.programs import PROGRAMS
+    from ragbench.programs.external import program_digest
+    from ragbench.retrievers import RETRIEVERS, parse_spec
+    from ragbench.retrievers.external import retriever_digest
+
+    identity = without_defaults(fields)
+    program = identity["program"]
+    knobs = PROGRAMS.get(program).resolve_knobs(identity["set"])
+    identity["set"] = dict(knobs.model_dump(mode="json"))
+    if ":" in program:
+        identity["program_source"] = program_digest(program)
+    name, given = parse_spec(identity["retriever"])
+    settings = {**given, **identity["retriever_set"]}
+    settled = resolve(RETRIEVERS.get(name).Settings, name, settings)
+    identity |= {"retriever": name, "retriever_set": settled.model_dump(mode="json")}
+    identity["retriever_source"] = retriever_digest(name)
     identity["lm"] = _lm(identity["lm"])
     identity["lm_for"] = {role: _lm(spec) for role, spec in identity["lm_for"].items()}
     identity["api_base"] = (identity["api_base"] or "").rstrip("/")
@@ -51,7 +65,8 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
             identity[name] = _file(value)
     if identity["votes"] == 1:
         del identity["votes"]
-    return {name: value for name, value in identity.items() if not _unused(value)}
+    used = (item for item in identity.items() if item[1] is not None and item[1] is not False)
+    return {name: value for name, value in used if value not in ("", {}, [])}
 
 
 def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
@@ -68,46 +83,7 @@ def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
         identity["lm"].removeprefix("local:").rpartition("/")[2],
         hashlib.sha256(text.encode()).hexdigest()[:8],
     )
-    return "-".join(map(_slug, filter(None, parts)))
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^\w.]+", "_", text).strip("_")
-
-
-def _unused(value: Any) -> bool:
-    return value is None or value is False or value in ("", {}, [])
-
-
-def _knobs(program: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    from ragbench.programs import PROGRAMS
-
-    return dict(PROGRAMS.get(program).resolve_knobs(given).model_dump(mode="json"))
-
-
-def _data(given: Mapping[str, Any]) -> dict[str, Any]:
-    from ragbench.data import without_defaults
-
-    return without_defaults(given)
-
-
-def _source(spec: str) -> str:
-    from ragbench.programs.external import program_digest
-
-    return program_digest(spec)
-
-
-def _retriever(spec: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from ragbench.retrievers import RETRIEVERS, parse_spec
-    from ragbench.retrievers.external import retriever_digest
-
-    name, given = parse_spec(spec)
-    settled = resolve(RETRIEVERS.get(name).Settings, name, {**given, **settings})
-    return {
-        "retriever": name,
-        "retriever_set": settled.model_dump(mode="json"),
-        "retriever_source": retriever_digest(name),
-    }
+    return "-".join(re.sub(r"[^\w.]+", "_", part).strip("_") for part in filter(None, parts))
 
 
 def _lm(spec: str) -> str:
@@ -140,34 +116,26 @@ def _compiled(folder: str | None) -> str | None:
     if folder is None:
         return None
     try:
-        with _readable(folder):
-            return _HASHED + compiled_digest(Path(folder))
+        return _HASHED + compiled_digest(Path(folder))
     except (*_NO_FILE, ValueError, AttributeError):  # which loading it says
         return folder
+    except OSError as error:
+        raise _unreadable(folder, error) from error
 
 
 def _file(path: str) -> str:
     try:
-        with _readable(path):
-            stat = Path(path).stat()
-            return _HASHED + _digest(path, stat.st_size, stat.st_mtime_ns)
+        stat = Path(path).stat()
+        return _HASHED + _digest(path, stat.st_size, stat.st_mtime_ns)
     except _NO_FILE:  # reading the data says so
         return path
-
-
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Let a disk that fails once not give another identity, and so another folder.
-
-    Raises:
-        ConfigError: what is there cannot be read.
-    """
-    try:
-        yield
-    except _NO_FILE:
-        raise
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> ConfigError:
+    """A disk that fails once must not give another identity, and so another folder."""
+    return ConfigError(f"{path} cannot be read: {error.strerror or error}")
 
 
 @lru_cache(maxsize=64)
@@ -175,3 +143,41 @@ def _digest(path: str, size: int, mtime_ns: int) -> str:
     # Size and time are there for the cache: a file that was replaced is read again.
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def shipped_programs() -> list[str]:
+    """Names of the programs that have one, sorted."""
+    return sorted(path.parent.name for path in SHIPPED_FOLDER.glob("*/sidecar.json"))
+
+
+def compiled_folder(given: Path, program: str) -> Path:
+    """The folder that `given` names: itself, or for `shipped` the one that comes with `program`.
+
+    Raises:
+        ConfigError: none comes with `program`.
+    """
+    if str(given) != SHIPPED:
+        return given
+    if program not in shipped_programs():
+        raise ConfigError(
+            f"no compiled {program} comes with ragbench, only {', '.join(shipped_programs())}; "
+            f"make one with: ragbench compile --program {program}"
+        )
+    return SHIPPED_FOLDER / program
+
+
+def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:
+    """SHA-256 of all that runs of the compiled program in `folder`: its state and further files.
+
+    `files` names the further files, such as the bank of `knn`; by default those that the sidecar
+    lists. One that was edited gives another digest.
+
+    Raises:
+        OSError, ValueError: a file is missing, or the sidecar is not JSON.
+    """
+    if files is None:
+        files = json.loads((folder / "sidecar.json").read_text("utf-8")).get("files") or ()
+    state = hashlib.sha256((folder / "program.json").read_bytes())
+    for name in sorted(files):
+        state.update(f"\n{name}\n".encode() + (folder / name).read_bytes())
+    return state.hexdigest()

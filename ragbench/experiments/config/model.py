@@ -8,14 +8,13 @@ Configs may use either form. This module imports neither DSPy nor any part that 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from ragbench.errors import ConfigError, KnobError
-from ragbench.experiments.config.compiled import compiled_folder
 from ragbench.experiments.config.fields import (
     DataConfig,
     LMConfig,
@@ -23,7 +22,7 @@ from ragbench.experiments.config.fields import (
     RetrieverConfig,
     option_of,
 )
-from ragbench.experiments.config.identity import resolved, run_name
+from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
 from ragbench.knobs import Knobs, resolve
 from ragbench.user_code import allow
 
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 #: The program that runs a policy.
 ROUTER = "router"
-#: What names questions, in the order in which they are looked at.
-OWN_QUESTIONS = ("data_file", "test_file", "train_file", "val_file", "hub_repo")
+#: Files that name questions, in the order in which they are looked at.
+_QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 
 
 class RunConfig(Knobs):
@@ -189,15 +188,13 @@ class RunConfig(Knobs):
         return whole / "shards" / f"{number}-of-{of}" if self.shard else whole
 
 
-def _groups() -> Iterator[tuple[str, type[Knobs]]]:
-    """Each group of `RunConfig` and its model; "" for the fields of the config itself."""
-    for name, field in RunConfig.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Knobs):
-            yield name, field.annotation
-    yield "", RunConfig
-
-
-GROUPS: Mapping[str, type[Knobs]] = dict(_groups())
+#: Each group of fields and its model; "" for the fields of the config itself.
+GROUPS: Mapping[str, type[Knobs]] = {
+    "data": DataConfig,
+    "lm": LMConfig,
+    "retriever": RetrieverConfig,
+    "": RunConfig,
+}
 #: Flat name -> group ("" for none) and field.
 FLAT: Mapping[str, tuple[str, str]] = {
     option_of(field).name or name: (group, name)
@@ -292,8 +289,13 @@ def make_config(
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
     data = fields.get("data", {})
-    if "dataset" not in data and any(data.get(name) for name in OWN_QUESTIONS):
-        fields["data"] = {**data, "dataset": detected(data)}
+    paths = [Path(data[name]) for name in _QUESTION_FILES if data.get(name)]
+    if "dataset" not in data and (paths or data.get("hub_repo")):
+        from ragbench.data import detect_layout
+
+        layouts = filter(None, map(detect_layout, paths))
+        dataset = next((layout.dataset for layout in layouts), "jsonl")  # that of one's own
+        fields["data"] = {**data, "dataset": dataset}
     return resolve(RunConfig, "config", fields)
 
 
@@ -337,20 +339,9 @@ def differing(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> list[tuple[
 def _leaves(identity: Mapping[str, Any]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     for name, value in identity.items():
-        if isinstance(value, Mapping):
-            leaves |= {f"{name}.{key}": each for key, each in value.items()}
-        else:
-            leaves[name] = value
+        inner = value.items() if isinstance(value, Mapping) else None
+        leaves |= {name: value} if inner is None else {f"{name}.{k}": each for k, each in inner}
     return leaves
-
-
-def detected(data: Mapping[str, Any]) -> str:
-    """The data set in whose layout the questions are; `jsonl` is that of one's own."""
-    from ragbench.data import detect_layout
-
-    paths = (Path(data[name]) for name in OWN_QUESTIONS[:-1] if data.get(name))
-    layouts = (detect_layout(path) for path in paths)
-    return next((layout.dataset for layout in layouts if layout), "jsonl")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,10 +353,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if given.get("data_file") or other:
             merged.get("data", {}).pop("hub", None)
     old, new = base.get("retriever") or {}, over.get("retriever") or {}
-    if new.get("name", old.get("name")) != old.get("name") and "settings" not in new:
-        merged["retriever"].pop("settings", None)
-    elif new.get("name", old.get("name")) != old.get("name"):
-        merged["retriever"]["settings"] = new["settings"]
+    if new.get("name", old.get("name")) != old.get("name"):
+        kept = {name: value for name, value in old.items() if name != "settings"}
+        merged["retriever"] = {**kept, **new}
     return merged
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin
 
 import dspy
@@ -27,8 +27,6 @@ from ragbench.tokens import estimate_tokens
 
 #: Tokens of the shortest reply, and items of a list in a long one.
 _SHORTEST, _MANY = 2, 5
-#: A number in [0, 1] with booleans that are false, and with true ones.
-_SURE = (0.1, 0.9)
 
 
 @dataclass(frozen=True)
@@ -50,53 +48,6 @@ class Rehearsed:
         return low, high
 
 
-def rehearse(
-    program: RAGProgram,
-    examples: Sequence[dspy.Example],
-    adapter: dspy.Adapter,
-    lm: RagbenchLM | None = None,
-) -> Rehearsed | None:
-    """The range over `examples` and kinds of replies; tokens are a quarter of the characters.
-
-    `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
-    embeddings: a run that would need one ends there. None where the program reaches no LM call.
-    """
-    stand_ins = []
-    for kind, example in itertools.product(_KINDS, examples):
-        stand_in = _StandIn(adapter, kind, longest=_longest(lm))
-        none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
-        settings = {"lm": none, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
-        made_up = replace(current(), rehearsal=True)
-        # A made-up reply may lead anywhere; what was asked until then counts.
-        with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
-            program(question=example.question)
-        if stand_in.asked:
-            stand_ins.append(stand_in)
-    if not stand_ins:
-        return None
-    pricing: Pricing = lm.pricing if lm else UnknownPrice()
-    costs = [cost for one in stand_ins if (cost := one.cost(pricing)) is not None]
-    lows, highs = zip(*costs, strict=True) if len(costs) == len(stand_ins) else ((), ())
-    return Rehearsed(
-        calls=_range([len(one.asked) for one in stand_ins]),
-        prompt_tokens=_range([sum(asked.prompt for asked in one.asked) for one in stand_ins]),
-        reply_tokens=(
-            min(_SHORTEST * len(one.asked) for one in stand_ins),
-            max(sum(asked.longest for asked in one.asked) for one in stand_ins),
-        ),
-        cost=(min(lows), max(highs)) if lows else None,
-    )
-
-
-def _range(values: Sequence[int]) -> tuple[int, int]:
-    return min(values), max(values)
-
-
-def _longest(lm: Any) -> int:
-    limit = getattr(lm, "kwargs", {}).get("max_tokens") if lm is not None else 512
-    return int(limit or UNBOUNDED_REPLY)
-
-
 @dataclass(frozen=True)
 class _Kind:
     """Kind of made-up reply: booleans, choice of a list of labels or tools, length of the rest.
@@ -112,11 +63,10 @@ class _Kind:
     seed: int | None = None
 
 
-_DRAWN = 6
 _KINDS = [
     *(_Kind(*kind) for kind in itertools.product((True, False), repeat=3)),
     *(_Kind(yes=yes, blank=True) for yes in (True, False)),
-    *(_Kind(seed=seed) for seed in range(_DRAWN)),
+    *(_Kind(seed=seed) for seed in range(6)),
 ]
 
 
@@ -124,7 +74,48 @@ _KINDS = [
 class _Asked:
     prompt: int  # tokens
     longest: int  # tokens that the reply may have
-    pricing: Pricing | None  # of another LM than the main one
+    pricing: Pricing
+
+    def cost(self, reply: int) -> float | None:
+        return priced(self.pricing, None, self.prompt, reply)
+
+
+def rehearse(
+    program: RAGProgram,
+    examples: Sequence[dspy.Example],
+    adapter: dspy.Adapter,
+    lm: RagbenchLM | None = None,
+) -> Rehearsed | None:
+    """The range over `examples` and kinds of replies; tokens are a quarter of the characters.
+
+    `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
+    embeddings: a run that would need one ends there. None where the program reaches no LM call.
+    """
+    runs = []
+    for kind, example in itertools.product(_KINDS, examples):
+        stand_in = _StandIn(adapter, kind, lm)
+        none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
+        settings = {"lm": none, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
+        made_up = replace(current(), rehearsal=True)
+        # A made-up reply may lead anywhere; what was asked until then counts.
+        with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
+            program(question=example.question)
+        if stand_in.asked:
+            runs.append(stand_in.asked)
+    if not runs:
+        return None
+    lows = [[asked.cost(_SHORTEST) for asked in run] for run in runs]
+    highs = [[asked.cost(asked.longest) for asked in run] for run in runs]
+    unknown = any(cost is None for costs in (*lows, *highs) for cost in costs)
+    calls = [len(run) for run in runs]
+    prompts = [sum(asked.prompt for asked in run) for run in runs]
+    longest = max(sum(asked.longest for asked in run) for run in runs)
+    return Rehearsed(
+        calls=(min(calls), max(calls)),
+        prompt_tokens=(min(prompts), max(prompts)),
+        reply_tokens=(_SHORTEST * min(calls), longest),
+        cost=None if unknown else (min(map(sum, lows)), max(map(sum, highs))),  # type: ignore[arg-type]
+    )
 
 
 class _NoEngine:
@@ -140,19 +131,15 @@ class _NoEngine:
         return Response(None, request.model, message, "stop", Usage(1, 1, 2))
 
 
-@dataclass
 class _StandIn(dspy.Adapter):
     """Formats each prompt as the real adapter does, measures it and makes up the reply."""
 
-    real: dspy.Adapter
-    kind: _Kind
-    longest: int
-    asked: list[_Asked] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, real: dspy.Adapter, kind: _Kind, lm: RagbenchLM | None) -> None:
         super().__init__()
-        self._numbers: Iterator[int] = itertools.count(1)
-        self._chance = random.Random(self.kind.seed)
+        self.asked: list[_Asked] = []
+        self._real, self._kind, self._lm = real, kind, lm
+        self._numbers, self._chance = itertools.count(1), random.Random(kind.seed)
+        self._longest = _longest(lm) if lm else 512
 
     def __call__(
         self,
@@ -162,58 +149,41 @@ class _StandIn(dspy.Adapter):
         demos: list[Any],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        messages = self.real.format(signature, demos, inputs)
+        messages = self._real.format(signature, demos, inputs)
         self.note(sum(estimate_tokens(str(m.get("content") or "")) for m in messages), lm)
         fields = signature.output_fields.items()
-        share = len(fields)
-        return [{name: self._value(field.annotation, share) for name, field in fields}]
+        return [{name: self._value(field.annotation, len(fields)) for name, field in fields}]
 
     def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
         """As the real adapter: `dspy.ReAct` writes its trajectory so."""
-        written: str = self.real.format_user_message_content(*arguments, **named)
+        written: str = self._real.format_user_message_content(*arguments, **named)
         return written
 
     def note(self, prompt: int, lm: Any) -> None:
         """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""
         other = lm if isinstance(lm, RagbenchLM) else None
-        self.asked.append(
-            _Asked(
-                prompt=prompt,
-                longest=_longest(other) if other else self.longest,
-                pricing=other.pricing if other else None,
-            )
-        )
-
-    def cost(self, pricing: Pricing) -> tuple[float, float] | None:
-        """US dollars of what was asked, for the shortest and the longest replies."""
-        low = high = 0.0
-        for asked in self.asked:
-            rate = asked.pricing or pricing
-            shortest = priced(rate, None, asked.prompt, _SHORTEST)
-            longest = priced(rate, None, asked.prompt, asked.longest)
-            if shortest is None or longest is None:
-                return None
-            low, high = low + shortest, high + longest
-        return low, high
+        priced_by = other or self._lm
+        pricing = priced_by.pricing if priced_by else UnknownPrice()
+        self.asked.append(_Asked(prompt, _longest(other) if other else self._longest, pricing))
 
     def text(self, share: int) -> str:
         """A text that ends what can be ended, or one that fills its share of a long reply."""
-        if self.kind.blank:
+        if self._kind.blank:
             return ""
         # Each text is new, or a loop that stops at a repetition would look short.
         number = next(self._numbers)
-        if not self._long():
+        if not self._yes(self._kind.long):
             return f"So the answer is: {number}"
-        return f"a made-up reply, number {number}" + " and more" * (self.longest // 2 // share - 4)
+        return f"a made-up reply, number {number}" + " and more" * (self._longest // 2 // share - 4)
 
     def _value(self, annotation: Any, share: int) -> Any:
         origin, arguments = get_origin(annotation), get_args(annotation)
+        drawn = self._kind.seed is not None
         if origin is Literal:
-            if self.kind.seed is not None:
-                return self._chance.choice(arguments)
-            return arguments[-1 if self.kind.last else 0]
+            last = arguments[-1 if self._kind.last else 0]
+            return self._chance.choice(arguments) if drawn else last
         if origin in (list, tuple, set):
-            n = _MANY if self._long() else 1
+            n = _MANY if self._yes(self._kind.long) else 1
             return [self._value(arguments[0], share * n) for _ in range(n)] if arguments else []
         if origin is dict or annotation is dict:
             return {"made_up": self.text(share)}  # such as the arguments of a tool
@@ -225,11 +195,16 @@ class _StandIn(dspy.Adapter):
             values = {n: self._value(f.annotation, share) for n, f in fields.items()}
             return annotation.model_validate(values)
         if annotation is bool:
-            return self.kind.yes if self.kind.seed is None else self._chance.random() < 0.5
-        if annotation is float:
-            drawn = round(self._chance.random(), 2)
-            return _SURE[self.kind.yes] if self.kind.seed is None else drawn
+            return self._yes(self._kind.yes)
+        if annotation is float:  # in [0, 1]
+            sure = 0.9 if self._kind.yes else 0.1
+            return round(self._chance.random(), 2) if drawn else sure
         return 1 if annotation is int else self.text(share)
 
-    def _long(self) -> bool:
-        return self.kind.long if self.kind.seed is None else self._chance.random() < 0.5
+    def _yes(self, given: bool) -> bool:
+        return given if self._kind.seed is None else self._chance.random() < 0.5
+
+
+def _longest(lm: RagbenchLM) -> int:
+    """Tokens that a reply of `lm` may have."""
+    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)

@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ragbench.errors import ConfigError, RunError, needs_extra
 from ragbench.experiments.export.inspect_logs import to_inspect
@@ -20,19 +19,16 @@ from ragbench.experiments.store import check_output, write_whole
 def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:
     """Write the table as CSV, lists as JSON, and say what was written."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(columns_of(runs)), lineterminator="\n")
-    writer.writeheader()
-    rows = 0
-    for row in rows_of(runs):
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-        rows += 1
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns_of(runs))
+    rows = list(rows_of(runs))
+    for row in rows:
+        writer.writerow(
+            safe_cell(json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value)
+            for value in row.values()
+        )
     write_whole(path, out.getvalue().encode("utf-8", "replace"))
-    return f"{path}: {rows} questions"
-
-
-def _cell(value: Any) -> Any:
-    """A value for CSV: lists as JSON, and no text that a spreadsheet would take for a formula."""
-    return safe_cell(json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value)
+    return f"{path}: {len(rows)} questions"
 
 
 def to_jsonl(runs: Sequence[ExportedRun], path: Path) -> str:
@@ -47,11 +43,7 @@ def to_jsonl(runs: Sequence[ExportedRun], path: Path) -> str:
 
 
 def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
-    """Write the table as Parquet, lists as lists, and say what was written.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """Write the table as Parquet, lists as lists, and say what was written."""
     with needs_extra("Parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq

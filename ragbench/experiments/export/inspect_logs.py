@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import ConfigError, needs_extra
 from ragbench.experiments.export.rows import ExportedRun
 from ragbench.experiments.store import CARD, read_texts
-from ragbench.record import Call, Record, Step, total
+from ragbench.record import Call, Record, total
 
 if TYPE_CHECKING:
     from inspect_ai.event import Event
@@ -46,48 +46,40 @@ def to_inspect(runs: Sequence[ExportedRun], path: Path) -> str:
 
 def log_of(run: ExportedRun) -> EvalLog:
     """The run as a log: a sample per question, with scores, steps, calls and the error, if any."""
-    from inspect_ai.log import (
-        EvalConfig,
-        EvalDataset,
-        EvalLog,
-        EvalPlan,
-        EvalPlanStep,
-        EvalResults,
-        EvalSpec,
-        EvalStats,
-    )
+    from inspect_ai import log
 
     evaluation, card = run.evaluation, run.evaluation.card
     texts = read_texts(evaluation.folder, run.records)
+    written = (evaluation.folder / CARD).stat().st_mtime
     samples = [_sample(run, place, texts) for place in range(len(run.records))]
     questions = card.questions or len(samples)
-    spec = EvalSpec(
-        created=_written(evaluation.folder / CARD),
+    spec = log.EvalSpec(
+        created=datetime.fromtimestamp(written, UTC).isoformat(timespec="seconds"),
         task=f"{card.data.name}_{card.program}",
         task_id=_id(str(card.identity)),
         run_id=_id(run.name),
         model=card.model,
-        dataset=EvalDataset(
+        dataset=log.EvalDataset(
             name=card.data.name, samples=questions, sample_ids=[str(r.qid) for r in run.records]
         ),
-        config=EvalConfig(epochs=1, limit=card.limit, fail_on_error=False),
+        config=log.EvalConfig(epochs=1, limit=card.limit, fail_on_error=False),
         task_args=card.knobs,
         packages={"ragbench": str(card.versions.get("ragbench", ""))},
         metadata={"folder": run.name, "identity": card.identity, "digest": card.data.digest},
     )
-    results = EvalResults(
+    results = log.EvalResults(
         total_samples=questions,
         completed_samples=sum(not record.failed for record in run.records),
         scores=[_mean(name, column) for name, column in run.scores.items()],
     )
-    plan = EvalPlan(steps=[EvalPlanStep(solver=card.program, params=card.knobs)])
+    plan = log.EvalPlan(steps=[log.EvalPlanStep(solver=card.program, params=card.knobs)])
     calls = [call for record in run.records for call in record.ledger.calls]
-    return EvalLog(
+    return log.EvalLog(
         status="success" if len(samples) >= questions else "cancelled",
         eval=spec,
         plan=plan,
         results=results,
-        stats=EvalStats(model_usage=_usage(calls)),
+        stats=log.EvalStats(model_usage=_usage(calls)),
         samples=samples,
     )
 
@@ -125,7 +117,7 @@ def _sample(run: ExportedRun, place: int, texts: Mapping[str, str]) -> EvalSampl
             "pids": [passage.pid for passage in record.passages],
             "counts": record.counts,
         },
-        events=list(_events(record, texts)),
+        events=_events(record, texts),
         model_usage=_usage(record.ledger.calls),
         total_time=record.latency_s,
         error=EvalError(message=said, traceback=said, traceback_ansi=said)
@@ -134,30 +126,26 @@ def _sample(run: ExportedRun, place: int, texts: Mapping[str, str]) -> EvalSampl
     )
 
 
-def _events(record: Record, texts: Mapping[str, str]) -> Iterator[Event]:
+def _events(record: Record, texts: Mapping[str, str]) -> list[Event]:
     """The steps, each after the calls that were made for it, and the calls of no step."""
     from inspect_ai.event import InfoEvent
 
-    calls = record.ledger.calls
-    named = {place for step in record.steps for place in step.calls}
+    events: list[Event] = []
+    calls = dict(enumerate(record.ledger.calls))
     for step in record.steps:
+        events += [_call(record.ledger.calls[place], texts) for place in step.calls]
+        told: dict[str, Any] = {
+            "input": step.input,
+            "thought": step.thought,
+            "observation": step.observation,
+            "pids": list(step.pids),
+            "notes": {name: str(note) for name, note in step.notes.items()},
+        }
+        told = {name: value for name, value in told.items() if value}
+        events.append(InfoEvent(source=step.action, data=told))
         for place in step.calls:
-            yield _call(calls[place], texts)
-        yield InfoEvent(source=step.action, data=_told(step))
-    for place, call in enumerate(calls):
-        if place not in named:
-            yield _call(call, texts)
-
-
-def _told(step: Step) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "input": step.input,
-        "thought": step.thought,
-        "observation": step.observation,
-        "pids": list(step.pids),
-        "notes": {name: str(note) for name, note in step.notes.items()},
-    }
-    return {name: value for name, value in told.items() if value}
+            calls.pop(place, None)
+    return [*events, *(_call(call, texts) for call in calls.values())]
 
 
 def _call(call: Call, texts: Mapping[str, str]) -> Event:
@@ -214,10 +202,6 @@ def _mean(name: str, column: Sequence[float | None]) -> EvalScore:
         unscored_samples=len(column) - len(known),
         metrics={key: EvalMetric(name=key, value=value) for key, value in stats.items()},
     )
-
-
-def _written(path: Path) -> str:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
 def _id(text: str) -> str:
