@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from ragbench.experiments.compare.spending import PayBack, saved
 from ragbench.metrics.stats.betting import betting_interval, e_process
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
-from ragbench.metrics.stats.estimates import estimate_mean, mean_interval
-from ragbench.metrics.stats.seeds import estimate_difference
+from ragbench.metrics.stats.estimates import estimate_difference, estimate_mean, mean_interval
 from ragbench.metrics.stats.selection import corrected_best
 
 Floats = NDArray[np.float64]

@@ -1,14 +1,6 @@
 """Scores as pure functions of records, their registry, and the statistics of comparing runs."""
 
-from ragbench.metrics import (
-    answer as answer,
-    drop as drop,
-    efficiency as efficiency,
-    graphrag_bench as graphrag_bench,
-    judged as judged,
-    retrieval as retrieval,
-    support as support,
-)
+from ragbench.metrics import drop as drop
 from ragbench.metrics.aggregate import (
     BREAKDOWN_METRICS as BREAKDOWN_METRICS,
     DEFAULT_METRICS as DEFAULT_METRICS,
@@ -38,12 +30,6 @@ from ragbench.metrics.base import (
     get_metric as get_metric,
     metric_names as metric_names,
 )
-from ragbench.metrics.claims import (
-    claims_of_answer as claims_of_answer,
-    claims_of_chain as claims_of_chain,
-    says_something as says_something,
-    stands_in as stands_in,
-)
 from ragbench.metrics.efficiency import (
     highest_spend as highest_spend,
     under_curve as under_curve,
@@ -54,16 +40,18 @@ from ragbench.metrics.errors import (
     Cause as Cause,
     cause_of as cause_of,
 )
-from ragbench.metrics.graphrag_bench import (
-    ASKED as ASKED,
-    SCORES_OF_TYPE as SCORES_OF_TYPE,
-    answer_correctness as answer_correctness,
-    share as share,
-    statement_f1 as statement_f1,
-)
 from ragbench.metrics.judged import (
+    ASKED as ASKED,
     GROUNDED as GROUNDED,
     JUDGED as JUDGED,
+    SCORES_OF_TYPE as SCORES_OF_TYPE,
+    answer_correctness as answer_correctness,
+    claims_of_answer as claims_of_answer,
+    claims_of_chain as claims_of_chain,
+    says_something as says_something,
+    share as share,
+    stands_in as stands_in,
+    statement_f1 as statement_f1,
 )
 from ragbench.metrics.retrieval import (
     all_recall as all_recall,
@@ -72,18 +60,23 @@ from ragbench.metrics.retrieval import (
     reciprocal_rank as reciprocal_rank,
     union as union,
 )
-from ragbench.metrics.stats import (
-    LEAST_SEEDS as LEAST_SEEDS,
-    Best as Best,
+from ragbench.metrics.stats.comparison import (
     Comparison as Comparison,
-    Interval as Interval,
     Method as Method,
     compare_scores as compare_scores,
     correct as correct,
-    corrected_best as corrected_best,
-    expected_lead as expected_lead,
+)
+from ragbench.metrics.stats.estimates import (
+    LEAST_SEEDS as LEAST_SEEDS,
+    Interval as Interval,
+    estimate_mean as estimate_mean,
     mean_interval as mean_interval,
     paired_interval as paired_interval,
+)
+from ragbench.metrics.stats.selection import (
+    Best as Best,
+    corrected_best as corrected_best,
+    expected_lead as expected_lead,
 )
 from ragbench.metrics.support import (
     evidence_kind as evidence_kind,

@@ -5,18 +5,18 @@ failed records have the metric's worst score. A metric that no answered record h
 cited, no price is known) is left out, so that failures alone never make a score.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ragbench.metrics.base import Metric, get_metric
 from ragbench.metrics.efficiency import efficiency, quantiles, spend_summary
 from ragbench.metrics.errors import cause_of
-from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import gold_by_search
-from ragbench.metrics.stats import Interval, mean_interval
+from ragbench.metrics.stats.estimates import Interval, mean_interval
 from ragbench.metrics.support import evidence_kind, support_kind
+from ragbench.metrics.text import answer_kind
 from ragbench.record import Record
 
 #: What a summary shows unless told otherwise.
@@ -90,9 +90,8 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
-        shown = dict(vars(self))
-        shown["scores"] = {name: score.to_dict() for name, score in self.scores.items()}
-        return shown
+        scores = {name: score.to_dict() for name, score in self.scores.items()}
+        return {**vars(self), "scores": scores}
 
 
 def summarize(
@@ -108,25 +107,22 @@ def summarize(
     `groupings` are the breakdowns; add one to break down by what another run knows, such as whether
     a question is solved without retrieval. `columns`, where they are known already, are what
     `score_columns` gives for `records` as they stand, which must then be ordered by qid.
-
-    Raises:
-        UnknownNameError: a metric that does not exist.
+    UnknownNameError for a metric that does not exist.
     """
     records = sorted(records, key=lambda r: r.qid)
     columns = score_columns(records, metrics) if columns is None else columns
-    lost = [record.failed for record in records]
-    scores = {name: _mean(get_metric(name), records, columns[name]) for name in metrics}
+    failures = [r.failure.name if r.failure else "program/no answer" for r in records if r.failed]
     return Summary(
         n=len(records),
-        n_failed=sum(lost),
-        failures=_counts([_failure_class(record) for record in records]),
-        scores={name: score for name, score in scores.items() if score},
+        n_failed=len(failures),
+        failures=_counts(failures),
+        scores=_means(records, {name: columns[name] for name in metrics}),
         breakdowns={
             name: _breakdown(records, group, breakdown_metrics) for name, group in groupings.items()
         },
-        support_kinds=_counts([support_kind(record) for record in records]),
-        evidence_kinds=_counts([evidence_kind(record) for record in records]),
-        causes=_counts([cause.name if (cause := cause_of(r)) else None for r in records]),
+        support_kinds=_counts(map(support_kind, records)),
+        evidence_kinds=_counts(map(evidence_kind, records)),
+        causes=_counts(cause.name for cause in map(cause_of, records) if cause),
         efficiency=efficiency(records),
         spend=spend_summary(records),
         gold_by_search=gold_by_search(records),
@@ -139,8 +135,7 @@ def score_columns(
 ) -> dict[str, list[float | None]]:
     """For each metric its score of every record, in the order of `records`.
 
-    Raises:
-        UnknownNameError: a metric that does not exist.
+    UnknownNameError for a metric that does not exist.
     """
     chosen = [get_metric(name) for name in metrics]
     # All metrics of one record, then the next: what they share is worked out once.
@@ -148,27 +143,28 @@ def score_columns(
     return {metric.name: [row[i] for row in rows] for i, metric in enumerate(chosen)}
 
 
-def _score(metric: Metric, records: Sequence[Record]) -> Score | None:
-    return _mean(metric, records, [metric.score(record) for record in records])
+def _means(
+    records: Sequence[Record], columns: Mapping[str, Sequence[float | None]]
+) -> dict[str, Score]:
+    """The mean of each column, by metric, where it has one."""
+    scores = {name: _mean(get_metric(name), records, column) for name, column in columns.items()}
+    return {name: score for name, score in scores.items() if score}
 
 
 def _mean(
     metric: Metric, records: Sequence[Record], column: Sequence[float | None]
 ) -> Score | None:
-    """The mean of `column`, the scores of `records`."""
     pairs = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
-    scored = [value for _, value in pairs]
     kept = [(record, value) for record, value in pairs if not record.failed]
-    answered = [value for _, value in kept]
-    if not scored or (not answered and not all(record.failed for record in records)):
+    if not pairs or (not kept and not all(record.failed for record in records)):
         return None
     return Score(
+        mean=sum(value for _, value in pairs) / len(pairs),
+        n=len(pairs),
+        n_failed=len(pairs) - len(kept),
+        failures_excluded=sum(value for _, value in kept) / len(kept) if kept else None,
         interval=_interval(metric, pairs),
         excluded_interval=_interval(metric, kept) if len(kept) < len(pairs) else None,
-        mean=sum(scored) / len(scored),
-        n=len(scored),
-        n_failed=len(scored) - len(answered),
-        failures_excluded=sum(answered) / len(answered) if answered else None,
     )
 
 
@@ -180,22 +176,21 @@ def _interval(metric: Metric, scored: Sequence[tuple[Record, float]]) -> Interva
 def _breakdown(
     records: Sequence[Record], group: Grouping, metrics: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    members: dict[Hashable, list[Record]] = {}
+    members: dict[Hashable, list[Record]] = defaultdict(list)
     for record in records:
-        key = group(record)
-        if key is not None:
-            members.setdefault(key, []).append(record)
-    return {
-        str(key): {"n": len(some), "n_failed": sum(r.failed for r in some), **_means(some, metrics)}
-        for key, some in sorted(members.items(), key=lambda item: str(item[0]))
-    }
-
-
-def _means(records: Sequence[Record], metrics: Sequence[str]) -> dict[str, Any]:
-    scores = {name: _score(get_metric(name), records) for name in metrics}
-    shown = {name: score.to_dict() for name, score in scores.items() if score}
-    means = {name: score["mean"] for name, score in shown.items()}
-    return {**means, "intervals": {n: s["interval"] for n, s in shown.items() if "interval" in s}}
+        if (key := group(record)) is not None:
+            members[key].append(record)
+    rows = {}
+    for key, some in sorted(members.items(), key=lambda item: str(item[0])):
+        scores = _means(some, score_columns(some, metrics))
+        shown = {name: score.to_dict() for name, score in scores.items()}
+        rows[str(key)] = {
+            "n": len(some),
+            "n_failed": sum(record.failed for record in some),
+            **{name: score["mean"] for name, score in shown.items()},
+            "intervals": {n: row["interval"] for n, row in shown.items() if "interval" in row},
+        }
+    return rows
 
 
 def cluster_of(record: Record) -> str:
@@ -211,11 +206,5 @@ def usable_clusters(names: Sequence[str]) -> list[str] | None:
     return None if "" in names else list(names)
 
 
-def _failure_class(record: Record) -> str | None:
-    if not record.failed:
-        return None
-    return record.failure.name if record.failure else "program/no answer"
-
-
-def _counts(names: Sequence[str | None]) -> dict[str, int]:
+def _counts(names: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(name for name in names if name).items()))

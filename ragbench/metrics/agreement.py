@@ -21,9 +21,7 @@ def cohens_kappa(a: Sequence[Hashable], b: Sequence[Hashable]) -> float | None:
     """Cohen's kappa of two raters over the same items, at most 1.
 
     None where it is not defined: no items, or both gave every item one and the same label.
-
-    Raises:
-        ValueError: the sequences differ in length.
+    ValueError where the sequences differ in length.
     """
     pairs = list(zip(a, b, strict=True))
     if not pairs:

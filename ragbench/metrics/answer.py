@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from ragbench.metrics.base import METRICS, Metric, add_metric, once
+from ragbench.metrics.base import Metric, add, add_metric, once
 from ragbench.metrics.text import normalise_answer
 from ragbench.record import Record
 
@@ -21,7 +21,7 @@ Compare = Callable[[str, str], float]
 
 
 class Overlap(NamedTuple):
-    """Precision, recall and F1 of a predicted set or bag, each in [0, 1]."""
+    """Precision, recall and F1 of two bags of words, each in [0, 1]."""
 
     precision: float
     recall: float
@@ -38,15 +38,12 @@ def exact_match(pred: str, gold: str) -> float:
 
 @lru_cache(maxsize=4096)  # many metrics ask for the same two
 def _words_overlap(pred: str, gold: str) -> Overlap:
-    return bag_overlap(pred.split(), gold.split())
-
-
-def bag_overlap(pred: Sequence[str], gold: Sequence[str]) -> Overlap:
-    """How two bags of tokens overlap; all zero where they share none, also when both are empty."""
-    common = (Counter(pred) & Counter(gold)).total()
+    """How two bags of words overlap; all zero where they share none, also when both are empty."""
+    a, b = pred.split(), gold.split()
+    common = (Counter(a) & Counter(b)).total()
     if not common:
         return NOTHING
-    return Overlap(common / len(pred), common / len(gold), 2 * common / (len(pred) + len(gold)))
+    return Overlap(common / len(a), common / len(b), 2 * common / (len(a) + len(b)))
 
 
 def hotpot_overlap(pred: str, gold: str) -> Overlap:
@@ -107,15 +104,8 @@ F1_OF: Mapping[str, Compare] = {"musique": musique_token_f1}
 
 
 def official_f1(record: Record) -> float:
-    """F1 as the question's data set defines it; HotpotQA's where it has no definition of its own.
-
-    2WikiMultiHopQA's is HotpotQA's over aliases.
-    """
+    """F1 as the question's data set defines it; HotpotQA's (and 2Wiki's) where it names none."""
     return best_of_answer(F1_OF.get(str(record.extra.get("f1")), token_f1))(record)
-
-
-def _answer_length(record: Record) -> float | None:
-    return None if record.failed else float(len(record.answer_text.split()))
 
 
 add_metric(
@@ -142,10 +132,10 @@ add_metric(
     "the gold answer stands somewhere in the prediction",
     source="LinearRAG (arXiv:2510.10114), A-RAG",
 )
-METRICS.register("answer_length")(
+add(
     Metric(
         "answer_length",
-        _answer_length,
+        lambda record: None if record.failed else float(len(record.answer_text.split())),
         "words of the answer; read beside contain, which long answers win",
         higher_is_better=False,
         score_range=None,

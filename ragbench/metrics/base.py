@@ -17,6 +17,7 @@ from ragbench.registry import Registry
 from ragbench.user_code import is_external, load_object
 
 T = TypeVar("T")
+Score = Callable[[Record], float | None]
 
 
 def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
@@ -40,10 +41,11 @@ class Metric:
     `score` takes a record and gives a number in `score_range` (None: unbounded), or None where the
     record has not what it needs. A failed record has the `worst` score; a metric of spending gives
     what the failed question spent. `source` names the paper or script that defines the metric.
+    Errors of a plug-in's `score` are one line.
     """
 
     name: str
-    score: Callable[[Record], float | None]
+    score: Score
     description: str
     source: str = ""
     worst: float = 0.0
@@ -51,19 +53,16 @@ class Metric:
     score_range: tuple[float, float] | None = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        if not is_ours(self.score):
-            object.__setattr__(self, "score", _blamed(self.name, self.score))
+        score, name = self.score, self.name
+        if is_ours(score):
+            return
 
+        @wraps(score)
+        def blamed(record: Record) -> float | None:
+            with blamed_on(score, f"metric {name} on question {record.qid}"):
+                return score(record)
 
-def _blamed(name: str, score: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
-    """`score` of a plug-in, whose errors are one line."""
-
-    @wraps(score)
-    def checked(record: Record) -> float | None:
-        with blamed_on(score, f"metric {name} on question {record.qid}"):
-            return score(record)
-
-    return checked
+        object.__setattr__(self, "score", blamed)
 
 
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
@@ -75,13 +74,13 @@ ON_REQUEST: Registry[Metric] = Registry("metric", package="ragbench.metrics")
 CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
 
 
+def add(metric: Metric) -> None:
+    """Register `metric` under its name."""
+    METRICS.register(metric.name)(metric)
+
+
 def add_metric(
-    name: str,
-    score: Callable[[Record], float | None],
-    description: str,
-    *,
-    source: str = "",
-    higher_is_better: bool = True,
+    name: str, score: Score, description: str, *, source: str = "", higher_is_better: bool = True
 ) -> Metric:
     """Register `score` as a metric in [0, 1] whose failed records score 0, and return it.
 
@@ -91,7 +90,7 @@ def add_metric(
     return METRICS.register(name)(metric)
 
 
-def _zero_if_failed(score: Callable[[Record], float | None]) -> Callable[[Record], float | None]:
+def _zero_if_failed(score: Score) -> Score:
     @wraps(score)  # whose it is decides who is blamed for its errors
     def scored(record: Record) -> float | None:
         return 0.0 if record.failed else score(record)
@@ -104,9 +103,7 @@ def get_metric(name: str) -> Metric:
     """The metric called `name`; `recall@5` and its like are made for their cut-off.
 
     The precision, recall and exact match of a family of support (`sp_recall`) are known too.
-
-    Raises:
-        UnknownNameError: there is none; the message has the near names.
+    UnknownNameError, with the near names, where there is none.
     """
     if is_external(name):
         return own_metric(name)
@@ -124,10 +121,8 @@ def own_metric(spec: str) -> Metric:
     """The metric of the function that `spec` names, called as DSPy calls a metric.
 
     The example has `question`, `answer` and `answers`, the prediction `answer` and `passages`. The
-    function gives a number in [0, 1], a bool, or a prediction with a `score`.
-
-    Raises:
-        ConfigError: it cannot be imported, or the user did not name it.
+    function gives a number in [0, 1], a bool, or a prediction with a `score`. ConfigError where it
+    cannot be imported, or the user did not name it.
     """
     import dspy
 
@@ -141,8 +136,7 @@ def own_metric(spec: str) -> Metric:
         said = function(example, dspy.Prediction(answer=record.answer, passages=record.passages))
         return float(getattr(said, "score", said))
 
-    metric = Metric(spec, _zero_if_failed(score), f"your own function {spec}", "", 0.0, True)
-    return metric
+    return Metric(spec, _zero_if_failed(score), f"your own function {spec}")
 
 
 def metric_names() -> list[str]:

@@ -7,10 +7,9 @@ what looks like a list, mends the encoding with ftfy, and compares with the cano
 import re
 import string
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
-from ragbench.metrics.base import add_metric
+from ragbench.metrics.base import add_metric, once
 from ragbench.record import Record
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -57,8 +56,7 @@ def spans_of(prediction: str) -> list[str]:
 
 def mended(text: str) -> str:
     """`text` as ftfy mends it, which leaves printable ASCII without HTML entities as it is."""
-    plain = text.isascii() and text.isprintable() and "&" not in text
-    if plain:
+    if text.isascii() and text.isprintable() and "&" not in text:
         return text
     import ftfy  # here, for few answers need it and it is slow to load
 
@@ -108,13 +106,9 @@ def _span_f1(pred: str, gold: str) -> float:
     return 2 * precision * recall / (precision + recall) if common else 0.0
 
 
+@once
 def _score(record: Record) -> DropScore:
-    return _answer_score(record.answer_text, record.answers[0])
-
-
-@lru_cache(maxsize=4096)  # two metrics ask for each answer
-def _answer_score(answer: str, gold: str) -> DropScore:
-    return drop_score(spans_of(answer), [mended(gold)])
+    return drop_score(spans_of(record.answer_text), [mended(record.answers[0])])
 
 
 _SOURCE = "DROP's script as in IRCoT's evaluate.py"

@@ -5,13 +5,13 @@ time it had when it was first answered, so that a re-run shows the same. A faile
 with what it spent before it failed and scores 0: failing early is cheap, never good.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ragbench.metrics.base import METRICS, Metric, get_metric, once
+from ragbench.metrics.base import Metric, add, get_metric, once
 from ragbench.record import Record, total
 
 
@@ -32,14 +32,25 @@ class Spend:
     critical_path_s: float
 
 
+_RESOURCES = {
+    "calls": "calls to LMs, as if uncached",
+    "embedding_and_reranking_calls": "calls to embedders and rerankers, as if uncached",
+    "tokens": "tokens in and out, as if uncached",
+    "cost_usd": "dollars at list price, as if uncached; none where a price is unknown",
+    "latency_s": "seconds, as if uncached",
+    "retrievals": "searches, repeats left out",
+    "critical_path_calls": "longest chain of calls that wait for each other",
+    "critical_path_s": "seconds of that chain",
+}
+
+
 @once
 def spend(record: Record) -> Spend:
     """The spending of one record; searches answered from memory are not counted as retrievals.
 
     Calls of a judge are no part of answering and are left out.
     """
-    calls = [call for call in record.ledger.calls if call.kind != "judge"]
-    spent = total(calls)
+    spent = total([call for call in record.ledger.calls if call.kind != "judge"])
     path = record.ledger.path
     return Spend(
         calls=spent.calls,
@@ -53,16 +64,24 @@ def spend(record: Record) -> Spend:
     )
 
 
+def _amounts(records: Sequence[Record], resource: str) -> list[Any]:
+    return [getattr(spend(record), resource) for record in records]
+
+
+def _scores(records: Sequence[Record], metric: str) -> list[float]:
+    score = get_metric(metric).score
+    return [score(record) or 0.0 for record in records]
+
+
 def efficiency(records: Sequence[Record], metric: str = "f1") -> dict[str, float | None]:
     """The summed `metric` over the summed spending: a ratio of totals, not a mean of ratios.
 
     None where nothing was spent or a price is unknown.
     """
     score = sum(_scores(records, metric))
-    spent = [spend(record) for record in records]
 
     def per(resource: str, unit: float = 1.0) -> float | None:
-        amounts = [getattr(one, resource) for one in spent]
+        amounts = _amounts(records, resource)
         total = None if None in amounts else sum(amounts)
         return score / (total / unit) if total else None
 
@@ -76,20 +95,16 @@ def efficiency(records: Sequence[Record], metric: str = "f1") -> dict[str, float
 
 def highest_spend(records: Sequence[Record], resource: str) -> float | None:
     """What the question that took most of `resource` took; None where a price is unknown."""
-    amounts = [getattr(spend(record), resource) for record in records]
+    amounts = _amounts(records, resource)
     return None if not amounts or None in amounts else float(max(amounts))
 
 
 def within_budget(
     records: Sequence[Record], resource: str, budget: float, *, metric: str = "em"
 ) -> list[float]:
-    """The score of each record, 0 where it cost more than `budget`.
-
-    The cost of every record must be known.
-    """
-    amounts = [getattr(spend(record), resource) for record in records]
-    scores = _scores(records, metric)
-    return [s if amount <= budget else 0.0 for s, amount in zip(scores, amounts, strict=True)]
+    """The score of each record, 0 where it cost more than `budget`; every cost must be known."""
+    pairs = zip(_scores(records, metric), _amounts(records, resource), strict=True)
+    return [score if amount <= budget else 0.0 for score, amount in pairs]
 
 
 def under_curve(
@@ -98,13 +113,10 @@ def under_curve(
     """Each record's share of the area under the curve of mean score against budget.
 
     The area is their mean: the mean height of the curve from 0 to `limit`, in [0, 1]. Compare areas
-    with one limit only.
-
-    The cost of every record must be known.
+    with one limit only. Every cost must be known.
     """
-    amounts = [getattr(spend(record), resource) for record in records]
-    scores = _scores(records, metric)
-    return [s * max(0.0, 1 - amount / limit) for s, amount in zip(scores, amounts, strict=True)]
+    pairs = zip(_scores(records, metric), _amounts(records, resource), strict=True)
+    return [score * max(0.0, 1 - amount / limit) for score, amount in pairs]
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
@@ -117,39 +129,17 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 def spend_summary(records: Sequence[Record]) -> dict[str, Any]:
     """Quantiles of each resource per question; None where a price is unknown."""
-    rows = [spend(record) for record in records]
-    names = [field.name for field in fields(Spend)] if rows else []
-    return {name: _quantiles_or_none([getattr(row, name) for row in rows]) for name in names}
+    columns = {name: _amounts(records, name) for name in _RESOURCES if records}
+    return {name: None if None in c else quantiles(c) for name, c in columns.items()}
 
 
-def _quantiles_or_none(values: Sequence[float | None]) -> Mapping[str, float] | None:
-    known = [value for value in values if value is not None]
-    return quantiles(known) if len(known) == len(values) else None
-
-
-def _scores(records: Sequence[Record], metric: str) -> list[float]:
-    measure = get_metric(metric)
-    return [measure.score(record) or 0.0 for record in records]
-
-
-def _register(name: str, description: str) -> None:
+def _spent(resource: str) -> Callable[[Record], float | None]:
     def score(record: Record) -> float | None:
-        value = getattr(spend(record), name)
+        value = getattr(spend(record), resource)
         return None if value is None else float(value)
 
-    METRICS.register(name)(
-        Metric(name, score, description, higher_is_better=False, score_range=None)
-    )
+    return score
 
 
-for _name, _description in {
-    "calls": "calls to LMs, as if uncached",
-    "embedding_and_reranking_calls": "calls to embedders and rerankers, as if uncached",
-    "tokens": "tokens in and out, as if uncached",
-    "cost_usd": "dollars at list price, as if uncached; none where a price is unknown",
-    "latency_s": "seconds, as if uncached",
-    "retrievals": "searches, repeats left out",
-    "critical_path_calls": "longest chain of calls that wait for each other",
-    "critical_path_s": "seconds of that chain",
-}.items():
-    _register(_name, _description)
+for _name, _description in _RESOURCES.items():
+    add(Metric(_name, _spent(_name), _description, higher_is_better=False, score_range=None))

@@ -28,9 +28,8 @@ from functools import lru_cache
 from typing import Literal
 
 from ragbench.metrics.answer import best_of_answer, exact_match, token_f1
-from ragbench.metrics.kinds import answer_kind
 from ragbench.metrics.retrieval import union
-from ragbench.metrics.text import is_blank, is_refusal
+from ragbench.metrics.text import answer_kind, is_blank, is_refusal
 from ragbench.record import Record
 
 #: Words by which a reply may exceed the gold answer that it holds and still be that answer.

@@ -10,9 +10,9 @@ union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from ragbench.metrics.base import CUTOFF_METRICS, METRICS, Metric, add_metric, once
+from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_metric, once
 from ragbench.metrics.text import approx_tokens
 from ragbench.record import Record, ShownPassage
 
@@ -123,47 +123,36 @@ def _hops_to_gold(record: Record) -> float | None:
     return float(max(reached)) if numbers and len(reached) == len(numbers) else None
 
 
-def _of_union(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
-    def score(record: Record) -> float | None:
-        gold = record.gold_pids
-        if not gold:
-            return None
-        return 0.0 if record.failed else measure(union(record)[:k], gold)
-
-    return score
+def _of_union(measure: Measure, k: int | None, record: Record) -> float:
+    return measure(union(record)[:k], record.gold_pids)
 
 
-def _per_search(measure: Measure, k: int | None) -> Callable[[Record], float | None]:
-    def score(record: Record) -> float | None:
-        gold = record.gold_pids
-        if not gold:
-            return None
-        if record.failed:
-            return 0.0
-        ranked = rankings(record)
-        return sum(measure(r[:k], gold) for r in ranked) / len(ranked) if ranked else None
-
-    return score
+def _per_search(measure: Measure, k: int | None, record: Record) -> float | None:
+    ranked = rankings(record)
+    if not ranked:
+        return None
+    return sum(measure(ranking[:k], record.gold_pids) for ranking in ranked) / len(ranked)
 
 
-def _metric(name: str, measure: Measure, description: str, k: int | None) -> Metric:
+def _metric(name: str, measure: Measure, description: str, k: int | None = None) -> Metric:
     if measure is ndcg:
-        measure = lambda ranking, gold: ndcg(ranking, gold, k=k)  # noqa: E731
+        measure = partial(ndcg, k=k)
+    each = name.startswith("search_")
+    scored = partial(_per_search if each else _of_union, measure, k)
+
+    def score(record: Record) -> float | None:
+        if not record.gold_pids:
+            return None
+        return 0.0 if record.failed else scored(record)
+
     scope = f"first {k} passages" if k else "passages found"
-    if name.startswith("search_"):
-        return Metric(
-            _at(name, k), _per_search(measure, k), f"{description}, {scope} of each search"
-        )
-    return Metric(_at(name, k), _of_union(measure, k), f"{description}, {scope} of all searches")
-
-
-def _at(name: str, k: int | None) -> str:
-    return f"{name}@{k}" if k else name
+    text = f"{description}, {scope} of {'each search' if each else 'all searches'}"
+    return Metric(f"{name}@{k}" if k else name, score, text)
 
 
 def _register(name: str, measure: Measure, description: str) -> None:
-    METRICS.register(name)(_metric(name, measure, description, None))
-    CUTOFF_METRICS.register(name)(lambda k: _metric(name, measure, description, k))
+    add(_metric(name, measure, description))
+    CUTOFF_METRICS.register(name)(partial(_metric, name, measure, description))
 
 
 _register("recall", recall, "share of gold passages")
@@ -177,7 +166,7 @@ add_metric(
     sentence_recall,
     "share of supporting sentences in the passages found, through the alignment on chunks",
 )
-METRICS.register("hops_to_gold")(
+add(
     Metric(
         "hops_to_gold",
         _hops_to_gold,
@@ -186,7 +175,7 @@ METRICS.register("hops_to_gold")(
         score_range=None,
     )
 )
-METRICS.register("redundancy")(
+add(
     Metric(
         "redundancy",
         redundancy,
@@ -195,7 +184,7 @@ METRICS.register("redundancy")(
         higher_is_better=False,
     )
 )
-METRICS.register("retrieved_tokens")(
+add(
     Metric(
         "retrieved_tokens",
         retrieved_tokens,

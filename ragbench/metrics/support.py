@@ -97,10 +97,8 @@ def predicted_facts(record: Record) -> set[Fact] | None:
     no facts.
     """
     kind = support_kind(record)
-    if kind is None:
-        return None
-    items = (record.citations if kind == "cited" else record.attribution) or ()
-    return {(item[0], int(item[1])) for item in items if _is_fact(item)}
+    items = record.citations if kind == "cited" else record.attribution
+    return None if items is None else {(i[0], int(i[1])) for i in items if _is_fact(i)}
 
 
 @once
@@ -110,9 +108,7 @@ def predicted_pids(record: Record) -> set[str] | None:
     A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
     at no passage stays in the set, so that it costs precision.
     """
-    items = record.citations
-    if items is None:
-        items = record.attribution
+    items = record.attribution if record.citations is None else record.citations
     if items is None:
         return None
     passages = record.passages
@@ -190,10 +186,9 @@ def triple_score(record: Record) -> SetScore | None:
         return None
     if record.failed:
         return ZERO
-    kind = evidence_kind(record)
-    if kind is None:
+    items = record.facts if evidence_kind(record) == "cited" else record.attributed_triples
+    if items is None:
         return None
-    items = (record.facts if kind == "cited" else record.attributed_triples) or ()
     forms = [list(itertools.product(*parts)) for parts in gold]
     return evidence_score([item for item in items if _is_triple(item)], forms)
 

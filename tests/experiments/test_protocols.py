@@ -16,7 +16,7 @@ from ragbench.experiments.score.protocols.protocol import apply
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric, mean_interval
-from ragbench.metrics.graphrag_bench import answer_correctness, rouge_l, statement_f1
+from ragbench.metrics.judged import answer_correctness, rouge_l, statement_f1
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import CARD, answered, four, make_run
 from tests.fakes import Asked, Reply, ScriptedLM

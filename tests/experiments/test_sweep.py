@@ -21,7 +21,7 @@ from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.store import read_records
 from ragbench.experiments.sweep.spec import Sweep
 from ragbench.experiments.sweep.sweeps import Benches, Outcome, Swept, checked, run_sweep
-from ragbench.metrics.stats import holm
+from ragbench.metrics.stats.comparison import holm
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.kills import script
 

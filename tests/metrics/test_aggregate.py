@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from ragbench.errors import UnknownNameError
+from ragbench.metrics import mean_interval
 from ragbench.metrics.aggregate import GROUPINGS, summarize
-from ragbench.metrics.stats import mean_interval
 from tests.metrics.records import failure, record
 
 RECORDS = [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragbench.metrics.errors import cause_of, loose_words
-from ragbench.metrics.kinds import answer_kind
+from ragbench.metrics.text import answer_kind
 from tests.metrics.records import failure, record, search
 
 

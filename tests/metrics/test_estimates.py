@@ -20,11 +20,12 @@ from ragbench.metrics.stats.comparison import Method, bet_units, compare_scores
 from ragbench.metrics.stats.estimates import (
     cluster_sums,
     difference_bounds,
+    estimate_difference,
     estimate_mean,
     mean_interval,
     paired_interval,
+    split_variance,
 )
-from ragbench.metrics.stats.seeds import estimate_difference, split_variance
 from ragbench.metrics.stats.selection import corrected_best, expected_lead
 
 REACH = (-1.0, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragbench.metrics.kinds import answer_kind
+from ragbench.metrics.text import answer_kind
 
 KINDS = {
     "yes_no": ["yes", "No.", "The yes"],

@@ -36,10 +36,10 @@ from ragbench.metrics import (
     Interval,
     cluster_of,
     corrected_best,
+    estimate_mean,
     paired_interval,
     usable_clusters,
 )
-from ragbench.metrics.stats import estimate_mean
 from ragbench.record import Totals, billed, total
 
 

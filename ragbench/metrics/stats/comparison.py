@@ -14,22 +14,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.metrics.stats.betting import (
-    anytime_interval,
-    betting_interval,
-    betting_p,
-    e_process,
-)
+from ragbench.metrics.stats.betting import anytime_interval, betting_interval, betting_p, e_process
 from ragbench.metrics.stats.estimates import (
     Bounds,
     Floats,
     Interval,
     MeanEstimate,
+    VarianceSplit,
     cluster_sums,
     difference_bounds,
+    estimate_difference,
+    split_variance,
 )
 from ragbench.metrics.stats.power import ALPHA, PlannedTest
-from ragbench.metrics.stats.seeds import VarianceSplit, estimate_difference, split_variance
 
 #: With fewer questions, nothing is said of how many a difference would take.
 LEAST_PILOT = 10
@@ -111,10 +108,7 @@ def compare_scores(
     """The paired comparison of two arms' scores by question id.
 
     `score_range` is what a score can be; None where it has no bounds, and then no equivalence is
-    claimed.
-
-    Raises:
-        CompareError: not the same questions, none, or unequal numbers of seeds.
+    claimed. CompareError where they are not the same questions, none, or unequal numbers of seeds.
     """
     method = method or Method()
     left, right = _aligned(a, b)
@@ -130,8 +124,10 @@ def compare_scores(
     nothing = np.zeros((1, len(d)))
     arms = [estimated(nothing, arm, score_range) for arm in (left, right)]
     bets = score_range is not None and (method.exact or method.anytime)
-    tested = _bet(d, score_range, clusters, method) if bets else _tested(estimate, method.margin)
-    interval, p, p_equivalent = tested
+    if score_range is not None and bets:
+        interval, p, p_equivalent = _bet(d, score_range, clusters, method)
+    else:
+        interval, p, p_equivalent = _tested(estimate, method.margin)
     seeded = right if len(right) >= len(left) else left
     comparison = Comparison(
         n=len(d),
@@ -235,12 +231,12 @@ def _tested(
 
 
 def _bet(
-    d: Floats, score_range: tuple[float, float] | None, clusters: Sequence[Hashable] | None,
+    d: Floats,
+    score_range: tuple[float, float],
+    clusters: Sequence[Hashable] | None,
     method: Method,
-) -> tuple[Interval | None, float, float]:  # fmt: skip
+) -> tuple[Interval | None, float, float]:
     """As `_tested`, by betting on the mean of `d`."""
-    if score_range is None or len(d) < 2:
-        return None, 1.0, 1.0
     units, reach = bet_units(d, score_range, clusters)
     if len(units) < 2:
         return None, 1.0, 1.0
@@ -294,9 +290,8 @@ def _with_needed(c: Comparison, test: PlannedTest) -> Comparison:
     """`c` with the questions that would show the difference seen and the largest, or else seeds."""
     if abs(c.difference) < 1e-9 or c.interval is None:
         return c
-    largest = max(c.interval.high, c.difference) if c.difference > 0 else min(
-        c.interval.low, c.difference
-    )  # fmt: skip
+    ends = c.interval.low, c.interval.high, c.difference
+    largest = max(ends) if c.difference > 0 else min(ends)
     needed = test.questions(c.difference, c.sd**2)
     if needed is not None and (not test.seed_variance or needed <= _FAR_MORE * c.n):
         return replace(c, n_needed=needed, n_least=test.questions(largest, c.sd**2))

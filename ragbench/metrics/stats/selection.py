@@ -49,8 +49,7 @@ def expected_lead(candidates: int, standard_error: float) -> float:
 def corrected_best(scores: ArrayLike, *, seed: int = 0, resamples: int = 1000) -> Best:
     """The best row of `scores` `(candidates, questions)`, higher is better; the first of equals.
 
-    Raises:
-        ValueError: no candidate, or fewer than two questions.
+    ValueError where there is no candidate, or fewer than two questions.
     """
     x = np.asarray(scores, dtype=np.float64)
     if x.ndim != 2 or not len(x) or x.shape[1] < 2:

@@ -1,6 +1,6 @@
 """Grounding by a judge: which claims of a program its passages support, as a model sees it.
 
-The claims are the sentences of the thoughts, and of the answer (`metrics.claims`); a short answer
+The claims are the sentences of the thoughts, and of the answer (`metrics.judged`); a short answer
 is put as an answer to its question. The judge labels at most `MOST_CLAIMS` at once; where a claim
 has no usable label, the question is unscored in what it concerns. What no passage was retrieved for
 is not supported, and not asked about.
