@@ -373,7 +373,7 @@ def test_calls_that_the_budget_does_not_allow_are_left_out() -> None:
     assert queries(only)[0] == QUESTION
 
 
-@pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}, {"coverage_threshold": 1.5}])
+@pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}])
 def test_wrong_knobs_are_refused(knob: dict[str, Any]) -> None:
     with pytest.raises(KnobError):
         LookaheadRAG(shelf(), **knob)

@@ -7,17 +7,24 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.lookahead.choosing import Score, Weights, consensus, prune, utility
-from ragbench.programs.lookahead.context import assemble
-from ragbench.programs.lookahead.execution import fill, read_bindings
-from ragbench.programs.lookahead.fallback import reformulations, triggers
-from ragbench.programs.lookahead.graph import LookedUp, Node, PlanGraph
-from ragbench.programs.lookahead.reading import BadPlanError, read_plan
+from ragbench.programs.lookahead.evidence import LookedUp, assemble, reformulations, triggers
+from ragbench.programs.lookahead.plan import (
+    BadPlanError,
+    Node,
+    PlanGraph,
+    Score,
+    consensus,
+    fill,
+    prune,
+    read_plan,
+    utility,
+)
+from ragbench.programs.lookahead.program import read_bindings
 from ragbench.retrievers.base import Passage
 from ragbench.signatures.types import Binding, PlanNode
 from ragbench.tokens import estimate_tokens
 
-WEIGHTS = Weights(0.4, 0.3, 0.3)
+WEIGHTS = (0.4, 0.3, 0.3)
 
 
 def planned(id: str, query: str, *after: str, **fields: Any) -> PlanNode:
@@ -94,7 +101,7 @@ def test_the_ways_to_name_a_variable(query: str, after: tuple[str, ...], source:
     assert node.depends_on == ("n1",)
     name = source.partition(".")[2]
     assert plan.wanted(plan.nodes[0]) == (name,)
-    assert fill(node, {("n1", name): ["Orla"]}, {}).queries == ["birthplace of Orla"]
+    assert fill(node, {("n1", name): ["Orla"]}, {}) == (["birthplace of Orla"], 0)
 
 
 @pytest.mark.parametrize("query", ["author of [sic] 1984", "birthplace of author", "n7 and <b>"])
@@ -165,12 +172,12 @@ def test_a_tight_budget_keeps_the_best_whose_dependencies_are_kept() -> None:
         planned("b", "birthplace of {a}", confidence=1.0),
         planned("c", "Eastmere population", confidence=0.9),
     )
-    one = prune(plan, budget=1, weights=WEIGHTS, score="sum")
-    assert [n.id for n in one.graph] == ["n3"]  # n2 is surer, but waits for n1
-    two = prune(plan, budget=2, weights=WEIGHTS, score="sum")
-    assert [n.id for n in two.graph] == ["n3", "n1"]  # in the order kept
+    one, _ = prune(plan, budget=1, weights=WEIGHTS, score="sum")
+    assert [n.id for n in one] == ["n3"]  # n2 is surer, but waits for n1
+    two, utilities = prune(plan, budget=2, weights=WEIGHTS, score="sum")
+    assert [n.id for n in two] == ["n3", "n1"]  # in the order kept
     # a: 0.4 * 0.2 + 0.3 * 1 + 0.3 * 0.7, c first: 0.4 * 0.9 + 0.3 * 1 + 0.3 * 0.7
-    assert two.utilities == pytest.approx({"n3": 0.87, "n1": 0.59})
+    assert utilities == pytest.approx({"n3": 0.87, "n1": 0.59})
 
 
 @pytest.mark.parametrize(("score", "kept"), [("sum", ["n1", "n2"]), ("product", ["n1", "n3"])])
@@ -180,9 +187,9 @@ def test_product_drops_a_repeated_look_up_that_the_sum_keeps(score: Score, kept:
         planned("b", "author of Salt Road", confidence=0.9),
         planned("c", "towns of Tollen", confidence=0.1),
     )
-    weights = Weights(0.8, 0.1, 0.1)
-    result = prune(plan, budget=2, weights=weights, score=score)
-    assert [n.id for n in result.graph] == kept
+    weights = (0.8, 0.1, 0.1)
+    result, _ = prune(plan, budget=2, weights=weights, score=score)
+    assert [n.id for n in result] == kept
 
 
 def test_utility_by_hand() -> None:
@@ -229,13 +236,13 @@ def looked_up(
 def test_near_duplicates_are_shown_once_under_the_first_label() -> None:
     one, same, other = page(1, "a b c d e"), page(2, "a b c d e"), page(3, "v w x y z")
     found = [looked_up("n1", one), looked_up("n2", one, same, other)]
-    made = assemble(found, max_tokens=1000, duplicate_at=0.8)
-    assert [item.label for item in made.evidence] == ["n1.1", "n2.3"]
-    assert [item.line for item in made.evidence] == [
+    evidence, duplicates = assemble(found, max_tokens=1000)
+    assert [item.label for item in evidence] == ["n1.1", "n2.3"]
+    assert [item.line for item in evidence] == [
         "[n1.1] T1 | a b c d e",
         "[n2.3] T3 | v w x y z",
     ]
-    assert made.duplicates == 2
+    assert duplicates == 2
 
 
 def long_page(n: int, tokens: int) -> Passage:
@@ -247,14 +254,14 @@ def test_shares_follow_confidence_and_the_whole_fits() -> None:
         looked_up("n1", long_page(1, 900), confidence=0.9),
         looked_up("n2", long_page(2, 900), confidence=0.3),
     ]
-    made = assemble(found, max_tokens=400, duplicate_at=0.8)
-    sizes = [estimate_tokens(item.line) for item in made.evidence]
+    evidence, _ = assemble(found, max_tokens=400)
+    sizes = [estimate_tokens(item.line) for item in evidence]
     assert sizes[0] == pytest.approx(300, abs=5)
     assert sizes[1] == pytest.approx(100, abs=5)
     assert sum(sizes) <= 400
     last = long_page(1, 900).text.split()[-1]
-    assert last in made.evidence[0].line  # it is cut in its middle
-    assert " ..." in made.evidence[0].line
+    assert last in evidence[0].line  # it is cut in its middle
+    assert " ..." in evidence[0].line
 
 
 # -- fallback
@@ -262,7 +269,7 @@ def test_shares_follow_confidence_and_the_whole_fits() -> None:
 
 def fired(found: list[LookedUp], *, published: bool = False) -> list[str]:
     plan = PlanGraph(tuple(item.node for item in found))
-    return triggers(plan, found, coverage=0.3, published=published)
+    return triggers(plan, found, published=published)
 
 
 def test_each_trigger_can_fire_alone() -> None:

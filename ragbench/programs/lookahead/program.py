@@ -23,40 +23,115 @@ searched for, except in `engine`; synonyms of the fallback are a small table of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 import dspy
+from pydantic import Field
 
+from ragbench.data import question_key
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
     BudgetSpentError,
+    ProgramKnobs,
     RAGProgram,
     Trace,
+    fuse,
+    is_answer,
     predict,
     render,
 )
-from ragbench.programs.lookahead.choosing import Pruned, Weights, consensus, prune
-from ragbench.programs.lookahead.context import Evidence, assemble, in_order
-from ragbench.programs.lookahead.execution import Run, read_bindings
-from ragbench.programs.lookahead.fallback import reformulations, triggers
-from ragbench.programs.lookahead.graph import LookedUp, PlanGraph, single
-from ragbench.programs.lookahead.knobs import LookaheadKnobs
-from ragbench.programs.lookahead.reading import BadPlanError, read_plan
+from ragbench.programs.lookahead.evidence import (
+    Evidence,
+    LookedUp,
+    assemble,
+    in_order,
+    reformulations,
+    triggers,
+)
+from ragbench.programs.lookahead.plan import (
+    MAX_VALUES,
+    BadPlanError,
+    Node,
+    PlanGraph,
+    Score,
+    consensus,
+    fill,
+    prune,
+    read_plan,
+    single,
+    variable_name,
+)
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
 from ragbench.signatures import (
     AnswerFromContext,
     AnswerFromPlan,
+    Binding,
     BindVariables,
     DraftPlanGraph,
     DraftQueryGraph,
     SelectItems,
 )
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 #: Temperature of all plans but the first.
 SAMPLING = 0.7
+
+
+class LookaheadKnobs(ProgramKnobs):
+    """Knobs of `lookahead`; the defaults are those of the variant `bound`."""
+
+    context_tokens: int = Field(
+        3000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
+    )
+    max_nodes: int = Field(5, ge=1, le=20, description="look-ups of a plan at the most")
+    variables: Literal["bind", "keep", "none"] = Field(
+        "bind", description="read off passages, left in the query, or not planned with"
+    )
+    confidence_threshold: float = Field(
+        0.3, ge=0, le=1, description="less confident look-ups that none waits for are left out"
+    )
+    samples: int = Field(1, ge=1, le=20, description="plans drafted; agreement gives confidence")
+    prune: bool = Field(True, description="leave look-ups out where the budget is passed")
+    budget: int = Field(10, ge=1, le=1000, description="cost of all look-ups at the most")
+    score: Score = Field("product", description="utility: weighted sum, or weighted geometric mean")
+    w_confidence: float = Field(0.5, ge=0, le=10, description="weight of a look-up's confidence")
+    w_novelty: float = Field(0.3, ge=0, le=10, description="weight of its novelty")
+    w_hop: float = Field(0.2, ge=0, le=10, description="weight of its place in the chain")
+    parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
+    rerank: str = Field("none", description="none, lm, maxsim, cross-encoder:NAME, http address")
+    rerank_keep: int = Field(3, ge=1, le=100, description="passages kept of a look-up")
+    rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
+    fallback: bool = Field(True, description="one round of further searches where a trigger fires")
+    max_fallback_queries: int = Field(2, ge=1, le=10, description="searches of the fallback")
+    assemble: bool = Field(True, description="context without near-duplicates, in shares")
+    cite: bool = Field(True, description="show the plan and ask for citations")
+
+
+@dataclass
+class Run:
+    """What one question has looked up; `spent` once a limit cut something."""
+
+    trace: Trace
+    looked_up: list[LookedUp] = field(default_factory=list)
+    values: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    spent: bool = False
+
+    def at_once(
+        self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
+    ) -> list[Result]:
+        """The results of as many of `items` as the budget allows, which may be none."""
+        try:
+            results = self.trace.fan_out(function, items, calls_each=calls_each)
+        except BudgetSpentError:
+            results = []
+        self.spent = self.spent or len(results) < len(items)
+        return results
 
 
 @PROGRAMS.register("lookahead")
@@ -98,21 +173,23 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         self.answer = predict(AnswerFromPlan if self.knobs.cite else AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Plan, prune, look up, fall back if need be, answer."""
-        knobs = self.knobs
-        run = Run(
-            trace,
-            knobs,
-            rerank=None if knobs.rerank == "none" else lambda *asked: self._reranked(trace, *asked),
-            rerank_calls=int(knobs.rerank == "lm"),
-            bind=None if knobs.variables != "bind" else lambda *asked: self._bound(trace, *asked),
-        )
-        graph = self._pruned(trace, self._plan(trace, run))
-        run.follow(graph)
-        if knobs.fallback:
-            self._fall_back(trace, graph, run)
-        evidence = self._context(trace, run)
-        answer, citations = self._answer(trace, run, evidence)
+        """Plan, prune, look up level by level, fall back if need be, answer."""
+        run = Run(trace)
+        graph = self._pruned(trace, self._planned(run))
+        levels = graph.levels()
+        if not self.knobs.parallel:
+            levels = [[node] for level in levels for node in level]
+        for level in levels:
+            done = self._searched(run, level)
+            if self.knobs.rerank != "none":
+                done = self._reranked(run, done)
+            if self.knobs.variables == "bind":
+                done = self._bound(run, graph, done)
+            run.looked_up += done
+        if self.knobs.fallback:
+            self._fall_back(run, graph)
+        evidence = self._evidence(run)
+        answer, citations = self._answer(run, evidence)
         shown = {item.passage.pid: item.passage for item in evidence}
         others = [passage for passage in trace.passages if passage.pid not in shown]
         by_id = {item.node.id: item for item in run.looked_up}
@@ -121,7 +198,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             "budget" if run.spent else "answered",
             passages=[*shown.values(), *others],
             plan=[by_id[node.id].to_dict() for node in graph],
-            **({"citations": citations} if knobs.cite else {}),
+            **({"citations": citations} if self.knobs.cite else {}),
         )
 
     def force(self, trace: Trace) -> str:
@@ -132,10 +209,11 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             self.answer, last=True, context=context, question=trace.question, **plan
         )
 
-    def _plan(self, trace: Trace, run: Run) -> PlanGraph:
+    def _planned(self, run: Run) -> PlanGraph:
+        """The plan that the drafts agree on; without one, the question itself."""
+        trace = run.trace
         try:
-            samples = list(range(self.knobs.samples))
-            drafts = trace.fan_out(lambda sample: self._draft(trace, sample), samples)
+            drafts = trace.fan_out(lambda n: self._drafted(trace, n), range(self.knobs.samples))
         except BudgetSpentError:
             drafts, run.spent = [], True
         plans = [plan for plan in drafts if plan is not None]
@@ -151,7 +229,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
         return graph
 
-    def _draft(self, trace: Trace, sample: int) -> PlanGraph | None:
+    def _drafted(self, trace: Trace, sample: int) -> PlanGraph | None:
         reply = trace.ask(
             self.draft,
             otherwise={"nodes": []},
@@ -159,65 +237,132 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             max_nodes=self.knobs.max_nodes,
             config={"temperature": SAMPLING, "rollout_id": sample} if sample else {},
         )
+        most, mend = self.knobs.max_nodes, self.knobs.variables != "keep"
         try:
-            return read_plan(
-                reply.nodes,
-                max_nodes=self.knobs.max_nodes,
-                mend=self.knobs.variables != "keep",
-                count=trace.count,
-            )
+            return read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
         except BadPlanError:
             trace.count("bad_plan")
             return None
 
-    def pruned(self, graph: PlanGraph) -> Pruned:
-        """What the budget leaves of `graph`."""
+    def within_budget(self, graph: PlanGraph) -> tuple[PlanGraph, dict[str, float]]:
+        """What the pruner leaves of `graph`, and the utilities by which it chose."""
         knobs = self.knobs
-        weights = Weights(knobs.w_confidence, knobs.w_novelty, knobs.w_hop)
+        weights = knobs.w_confidence, knobs.w_novelty, knobs.w_hop
         return prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
 
     def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
         """`graph` without look-ups of little confidence, and within the budget."""
-        least = self.knobs.confidence_threshold
+        least, utilities = self.knobs.confidence_threshold, dict[str, float]()
         sure = [n for n in graph if not n.stated or n.confidence >= least or n.id in graph.awaited]
-        if len(sure) < len(graph):
-            trace.count("unsure_nodes", len(graph) - len(sure))
-        result = Pruned(PlanGraph(tuple(sure)), {})
+        if len(sure) < len(graph.nodes):
+            trace.count("unsure_nodes", len(graph.nodes) - len(sure))
+        kept = PlanGraph(tuple(sure))
         if self.knobs.prune:
-            result = self.pruned(result.graph)
-        dropped = [node.id for node in graph if node not in result.graph.nodes]
+            kept, utilities = self.within_budget(kept)
+        dropped = [node.id for node in graph if node not in kept.nodes]
         if not dropped:
             return graph
-        if len(result.graph) < len(sure):
-            trace.count("pruned_nodes", len(sure) - len(result.graph))
+        if len(kept.nodes) < len(sure):
+            trace.count("pruned_nodes", len(sure) - len(kept.nodes))
         trace.step(
             "prune",
             input=f"cost {graph.cost}, budget {self.knobs.budget}",
             observation="left out: " + ", ".join(dropped),
-            notes={"utilities": {i: round(u, 4) for i, u in result.utilities.items()}},
+            notes={"utilities": {i: round(u, 4) for i, u in utilities.items()}},
         )
-        if len(result.graph):
-            return result.graph
-        trace.count("all_pruned")
-        return single(trace.question)
+        if not kept.nodes:
+            trace.count("all_pruned")
+            return single(trace.question)
+        return kept
 
-    def _reranked(self, trace: Trace, query: str, passages: Sequence[Passage]) -> list[Passage]:
-        """The best of `passages`, best first: by scores, or as the LM names them."""
-        keep = self.knobs.rerank_keep
+    def _searched(self, run: Run, nodes: Sequence[Node]) -> list[LookedUp]:
+        """The passages of each of `nodes`; none for queries that the budget has no search for."""
+        trace, keep = run.trace, self.knobs.variables == "keep"
+        # As published, comparisons are searched for too.
+        computed = [node for node in nodes if node.computed and not keep]
+        nodes = [node for node in nodes if node not in computed]
+        instead = {item.node.id: " ".join(item.queries[:1]) for item in run.looked_up}
+
+        def filled(node: Node) -> tuple[list[str], int]:
+            as_it_stands = [node.query], len(node.references)
+            return as_it_stands if keep else fill(node, run.values, instead)
+
+        queries_of = [filled(node) for node in nodes]
+        wanted = list(dict.fromkeys(query for queries, _ in queries_of for query in queries))
+        allowed = wanted[: trace.budget.max_retrievals - trace.budget.retrievals]
+        if len(allowed) < len(wanted):
+            trace.count("cut_by_budget", len(wanted) - len(allowed))
+            run.spent = True
+        lists = trace.search_many(allowed, k=self.knobs.k) if allowed else []
+        hits = dict(zip(allowed, lists, strict=True))
+        done = []
+        for node, (queries, unresolved) in zip(nodes, queries_of, strict=True):
+            if unresolved:
+                trace.count("unresolved_variable", unresolved)
+            rankings = [hits[query] for query in queries if query in hits]
+            passages = rankings[0] if len(rankings) == 1 else fuse(rankings, fusion="rrf")
+            done.append(LookedUp(node, tuple(queries), tuple(passages)))
+            trace.step(
+                "search",
+                input=" / ".join(queries),
+                pids=tuple(p.pid for p in passages),
+                notes={"node": node.id, "op": node.op, "unresolved": unresolved},
+            )
+        for node in computed:  # worked out of what others found: it searches nothing
+            queries = filled(node)[0][:1] or [node.query]
+            trace.step("compute", input=queries[0], notes={"node": node.id, "op": node.op})
+            done.append(LookedUp(node, tuple(queries), searched=False))
+        return done
+
+    def _reranked(self, run: Run, done: list[LookedUp]) -> list[LookedUp]:
+        some = [item for item in done if len(item.passages) > 1]
+        calls = int(self.knobs.rerank == "lm")
+        orders = run.at_once(lambda item: self._best(run.trace, item), some, calls_each=calls)
+        better = {item.node.id: order for item, order in zip(some, orders, strict=False)}
+        return [replace(i, passages=better.get(i.node.id, i.passages)) for i in done]
+
+    def _best(self, trace: Trace, item: LookedUp) -> tuple[Passage, ...]:
+        """The best passages of `item`, best first: by scores, or as the LM names them."""
+        keep, passages = self.knobs.rerank_keep, item.passages
+        # As published, against the question; here against what the look-up asks.
+        query = "" if self.knobs.variables == "keep" else " ".join(item.queries[:1])
+        query = query or trace.question
         if self.knobs.rerank != "lm":
             reranker = make_reranker(self.knobs.rerank)
             scores = reranker.score(query, passages) if reranker else []
             scored = [p.scored(score) for p, score in zip(passages, scores, strict=True)]
             best = sorted(scored, key=lambda p: -p.score)  # stable
-            return ([p for p in best if p.score >= self.knobs.rerank_min] or best)[:keep]
+            return tuple([p for p in best if p.score >= self.knobs.rerank_min] or best)[:keep]
         shown = render(passages, max_tokens=self.knobs.context_tokens)
         reply = trace.ask(self.select, otherwise={"keep": []}, question=query, candidates=shown)
         named = [passages[n - 1] for n in dict.fromkeys(reply.keep) if 0 < n <= len(passages)]
-        kept = (named or list(passages))[:keep]
+        kept = tuple(named or passages)[:keep]
         trace.step("judge", input=query, pids=tuple(p.pid for p in kept))
         return kept
 
-    def _bound(
+    def _bound(self, run: Run, graph: PlanGraph, done: list[LookedUp]) -> list[LookedUp]:
+        """`done` with the values of the variables that later look-ups use."""
+
+        def read_off(item: LookedUp) -> Sequence[Passage]:
+            if item.searched:
+                return item.passages
+            before = [i.passages for i in run.looked_up if i.node.id in item.node.depends_on]
+            return fuse(before, fusion="rrf")
+
+        wanted = {item.node.id: graph.wanted(item.node) for item in done}
+        jobs = [(i, read_off(i), wanted[i.node.id]) for i in done if wanted[i.node.id]]
+        jobs = [job for job in jobs if job[1]]
+        replies = run.at_once(lambda job: self._values(run.trace, *job), jobs)
+        read = {job[0].node.id: reply for job, reply in zip(jobs, replies, strict=False)}
+        bound = []
+        for item in done:
+            values = read.get(item.node.id, {})
+            run.values.update({(item.node.id, name): known for name, known in values.items()})
+            missing = tuple(name for name in wanted[item.node.id] if name not in values)
+            bound.append(replace(item, values=values, unbound=missing))
+        return bound
+
+    def _values(
         self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
         """The values of `variables` that `passages` state."""
@@ -238,46 +383,35 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
         return values
 
-    def _fall_back(self, trace: Trace, graph: PlanGraph, run: Run) -> None:
-        fired = triggers(
-            graph,
-            run.looked_up,
-            coverage=self.knobs.coverage_threshold,
-            published=self.knobs.variables == "keep",
-        )
+    def _fall_back(self, run: Run, graph: PlanGraph) -> None:
+        trace, published = run.trace, self.knobs.variables == "keep"
+        fired = triggers(graph, run.looked_up, published=published)
         if not fired:
             return
         tried = [query for item in run.looked_up for query in item.queries]
         most = self.knobs.max_fallback_queries
         nodes = reformulations(trace.question, run.looked_up, tried=tried, most=most)
         trace.count("fallback")
-        trace.step(
-            "fallback",
-            observation=" / ".join(node.query for node in nodes),
-            notes={"triggers": fired},
-        )
-        run.looked_up += run.search(nodes)
+        queries = " / ".join(node.query for node in nodes)
+        trace.step("fallback", observation=queries, notes={"triggers": fired})
+        run.looked_up += self._searched(run, nodes)
 
-    def _context(self, trace: Trace, run: Run) -> list[Evidence]:
-        knobs = self.knobs
-        made = in_order(run.looked_up, max_tokens=knobs.context_tokens)
-        if knobs.assemble:
-            made = assemble(
-                run.looked_up, max_tokens=knobs.context_tokens, duplicate_at=knobs.duplicate_at
-            )
-        trace.step(
+    def _evidence(self, run: Run) -> list[Evidence]:
+        most = self.knobs.context_tokens
+        if self.knobs.assemble:
+            evidence, duplicates = assemble(run.looked_up, max_tokens=most)
+        else:
+            evidence, duplicates = in_order(run.looked_up, max_tokens=most), 0
+        run.trace.step(
             "context",
-            pids=tuple(item.passage.pid for item in made.evidence),
-            notes={
-                "labels": [item.label for item in made.evidence],
-                "duplicates": made.duplicates,
-            },
+            pids=tuple(item.passage.pid for item in evidence),
+            notes={"labels": [item.label for item in evidence], "duplicates": duplicates},
         )
-        return made.evidence
+        return evidence
 
-    def _answer(self, trace: Trace, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
+    def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
         """The answer and the numbers of the passages that it cites; unknown labels go."""
-        context = [item.line for item in evidence]
+        trace, context = run.trace, [item.line for item in evidence]
         if not self.knobs.cite:
             asked = {"context": context, "question": trace.question}
             return trace.answer(self.answer, last=True, **asked), []
@@ -306,3 +440,19 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             notes={"citations": [evidence[n - 1].label for n in known]},
         )
         return answer, known
+
+
+def read_bindings(rows: Sequence[Binding], variables: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Variable -> its values in `rows`, at most `MAX_VALUES`; what commits to nothing is left out.
+
+    A row of another name is left out too, unless one variable was asked for and no row names it.
+    """
+    values_of: dict[str, dict[str, str]] = {}
+    named = [(variable_name(row.variable), row.value) for row in rows]
+    if len(variables) == 1 and variables[0] not in dict(named):
+        named = [(variables[0], value) for _, value in named]
+    for name, text in named:
+        value = " ".join(text.split()).rstrip(".")
+        if name in variables and is_answer(value):
+            values_of.setdefault(name, {}).setdefault(question_key(value), value)
+    return {name: tuple(values.values())[:MAX_VALUES] for name, values in values_of.items()}

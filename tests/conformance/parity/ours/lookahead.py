@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragbench.programs.lookahead.graph import Node, PlanGraph
+from ragbench.programs.lookahead.plan import Node, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from tests.conformance.parity.ours import Parts, World
 from tests.programs.shelf import shelf
@@ -33,7 +33,7 @@ def parts(world: World) -> Parts:
         return [[node.id for node in level] for level in found.levels()]
 
     return {
-        "kept": lambda plan: [node.id for node in program.pruned(graph(plan)).graph],
-        "levels": lambda plan: levels(program.pruned(graph(plan)).graph),
+        "kept": lambda plan: [node.id for node in program.within_budget(graph(plan))[0]],
+        "levels": lambda plan: levels(program.within_budget(graph(plan))[0]),
         "whole": lambda plan: levels(graph(plan)),
     }

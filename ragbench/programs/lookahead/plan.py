@@ -1,0 +1,347 @@
+"""The plan of `lookahead`: a graph of look-ups, read off a reply, chosen from, and filled.
+
+A query refers to what another look-up finds out as {variable}, {id} or {id.variable}. A name that
+no look-up produces means whatever the only dependency finds out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import islice, product
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from ragbench.data import question_key
+from ragbench.programs.core import jaccard, unit
+from ragbench.signatures import LookUpNode
+
+Score = Literal["sum", "product"]
+
+#: Kinds of look-up that are worked out from what others found, and search nothing.
+COMPUTED = frozenset(["compare", "aggregate"])
+#: What a look-up finds out that is referred to by its id alone.
+ANSWER = "answer"
+#: Values of a variable at the most, and queries of a look-up that uses several.
+MAX_VALUES = 3
+#: Two queries with at least this share of their words in common count as the same look-up.
+ALIKE = 0.5
+
+_BRACES = re.compile(r"\$?\{+\s*([^{}]*?)\s*\}+")
+
+
+class BadPlanError(Exception):
+    """A plan that cannot be followed."""
+
+
+class Reference(NamedTuple):
+    """Where a query names a variable, and which look-up finds it out; blank if none does."""
+
+    start: int
+    end: int
+    node: str
+    variable: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """One look-up; `stated` tells a confidence that the planner gave from one that it left out."""
+
+    id: str
+    query: str
+    op: str = "lookup"
+    depends_on: tuple[str, ...] = ()
+    confidence: float = 0.5
+    cost: int = 1
+    produces: tuple[str, ...] = ()
+    stated: bool = True
+    references: tuple[Reference, ...] = ()  # in the order of the query
+
+    @property
+    def computed(self) -> bool:
+        """Whether it can be worked out from what the look-ups that it waits for find."""
+        return self.op in COMPUTED and bool(self.depends_on)
+
+
+@dataclass(frozen=True)
+class PlanGraph:
+    """Look-ups in the order planned, or kept; each depends on others of them alone."""
+
+    nodes: tuple[Node, ...]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    @property
+    def cost(self) -> int:
+        """The sum of the look-ups' costs."""
+        return sum(node.cost for node in self)
+
+    @property
+    def entropy(self) -> float:
+        """Mean binary entropy of the stated confidences, in [0, 1]: 1 where all are 0.5."""
+        stated = [_entropy(node.confidence) for node in self if node.stated]
+        return fmean(stated) if stated else 0.0
+
+    @property
+    def confidence(self) -> float:
+        """Mean stated confidence, in [0, 1]; 1 where none is stated."""
+        stated = [node.confidence for node in self if node.stated]
+        return fmean(stated) if stated else 1.0
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Ids of the look-ups that others depend on."""
+        return frozenset(d for node in self for d in node.depends_on)
+
+    def levels(self) -> list[list[Node]]:
+        """The look-ups that can run at once, level by level, in the order in which they are ready.
+
+        Raises:
+            graphlib.CycleError: look-ups wait for each other.
+        """
+        by_id = {node.id: node for node in self}
+        sorter: TopologicalSorter[str] = TopologicalSorter({i: () for i in by_id})
+        for node in self:
+            sorter.add(node.id, *node.depends_on)
+        sorter.prepare()
+        levels = []
+        while ready := sorter.get_ready():
+            sorter.done(*ready)
+            levels.append([by_id[i] for i in ready])
+        return levels
+
+    def wanted(self, node: Node) -> tuple[str, ...]:
+        """The variables of `node` that others use, but for a comparison that the answer makes."""
+        used = {r.node for other in self for r in other.references}
+        users = [other for other in self if other.id in used or not other.computed]
+        found = (r.variable for other in users for r in other.references if r.node == node.id)
+        return tuple(dict.fromkeys(found))
+
+    def lines(self) -> list[str]:
+        """One line a look-up: id, query, what it waits for, what it finds out."""
+        return [
+            f"{node.id}: {node.query}"
+            + (f" (after {', '.join(node.depends_on)})" if node.depends_on else "")
+            + (f" -> {', '.join(node.produces)}" if node.produces else "")
+            for node in self
+        ]
+
+
+def single(question: str) -> PlanGraph:
+    """The plan of looking up the question itself."""
+    return PlanGraph((Node("n1", question),))
+
+
+def _entropy(p: float) -> float:
+    return 0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p)
+
+
+def read_plan(
+    planned: Sequence[LookUpNode],
+    *,
+    max_nodes: int,
+    mend: bool,
+    count: Callable[[str], None] = lambda event: None,
+) -> PlanGraph:
+    """The graph that a planner's reply describes; look-ups after the first `max_nodes` are cut.
+
+    They are called n1, n2, ... in the order planned: small models give whole phrases as ids, which
+    every label of a passage would repeat.
+
+    With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
+    where look-ups wait for each other those on later ones that no query refers to; such a plan is
+    counted as `mended_plan`. Without it any of these makes the plan a bad one.
+
+    Raises:
+        BadPlanError: no look-up, the same id twice, or a circle.
+    """
+    cut = {node.id.strip() for node in planned[max_nodes:]}
+    if cut:
+        count("cut_nodes")
+    nodes = [_node(node, cut) for node in planned[:max_nodes]]
+    place = {node.id: number for number, node in enumerate(nodes) if node.query}
+    whole = [
+        replace(n, depends_on=tuple(d for d in n.depends_on if d in place and d != n.id))
+        for n in nodes
+        if n.query
+    ]
+    mended = whole != nodes
+    if mended and not mend:
+        raise BadPlanError("a blank look-up, or one that waits for itself or an unknown one")
+    if not whole or len(place) < len(whole):
+        raise BadPlanError("no look-ups, or two of the same id")
+    linked = [_linked(node, whole) for node in whole]
+    if mend and _in_circle(linked):
+        mended = True
+        for number, node in enumerate(linked):
+            earlier = tuple(d for d in node.depends_on if place[d] < place[node.id])
+            linked[number] = _linked(replace(node, depends_on=earlier), whole)
+    if _in_circle(linked):
+        raise BadPlanError("look-ups wait for each other")
+    if mended:
+        count("mended_plan")
+    short = {node.id: f"n{number}" for number, node in enumerate(linked, start=1)}
+    return PlanGraph(
+        tuple(
+            replace(
+                node,
+                id=short[node.id],
+                depends_on=tuple(short[i] for i in node.depends_on),
+                references=tuple(r._replace(node=short.get(r.node, "")) for r in node.references),
+            )
+            for node in linked
+        )
+    )
+
+
+def _node(planned: LookUpNode, cut: set[str]) -> Node:
+    after = (name.strip() for name in planned.depends_on)
+    produces = (variable_name(name) for name in getattr(planned, "produces", ()))
+    return Node(
+        id=planned.id.strip(),
+        query=" ".join(planned.query.split()),
+        op=planned.op,
+        depends_on=tuple(dict.fromkeys(name for name in after if name not in cut)),
+        confidence=unit(planned.confidence, default=0.5),
+        stated=planned.confidence is not None,
+        cost=max(planned.cost, 1),
+        produces=tuple(dict.fromkeys(filter(None, produces))),
+    )
+
+
+def _in_circle(nodes: Sequence[Node]) -> bool:
+    try:
+        PlanGraph(tuple(nodes)).levels()
+    except CycleError:
+        return True
+    return False
+
+
+def _linked(node: Node, nodes: Sequence[Node]) -> Node:
+    """`node` with its references found, and a dependency on each look-up that it refers to."""
+    others = [other for other in nodes if other.id != node.id]
+    references = tuple(
+        Reference(match.start(), match.end(), *_source(match[1], node, others))
+        for match in _BRACES.finditer(node.query)
+    )
+    after = (*node.depends_on, *(r.node for r in references if r.node))
+    return replace(node, references=references, depends_on=tuple(dict.fromkeys(after)))
+
+
+def _source(text: str, node: Node, others: Sequence[Node]) -> tuple[str, str]:
+    """Look-up and variable that `text` names; a producer that `node` waits for comes first."""
+    name, (head, _, tail) = variable_name(text), text.strip().partition(".")
+    for other in others:
+        if other.id == head:
+            # What is asked of a look-up by its id alone is the first thing that it finds out.
+            return other.id, variable_name(tail) or next(iter(other.produces), ANSWER)
+    producers = [other.id for other in others if name and name in other.produces]
+    producers.sort(key=lambda i: i not in node.depends_on)
+    if not producers and name and len(node.depends_on) == 1:
+        producers = list(node.depends_on)
+    return (producers[0], name) if producers else ("", "")
+
+
+def variable_name(text: str) -> str:
+    """A variable's name in one spelling: words of lower case joined by underscores."""
+    return "_".join(re.findall(r"\w+", text.lower()))
+
+
+def consensus(plans: Sequence[PlanGraph]) -> PlanGraph:
+    """The plan that agrees most with the others (the first of equals).
+
+    The confidence of each of its look-ups becomes the share of `plans`, its own included, that have
+    a like one. A single plan comes back as it is.
+    """
+    if len(plans) == 1:
+        return plans[0]
+
+    def rated(node: Node) -> Node:
+        alike = sum(any(jaccard(node.query, n.query) >= ALIKE for n in plan) for plan in plans)
+        return replace(node, confidence=alike / len(plans), stated=True)
+
+    agreed = [PlanGraph(tuple(map(rated, plan))) for plan in plans]
+    return max(agreed, key=lambda plan: plan.confidence)
+
+
+def prune(
+    graph: PlanGraph, *, budget: int, weights: Sequence[float], score: Score
+) -> tuple[PlanGraph, dict[str, float]]:
+    """The plan within `budget`, and the utility of each kept look-up when it was chosen.
+
+    A plan that costs no more is untouched. Greedy: of the look-ups whose dependencies are kept and
+    that fit, the one of most utility is kept next; one without any is left out. They stay in the
+    order kept, of which there may be none.
+    """
+    if graph.cost <= budget:
+        return graph, {}
+    kept: dict[str, Node] = {}
+    utilities: dict[str, float] = {}
+    while True:
+        left = budget - sum(node.cost for node in kept.values())
+        worth = {
+            node: utility(node, list(kept.values()), graph, weights=weights, score=score)
+            for node in graph
+            if node.id not in kept and node.cost <= left and kept.keys() >= set(node.depends_on)
+        }
+        best = max(worth, key=lambda node: worth[node], default=None)  # the first of equals
+        if best is None or worth[best] <= 0:
+            return PlanGraph(tuple(kept.values())), utilities
+        kept[best.id], utilities[best.id] = best, worth[best]
+
+
+def utility(
+    node: Node, kept: Sequence[Node], graph: PlanGraph, *, weights: Sequence[float], score: Score
+) -> float:
+    """The worth of `node` beside those `kept`, in [0, 1]; 1 where no weight is above 0.
+
+    The `weights` are of confidence, novelty and place in the chain. Novelty is 1 less the largest
+    share of words, as written, in common with a kept query; the place is worth 0.9 in the middle of
+    a chain, else 0.7. The published engine weighs them as a sum; its description says a product,
+    which here is the weighted geometric mean, so that a look-up that repeats another is worth
+    nothing however sure it is.
+    """
+    novelty = 1 - max((_shared(node.query, other.query) for other in kept), default=0.0)
+    hop = 0.9 if node.depends_on and node.id in graph.awaited else 0.7
+    total = sum(weights)
+    if not total:
+        return 1.0
+    pairs = list(zip(weights, (node.confidence, novelty, hop), strict=True))
+    if score == "sum":
+        return sum(weight * part for weight, part in pairs) / total
+    return float(math.prod(part ** (weight / total) for weight, part in pairs if weight))
+
+
+def _shared(a: str, b: str) -> float:
+    one, other = set(a.lower().split()), set(b.lower().split())
+    return len(one & other) / len(one | other) if one and other else 0.0
+
+
+def fill(
+    node: Node,
+    values: Mapping[tuple[str, str], Sequence[str]],
+    instead: Mapping[str, str],
+) -> tuple[list[str], int]:
+    """The queries of `node`, one per combination of its variables' values, and how many had none.
+
+    `values` are those of (look-up, variable), best first. A variable without any gives way to
+    `instead` of its look-up (the query that should have found it), or to nothing. At most
+    `MAX_VALUES` queries come back, and none is blank.
+    """
+    known = [values.get((r.node, r.variable), ()) for r in node.references]
+    choices = [
+        found or [instead.get(reference.node, "")]
+        for reference, found in zip(node.references, known, strict=True)
+    ]
+    queries = []
+    for chosen in islice(product(*choices), MAX_VALUES):
+        text = node.query
+        for reference, value in reversed(list(zip(node.references, chosen, strict=True))):
+            text = text[: reference.start] + value + text[reference.end :]
+        queries.append(" ".join(text.split()))
+    fresh = [query for query in dict.fromkeys(queries) if question_key(query)]
+    return fresh, sum(not found for found in known)
