@@ -15,7 +15,7 @@ from ragbench.programs.lookahead.program import LookaheadRAG as LookaheadRAG
 from ragbench.programs.multi_query import MultiQueryRAG as MultiQueryRAG
 from ragbench.programs.planner.program import PlannerRAG as PlannerRAG
 from ragbench.programs.react.program import ReActRAG as ReActRAG
-from ragbench.programs.reap.program import REAP as REAP
+from ragbench.programs.reap import REAP as REAP
 from ragbench.programs.rlm import RLM as RLM
 from ragbench.programs.rlm_repl.program import RLMRepl as RLMRepl
 from ragbench.programs.routing.router import Router as Router

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.reap.facts import Known
-from ragbench.programs.reap.plan import MalformedPlanError, checked, explained, filled
-from ragbench.programs.reap.program import REAP
+from ragbench.programs.reap import REAP, Known, MalformedPlanError, checked, explained, filled
 from ragbench.signatures.types import SubTask
 from tests.fakes import Asked, Reply, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf

@@ -1,0 +1,504 @@
+"""REAP: plan sub-tasks, extract facts for each, and answer from the facts alone.
+
+Recursive Evaluation and Adaptive Planning (2025, arXiv:2511.09966). The paper fine-tunes its parts
+on plans made by a stronger model; here they are prompted, so a run of this is no reproduction of
+its numbers. Variants:
+
+- `spec`: the simplified specification. A planner names the first look-ups, as many as need nothing
+  of each other. Each round searches them all, and one call reads facts off the passages, scores
+  whether the facts suffice, and names what is still to be looked up. The planner is asked again
+  only where that names nothing new.
+- `paper`: a plan of requirements that depend on each other, which each round rewrites. A plan
+  updater (where all facts of the last round are direct) or a re-planner (otherwise) names look-ups,
+  which run at once and are read one by one. A malformed reply is asked again with another sample
+  (at temperature 0 it would come back unchanged), and a second one in a row is replaced by the open
+  requirements in their own words; the planners see the queries tried, and exact repeats are
+  refused; placeholders that a planner left in a query are filled, and forked, here.
+
+In both, the first round always searches, nothing is extracted from no passages, and a question for
+which no fact was found is answered from the passages themselves (`no_facts`): from nothing, a model
+can only repeat the question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NamedTuple
+
+import dspy
+from pydantic import Field
+
+from ragbench.data import question_key
+from ragbench.programs.core import (
+    PROGRAMS,
+    RESAMPLING_TEMPERATURE,
+    Autonomy,
+    BudgetSpentError,
+    ProgramKnobs,
+    RAGProgram,
+    StopReason,
+    Trace,
+    fuse,
+    predict,
+    render,
+    unit,
+)
+from ragbench.retrievers import Passage, Retriever
+from ragbench.signatures import (
+    DraftPlan,
+    FactExtract,
+    NextSubTask,
+    PlanAction,
+    ReadAndJudge,
+    RepairPlan,
+    StatedFact,
+    SubTask,
+    SynthesizeAnswer,
+    UpdatePlan,
+)
+
+#: Requirements of the first plan; tries at it; rounds with those that were rolled back.
+MAX_TASKS, DRAFT_TRIES, MAX_ATTEMPTS = 5, 3, 10
+
+_PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
+
+
+class REAPKnobs(ProgramKnobs):
+    """Knobs of `reap`."""
+
+    max_rounds: int = Field(5, ge=1, le=50, description="rounds at the most")
+    max_actions: int = Field(4, ge=1, le=20, description="look-ups in one round")
+    complete_at: float = Field(0.8, ge=0, le=1, description="score that ends the search (spec)")
+    use_replanner: bool = Field(True, description="repair the plan after a failed look-up (paper)")
+    use_fulfillment: bool = Field(True, description="tell direct facts from partial ones (paper)")
+    use_clues: bool = Field(True, description="keep partial facts (paper)")
+
+
+class MalformedPlanError(Exception):
+    """A plan that cannot be followed; the round that made it is rolled back."""
+
+
+class LookUp(NamedTuple):
+    """One query for one requirement of the plan."""
+
+    requirement: str
+    text: str
+    query: str
+
+
+class Known(NamedTuple):
+    """A fact read off passages, with those that prove it."""
+
+    statement: str
+    level: str
+    requirement: str = ""
+    pids: tuple[str, ...] = ()
+
+
+@dataclass
+class Progress:
+    """What one question has planned, searched and found; `levels` tells direct facts from others.
+
+    Facts are kept once per requirement; without `clues` direct ones alone are kept.
+    """
+
+    trace: Trace
+    levels: bool
+    clues: bool
+    facts: list[Known] = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
+    plan: list[SubTask] = field(default_factory=list)
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """The passages of as many of `queries` as the budget has searches for, but of one."""
+        budget = self.trace.budget
+        queries = queries[: max(budget.max_retrievals - budget.retrievals, 1)]
+        rankings = self.trace.search_many(queries, k=k)
+        self.searched += queries
+        return rankings
+
+    def read(
+        self, stated: Sequence[StatedFact], passages: Sequence[Passage], item: LookUp
+    ) -> list[Known]:
+        """What was `stated` of one look-up; a failed fact where nothing of it holds.
+
+        Left out, and counted as `unproven_fact`, is what no passage shown is named for.
+        """
+        read = []
+        for fact in stated:
+            pids = tuple(passages[n - 1].pid for n in fact.evidence if 0 < n <= len(passages))
+            level = getattr(fact, "fulfillment", "direct")
+            level = level if self.levels or level == "failed" else "direct"
+            if fact.statement.strip() and not pids:
+                self.trace.count("unproven_fact")
+            elif fact.statement.strip():
+                read.append(Known(fact.statement.strip(), level, item.requirement, pids))
+        read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
+        self.trace.step(
+            "extract",
+            input=item.query,
+            observation="\n".join(f"[{fact.level}] {fact.statement}" for fact in read),
+            pids=tuple(dict.fromkeys(pid for fact in read for pid in fact.pids)),
+        )
+        return read
+
+    def keep(self, read: Sequence[Known]) -> None:
+        """Add those of `read` that are new and of a level that is kept."""
+        known = {(fact.requirement, question_key(fact.statement)) for fact in self.facts}
+        for fact in read:
+            key = fact.requirement, question_key(fact.statement)
+            wanted = fact.level == "direct" or (fact.level == "partial" and self.clues)
+            if wanted and key not in known:
+                known.add(key)
+                self.facts.append(fact)
+
+    def shown(self, facts: Sequence[Known]) -> list[str]:
+        """`facts` as a planner sees them, with requirement and level, where there are any."""
+        lines = []
+        for fact in facts:
+            label = ", ".join(filter(None, [fact.requirement, fact.level if self.levels else ""]))
+            lines.append(f"[{label}] {fact.statement}" if label else fact.statement)
+        return lines
+
+
+@PROGRAMS.register("reap")
+class REAP(RAGProgram[REAPKnobs]):
+    """Plan sub-tasks, extract facts for each, and answer from the facts."""
+
+    name = "reap"
+    family = "recursive"
+    paper = "arXiv:2511.09966"
+    calls = (
+        "spec: 2 + 1 per round, + 1 where the planner is asked again; "
+        "paper: 2 + per round 1 + look-ups, + 1 if the planner ends it (<= 27)"
+    )
+    autonomy = Autonomy("no", "yes", "partly")
+    variants = {"spec": {}, "paper": {}}  # noqa: RUF012
+
+    def __init__(self, retriever: Retriever, **knobs: object) -> None:
+        super().__init__(retriever, **knobs)
+        if self.knobs.variant == "spec":
+            self.next = predict(NextSubTask)
+            self.read = predict(ReadAndJudge)
+        else:
+            self.draft = predict(DraftPlan)
+            self.update = predict(UpdatePlan)
+            if self.knobs.use_replanner and self.knobs.use_fulfillment:
+                self.repair = predict(RepairPlan)
+            self.extract = predict(FactExtract)
+        self.synthesize = predict(SynthesizeAnswer)
+
+    def solve(self, trace: Trace) -> dspy.Prediction:
+        """Rounds of planning, searching and extracting, then an answer from the facts."""
+        paper = self.knobs.variant == "paper"
+        done = Progress(trace, paper and self.knobs.use_fulfillment, self.knobs.use_clues)
+        try:
+            reason = self._by_plan(done) if paper else self._by_rounds(done)
+        except BudgetSpentError:
+            reason = "budget"
+        notes = [("(partial) " * (f.level == "partial")) + f.statement for f in done.facts]
+        if not notes and trace.passages:
+            trace.count("no_facts")
+            notes = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        notes = list(dict.fromkeys(notes))
+        answer = trace.answer(
+            self.synthesize, last=True, notes=notes, question=trace.question, instruction=""
+        )
+        told = [
+            {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
+            for fact in done.facts
+        ]
+        plan = [task.model_dump() for task in done.plan] if paper else None
+        return trace.prediction(answer, reason, facts=told, plan=plan)
+
+    # -- spec
+
+    def _by_rounds(self, done: Progress) -> StopReason:
+        """Search and read until the facts suffice, nothing is left to look up, or the limit."""
+        missing: list[str] = []
+        queries: list[str] = []
+        for _ in range(self.knobs.max_rounds):
+            ended = False
+            if not queries:
+                queries, ended = self._next_queries(done, missing)
+            if not queries:
+                return "answered" if ended else "no_progress"
+            complete, missing = self._round(done, queries)
+            if complete:
+                return "answered"
+            queries = self._fresh(done, missing)
+        return "max_steps"
+
+    def _next_queries(self, done: Progress, missing: list[str]) -> tuple[list[str], bool]:
+        """Queries not tried before (there may be none), and whether the planner is done."""
+        trace = done.trace
+        reply = trace.ask(
+            self.next,
+            otherwise={"done": False, "queries": []},
+            question=trace.question,
+            facts=done.shown(done.facts),
+            missing=missing,
+            history=done.searched,
+        )
+        queries = self._fresh(done, reply.queries or [])
+        ended = bool(reply.done) and bool(done.searched)
+        shown = "" if ended else "\n".join(queries)
+        trace.step("plan", observation=shown, notes={"done": bool(reply.done)})
+        if ended:
+            return [], True
+        return queries or self._fresh(done, [trace.question]), False
+
+    def _fresh(self, done: Progress, queries: Sequence[str]) -> list[str]:
+        """At most `max_actions` of `queries`, without blanks and what was searched before."""
+        tried = set(map(question_key, done.searched))
+        fresh: dict[str, str] = {}
+        for query in queries:
+            key = question_key(query)
+            if key in tried:
+                done.trace.count("repeated_query")
+            elif key:
+                fresh.setdefault(key, query.strip())
+        return list(fresh.values())[: self.knobs.max_actions]
+
+    def _round(self, done: Progress, queries: list[str]) -> tuple[bool, list[str]]:
+        """Whether the facts suffice after a round of `queries`, and what is called missing."""
+        trace = done.trace
+        rankings = done.search(queries, self.knobs.k)
+        passages, queries = fuse(rankings, fusion="rrf"), queries[: len(rankings)]
+        query = "; ".join(queries)
+        item = LookUp("", query, query)
+        if not passages:
+            done.read([], [], item)
+            return False, []
+        reply = trace.ask(
+            self.read,
+            otherwise={"facts": [], "score": 0.0, "missing": []},
+            context=render(passages, max_tokens=self.knobs.context_tokens),
+            question=trace.question,
+            known_facts=done.shown(done.facts),
+            sub_tasks=queries,
+        )
+        done.keep(done.read(reply.facts or [], passages, item))
+        score, missing = unit(reply.score), [text.strip() for text in reply.missing or []]
+        trace.step("judge", observation="\n".join(missing), notes={"score": score})
+        # Of nothing there is nothing to judge, and small models call it complete.
+        return score >= self.knobs.complete_at and bool(done.facts), missing
+
+    # -- paper
+
+    def _by_plan(self, done: Progress) -> StopReason:
+        """Plan and look up until the facts are said to suffice, nothing is left, or the limit."""
+        done.plan = self._drafted(done.trace)
+        last: list[Known] = []
+        rounds = malformed = 0
+        for _ in range(MAX_ATTEMPTS):
+            if rounds == self.knobs.max_rounds:
+                break
+            actions: list[PlanAction] = []
+            ready = False
+            try:
+                actions, ready = self._advance(done, last, sample=malformed)
+                malformed = 0
+            except MalformedPlanError:
+                done.trace.count("rollback")
+                malformed += 1
+                if malformed < 2:
+                    continue
+                malformed = 0
+            if ready and done.searched:
+                return "answered"
+            wanted = self._wanted(done, actions)
+            if not wanted:
+                return "no_progress"
+            last = self._looked_up(done, wanted)
+            rounds += 1
+        return "max_steps"
+
+    def _drafted(self, trace: Trace) -> list[SubTask]:
+        for sample in range(DRAFT_TRIES):
+            reply = trace.ask(
+                self.draft,
+                otherwise={"goal": "", "subtasks": []},
+                question=trace.question,
+                max_tasks=MAX_TASKS,
+                config=_sampling(sample),
+            )
+            try:
+                plan = checked((reply.subtasks or [])[:MAX_TASKS])
+            except MalformedPlanError:
+                trace.count("bad_draft")
+                continue
+            listed = "\n".join(_listed(plan))
+            trace.step("decompose", thought=str(reply.goal or ""), observation=listed)
+            return plan
+        return [SubTask(id="1", question=trace.question)]
+
+    def _advance(
+        self, done: Progress, last: Sequence[Known], *, sample: int
+    ) -> tuple[list[PlanAction], bool]:
+        """Change the plan; its next actions, and whether the facts are said to suffice.
+
+        Raises:
+            MalformedPlanError: the reply cannot be used, and the plan stays as it is.
+        """
+        failed = any(fact.level != "direct" for fact in last)
+        repair = getattr(self, "repair", None) if failed else None
+        reply = done.trace.ask(
+            repair or self.update,
+            otherwise={"next_step": "continue", "new_plan": [], "actions": []},
+            question=done.trace.question,
+            facts=done.shown(done.facts),
+            history=done.searched,
+            plan=_listed(done.plan),
+            last_facts=done.shown(last),
+            config=_sampling(sample),
+        )
+        ready = reply.next_step == "synthesize"
+        if not (reply.actions or ready):
+            raise MalformedPlanError("no plan")
+        if reply.new_plan:
+            done.plan = checked(reply.new_plan)
+        done.trace.step(
+            "repair" if repair else "plan",
+            thought=str(reply.get("diagnosis", "") or ""),
+            observation="\n".join(_listed(done.plan)),
+            notes={"next": reply.next_step, "strategy": str(reply.get("strategy", "") or "")},
+        )
+        return list(reply.actions or []), ready
+
+    def _wanted(self, done: Progress, actions: Sequence[PlanAction]) -> list[LookUp]:
+        """The look-ups of a round: new ones of `actions`, else of the plan's open requirements.
+
+        There are none only after the first round, which at least searches the question.
+        """
+        met = {fact.requirement for fact in done.facts}
+        ready = [
+            PlanAction(requirement_id=task.id, query=task.question)
+            for task in done.plan
+            if task.status == "open" and task.id not in met and met.issuperset(task.depends_on)
+        ]
+        for tried in (actions, ready):
+            if wanted := self._look_ups(done, tried):
+                return wanted
+        question = done.trace.question
+        return [] if done.searched else [LookUp("", question, question)]
+
+    def _look_ups(self, done: Progress, actions: Sequence[PlanAction]) -> list[LookUp]:
+        """What `actions` look up that was not searched before, placeholders filled from the facts.
+
+        An action for an unknown requirement keeps its query, which then is its requirement's text.
+        """
+        count, most = done.trace.count, self.knobs.max_actions
+        texts = {task.id: task.question for task in done.plan}
+        tried = set(map(question_key, done.searched))
+        chosen: list[LookUp] = []
+        for action in actions:
+            for query in filled(action.query, done.facts, most=most):
+                key = question_key(query)
+                if not key:
+                    continue
+                if key in tried:
+                    count("repeated_query")
+                    continue
+                tried.add(key)
+                if action.requirement_id not in texts:
+                    count("unknown_requirement")
+                text = explained(texts.get(action.requirement_id, query), done.facts)
+                chosen.append(LookUp(action.requirement_id, text, query))
+        if len(chosen) > most:
+            count("cut_actions", len(chosen) - most)
+        return chosen[:most]
+
+    def _looked_up(self, done: Progress, wanted: Sequence[LookUp]) -> list[Known]:
+        """What the look-ups find out, which is kept."""
+        rankings = done.search([item.query for item in wanted], self.knobs.k)
+        known = done.shown(done.facts)
+
+        def extracted(job: tuple[LookUp, list[Passage]]) -> list[Known]:
+            item, passages = job
+            reply = done.trace.ask(
+                self.extract,
+                otherwise={"facts": []},
+                context=render(passages, max_tokens=self.knobs.context_tokens),
+                question=done.trace.question,
+                known_facts=known,
+                requirement=item.text,
+            )
+            return done.read(reply.facts or [], passages, item)
+
+        jobs = list(zip(wanted, rankings, strict=False))  # as many as could be searched
+        read = [done.read([], [], item) for item, hits in jobs if not hits]
+        read += done.trace.fan_out(extracted, [job for job in jobs if job[1]])
+        found = [fact for facts in read for fact in facts]
+        done.keep(found)
+        return found
+
+
+def checked(plan: Sequence[SubTask]) -> list[SubTask]:
+    """`plan`, if its ids differ and its dependencies make no circle; unknown ones are dropped.
+
+    Raises:
+        MalformedPlanError: otherwise, or if it is empty or a question is blank.
+    """
+    ids = [task.id for task in plan]
+    if not plan or len(set(ids)) < len(ids) or not all(t.question.strip() for t in plan):
+        raise MalformedPlanError("empty, blank or repeated requirements")
+    tasks = [
+        task.model_copy(update={"depends_on": [d for d in task.depends_on if d in ids]})
+        for task in plan
+    ]
+    try:
+        TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
+    except CycleError as error:
+        raise MalformedPlanError(f"requirements wait for each other: {error.args[1]}") from None
+    return tasks
+
+
+def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
+    """`text` with each {id} replaced by what is known of that requirement.
+
+    A requirement with several facts forks the text, into `most` at the most; of one with none, the
+    placeholder goes.
+    """
+    match = _PLACEHOLDER.search(text)
+    if match is None:
+        return [" ".join(text.split())]
+    forks = [
+        fork
+        for value in _stated(match[1], facts) or [""]
+        for fork in filled(text[: match.start()] + value + text[match.end() :], facts, most=most)
+    ]
+    return forks[:most]
+
+
+def explained(text: str, facts: Sequence[Known]) -> str:
+    """`text`, followed by all that is known of each {id} in it; one of which nothing is goes.
+
+    A statement in the place of its {id} would make no sentence, as a query need not be.
+    """
+    known = {match[1]: _stated(match[1], facts) for match in _PLACEHOLDER.finditer(text)}
+    plain = _PLACEHOLDER.sub(lambda match: match[0] if known[match[1]] else "", text)
+    notes = [f"{{{of}}}: {'; '.join(said)}" for of, said in known.items() if said]
+    return " ".join(f"{plain} ({', '.join(notes)})".split() if notes else plain.split())
+
+
+def _stated(requirement: str, facts: Sequence[Known]) -> list[str]:
+    return [f.statement.rstrip(". ") for f in facts if f.requirement == requirement]
+
+
+def _listed(plan: Sequence[SubTask]) -> list[str]:
+    """The requirements as a planner sees them, one line each."""
+    return [
+        f"{task.id}: {task.question}"
+        + (f" (after {', '.join(task.depends_on)})" if task.depends_on else "")
+        + (f" ({task.status})" if task.status != "open" else "")
+        for task in plan
+    ]
+
+
+def _sampling(sample: int) -> dict[str, Any]:
+    """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
+    return {"temperature": RESAMPLING_TEMPERATURE, "rollout_id": sample} if sample else {}
