@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ragbench.programs.planner.program import PlannerRAG
-from ragbench.programs.planner.refine import best_entity, is_poor
-from ragbench.programs.planner.tree import Node, Tree
+from ragbench.programs.planner.tree import Node, Tree, best_entity, is_poor
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"

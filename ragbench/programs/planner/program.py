@@ -19,24 +19,25 @@ is decided here.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import dspy
+from pydantic import Field
 
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
     BudgetSpentError,
+    ProgramKnobs,
     RAGProgram,
+    StopReason,
     Trace,
     is_answer,
     predict,
     render,
+    unit,
 )
-from ragbench.programs.planner.exploration import Exploration
-from ragbench.programs.planner.knobs import PlannerKnobs
-from ragbench.programs.planner.refine import best_entity, is_poor
-from ragbench.programs.planner.tree import Node, Tree, without_repeats
+from ragbench.programs.planner.tree import Node, Tree, best_entity, is_poor, without_repeats
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import (
     PLANNER_ACTIONS,
@@ -47,6 +48,26 @@ from ragbench.signatures import (
     RefineAnswer,
     RetrievalPlan,
 )
+
+
+class PlannerKnobs(ProgramKnobs):
+    """Knobs of `planner`."""
+
+    k: int = Field(3, ge=1, le=100, description="passages per search")
+    max_steps: int = Field(5, ge=1, le=50, description="actions at the most, splits not counted")
+    max_depth: int = Field(3, ge=0, le=10, description="levels below the question")
+    max_children: int = Field(2, ge=1, le=10, description="sub-questions of a node")
+    max_similarity: float = Field(
+        0.85, gt=0, le=1, description="share of words by which a sub-question repeats another"
+    )
+    stop_confidence: float = Field(0.8, ge=0, le=1, description="of the root, to stop at once")
+    gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
+    ask_always: bool = Field(
+        False, description="ask for each action; else the parts of a split are solved in order"
+    )
+    rollout: bool = Field(True, description="offer ROLLOUT")
+    backtrack: bool = Field(True, description="offer BACKTRACK")
+    refine: bool = Field(True, description="refine poor answers to bridge questions")
 
 
 @PROGRAMS.register("planner")
@@ -77,7 +98,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         retrieve, question_type = self._gate(trace)
         if not retrieve:
             return trace.prediction(self.force(trace), "direct")
-        exploration = Exploration(trace, self.knobs, choose=self.choose, answer=self.answer)
+        exploration = Exploration(trace, self)
         try:
             reason = exploration.run(one_fact=question_type == "single")
         except BudgetSpentError:
@@ -94,20 +115,15 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
         """The answer to the main question from all that was found."""
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        return trace.answer(
-            self.synthesize, last=True, context=context, notes=notes, question=trace.question
-        )
+        shown = {"context": render(passages, max_tokens=self.knobs.context_tokens), "notes": notes}
+        return trace.answer(self.synthesize, last=True, **shown, question=trace.question)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
         """Whether to retrieve, and the question's type; blank if that is not known."""
         if self.knobs.gate != "ask":
             return self.knobs.gate == "always", ""
-        reply = trace.ask(
-            self.decide,
-            otherwise={"retrieve": True, "question_type": ""},
-            question=trace.question,
-        )
+        unsure = {"retrieve": True, "question_type": ""}
+        reply = trace.ask(self.decide, otherwise=unsure, question=trace.question)
         trace.step(
             "gate",
             observation="retrieve" if reply.retrieve else "answer from memory",
@@ -139,12 +155,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return answer if is_answer(answer) else root.answer or answer
 
     def _refined(
-        self,
-        trace: Trace,
-        known: list[Node],
-        notes: list[str],
-        passages: list[Passage],
-        draft: str,
+        self, trace: Trace, known: list[Node], notes: list[str], passages: list[Passage], draft: str
     ) -> str:
         """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
@@ -161,6 +172,162 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             trace.step("answer", observation=entity, notes={"entity_fallback": True})
             trace.count("entity_fallback")
         return entity or better or draft
+
+
+class Exploration:
+    """Acts on the tree of one question until the question is settled or the limit is reached."""
+
+    def __init__(self, trace: Trace, program: PlannerRAG) -> None:
+        self.trace, self.program, self.knobs = trace, program, program.knobs
+        self.tree = Tree(trace.question)
+        self._asked: set[tuple[str, ...]] = set()
+        self._idle = self._steps = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the root has an answer of enough confidence, or each of its parts has one."""
+        root, parts = self.tree.root, self.tree.children(self.tree.root)
+        if root.status == "solved" and root.confidence >= self.knobs.stop_confidence:
+            return True
+        return bool(parts) and all(part.status == "solved" for part in parts)
+
+    def run(self, *, one_fact: bool) -> StopReason:
+        """Act until the root is settled, STOP, or the limit; solve the root if nothing is solved.
+
+        With `one_fact` the first action is to solve the root.
+        """
+        if one_fact:
+            self._traverse(self.tree.root)
+        reason = self._act()
+        if not self.tree.solved():
+            self._traverse(self.tree.root)
+        return reason
+
+    def _act(self) -> StopReason:
+        while self._steps < self.knobs.max_steps:
+            if self.settled:
+                return "answered"
+            due = None if self.knobs.ask_always else self.tree.due()
+            if due is not None:
+                self._traverse(due)
+                continue
+            action, node, questions = self._choose()
+            if action == "STOP":
+                return "answered"
+            changed = self._do(action, node, questions)
+            self._idle = 0 if changed else self._idle + 1
+            self._steps += not changed  # what changes something is counted where it is done
+            if self._idle >= 2:
+                open_nodes = [n for n in self.tree.nodes.values() if n.status == "open"]
+                deepest = max(open_nodes, key=lambda n: n.depth, default=None)  # the first of them
+                if deepest is None or not self._traverse(deepest):
+                    return "no_progress"
+                self._idle = 0
+        return "answered" if self.settled else "max_steps"
+
+    def _choose(self) -> tuple[str, Node, list[str]]:
+        room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
+        reply = self.trace.ask(
+            self.program.choose,
+            otherwise={"action": "TRAVERSE", "node_id": self.tree.active, "sub_questions": []},
+            question=self.trace.question,
+            tree=self.tree.lines(),
+            active_id=self.tree.active,
+            **room,
+        )
+        node = self.tree.node(str(reply.node_id))
+        if str(reply.node_id).strip() not in self.tree.nodes:
+            self.trace.count("unknown_node")
+        self.trace.step("plan", input=node.id, thought=reply.action)
+        return reply.action, node, list(reply.get("sub_questions") or [])
+
+    def _do(self, action: str, node: Node, questions: list[str]) -> bool:
+        """Whether the action changed anything."""
+        if action == "ROLLOUT":
+            return self._rollout(node, questions)
+        if action == "TRAVERSE" or (action == "SELECT" and node.status != "solved"):
+            return self._traverse(node)
+        moved = self.tree.active != node.id
+        if action == "SELECT":
+            self.tree.active = node.id
+        else:
+            moved = self.tree.prune_active()
+        self._steps += moved
+        return moved
+
+    def _rollout(self, node: Node, questions: list[str]) -> bool:
+        """Split `node`; a split counts as no step, since each of its parts takes one."""
+        full = len(self.tree.children(node)) >= self.knobs.max_children
+        if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
+            return False
+        most, alike = self.knobs.max_children, self.knobs.max_similarity
+        added = self.tree.add(node, questions, most=most, alike=alike)
+        self.trace.step(
+            "decompose", input=node.question, observation="\n".join(n.question for n in added)
+        )
+        if added:
+            self.tree.active = added[0].id
+            if not self.trace.counts["questions_with_rollout"]:
+                self.trace.count("questions_with_rollout")
+        return bool(added)
+
+    def _traverse(self, node: Node) -> bool:
+        """Search for `node` and answer it; False where that was done with the same knowledge."""
+        if node.status == "pruned":
+            return False
+        tree, trace = self.tree, self.trace
+        tree.active = node.id
+        known = tree.known_to(node)
+        question = tree.asked(node, trace.count)
+        key = (question, *(n.note for n in known))
+        if key in self._asked:
+            return False
+        self._asked.add(key)
+        self._steps += 1
+        node.tries += 1
+        node.filled = question
+        found = [n.answer for n in tree.children(node) if n.status == "solved"]
+        query = " ".join([question, *found])
+        passages = trace.search(query, k=self.knobs.k)
+        shown = without_repeats([*passages, *(p for n in reversed(known) for p in n.passages)])
+        reply = trace.ask(
+            self.program.answer,
+            otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
+            context=render(shown, max_tokens=self.knobs.context_tokens),
+            notes=[n.note for n in known],
+            main_question=trace.question,
+            question=question,
+        )
+        answer, main = str(reply.answer or "").strip(), str(reply.main_answer or "").strip()
+        confidence = unit(reply.confidence)
+        if node is tree.root:
+            # The root's question is the main one and so was asked twice. The second answer has the
+            # wording of `answer_style`, but where that is brief a small model tells its subject
+            # there: "Are A and B both board games?" was answered by "Yes" and then "board game".
+            first = self.knobs.answer_style == "brief" and is_answer(answer)
+            answer = answer if first or not is_answer(main) else main
+        node.learn(answer, confidence, shown)
+        tree.close_above(node)
+        settles = self._settles(node, main, confidence)
+        if settles:
+            tree.root.learn(main, confidence, shown)
+        trace.step(
+            "solve",
+            input=query,
+            observation=answer,
+            pids=tuple(p.pid for p in passages),
+            notes={"node": node.id, "confidence": round(confidence, 4), "settles": settles},
+        )
+        return True
+
+    def _settles(self, node: Node, main: str, confidence: float) -> bool:
+        """Whether `main`, said of the main question in solving `node`, is to be believed.
+
+        Not while other sub-questions are open if it only repeats this one's answer.
+        """
+        if not node.parent or not is_answer(main) or confidence < self.knobs.stop_confidence:
+            return False
+        return main != node.answer or not self.tree.open_leaves()
 
 
 def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:

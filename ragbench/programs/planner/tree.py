@@ -1,20 +1,29 @@
-"""The planner's tree of sub-questions, as plain data with the moves that change it."""
+"""The planner's tree of sub-questions as plain data, and what makes an answer a poor one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ragbench.metrics import contains
+from ragbench.metrics import contains, tokens
 from ragbench.programs.core import answers_used, is_answer, jaccard, with_answers
 from ragbench.retrievers import Passage
 from ragbench.signatures import TreeNode
 
 ROOT = "n0"
 
+#: Confidence of an answer, for its node to count as solved.
+SOLVED = 0.3
 #: Passages kept of a solved node, to be shown again with its answer.
 _PROOFS = 2
+
+_SPAN = re.compile(r"[A-Z0-9][\w'.&-]*(?: (?:(?:of|the|and|de|la|von|van) )*[A-Z0-9][\w'.&-]*)*")
+_YES_NO = re.compile(
+    r"(is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -38,20 +47,11 @@ class Node:
 
     def record(self) -> dict[str, Any]:
         """What the record keeps of it."""
-        return TreeNode(
-            id=self.id,
-            parent=self.parent,
-            depth=self.depth,
-            question=self.question,
-            status=self.status,
-            answer=self.answer,
-            confidence=self.confidence,
-        ).model_dump()
+        kept = {name: getattr(self, name) for name in TreeNode.model_fields}
+        return TreeNode(**kept).model_dump()
 
-    def learn(
-        self, answer: str, confidence: float, passages: Sequence[Passage], *, at: float
-    ) -> None:
-        """Keep `answer` and its proofs of `passages`; the node is solved from confidence `at` on.
+    def learn(self, answer: str, confidence: float, passages: Sequence[Passage]) -> None:
+        """Keep `answer` and its proofs of `passages`; the node is solved if that is sure enough.
 
         An answer of less confidence than the one kept changes nothing.
         """
@@ -60,7 +60,7 @@ class Node:
         self.answer, self.confidence = answer, confidence
         proofs = [passage for passage in passages if contains(str(passage), answer)]
         self.passages = (proofs or list(passages))[:_PROOFS]
-        if confidence >= at:
+        if confidence >= SOLVED:
             self.status = "solved"
 
     @property
@@ -100,17 +100,13 @@ class Tree:
         return [n for n in self.nodes.values() if n.parent == node.id]
 
     def solved(self) -> list[Node]:
-        """The solved nodes, children before parents, else in the order made."""
-        nodes = [n for n in self.nodes.values() if n.status == "solved"]
-        return sorted(nodes, key=lambda n: -n.depth)
+        """The solved nodes, in the order made."""
+        return [n for n in self.nodes.values() if n.status == "solved"]
 
     def open_leaves(self) -> list[Node]:
         """The nodes below the root that are neither solved, pruned nor split, in the order made."""
-        return [
-            n
-            for n in self.nodes.values()
-            if n.parent and n.status == "open" and not self.children(n)
-        ]
+        below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
+        return [n for n in below if not self.children(n)]
 
     def due(self) -> Node | None:
         """The first leaf not tried yet whose question waits for no other; None if there is none."""
@@ -120,11 +116,6 @@ class Tree:
             if not node.tries and all(n.answer for n in needed if n is not node):
                 return node
         return None
-
-    def deepest_open(self) -> Node | None:
-        """The first of the deepest nodes that are neither solved nor pruned."""
-        nodes = [n for n in self.nodes.values() if n.status == "open"]
-        return max(nodes, key=lambda n: n.depth, default=None)
 
     def known_to(self, node: Node) -> list[Node]:
         """Solved nodes that bear on `node`: its ancestors, their and its sisters, its children.
@@ -149,11 +140,6 @@ class Tree:
         }
         answers = {number: n.answer for number, n in sisters.items()}
         return with_answers(node.question, parts, answers, count)
-
-    def query(self, node: Node, question: str) -> str:
-        """What is searched for `node`: `question`, and the answers of the node's own children."""
-        found = [n.answer for n in self.children(node) if n.status == "solved"]
-        return " ".join([question, *found])
 
     def add(self, parent: Node, questions: Sequence[str], *, most: int, alike: float) -> list[Node]:
         """New children of `parent`, up to `most` in all, but those too much `alike` a node's.
@@ -214,3 +200,34 @@ class Tree:
 def without_repeats(passages: Iterable[Passage]) -> list[Passage]:
     """The passages, each once, in the order first seen."""
     return list({passage.pid: passage for passage in passages}.values())
+
+
+def is_poor(answer: str, question: str) -> bool:
+    """Whether `answer` names nothing: blank, a refusal, or only words of the question.
+
+    Yes and no are poor where the question does not ask for them.
+    """
+    said = tokens(answer)
+    if said in (["yes"], ["no"]):
+        return not _YES_NO.match(question.strip())
+    return not is_answer(answer) or set(said) <= set(tokens(question))
+
+
+def best_entity(question: str, solved: Sequence[Node]) -> str:
+    """The capitalised span of the solved answers with the most support; blank if there is none.
+
+    Support is the sum of the confidences of the nodes whose answer holds the span. Spans of the
+    question are no answers; of equals the last found wins, since the last hop is nearest to the
+    answer.
+    """
+    asked = f" {' '.join(tokens(question))} "
+    support: dict[str, float] = {}
+    ordered = sorted(solved, key=lambda n: int(n.id[1:]))
+    for node in ordered:
+        for span in _SPAN.findall(node.answer):
+            name = " ".join(tokens(span))
+            if name and f" {name} " not in asked:
+                backing = [n.confidence for n in ordered if span in n.answer]
+                support.pop(span, None)
+                support[span] = sum(backing) + 1e-6 * len(backing)
+    return max(reversed(support), key=lambda span: support[span], default="")
