@@ -10,7 +10,16 @@ from ragbench.errors import CompareError
 from ragbench.experiments.runs import Evaluation, failed, members
 from ragbench.experiments.score.stored import judge_of
 from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import Comparison, Grouping, Interval, Method, compare_scores, get_metric
+from ragbench.metrics import (
+    Comparison,
+    Grouping,
+    Interval,
+    Method,
+    cluster_of,
+    compare_scores,
+    get_metric,
+    usable_clusters,
+)
 from ragbench.record import Record
 
 #: The runs of one arm, over the same questions.
@@ -41,7 +50,7 @@ def compare_arms(
     """Arm `b` against arm `a` over those of `qids` that have the metric in every run.
 
     Raises:
-        CompareError: no answered question has it, or the scores are of different judges.
+        CompareError: as for `columns`.
     """
     return _compared(columns(a, b, metric, qids), metric, method)
 
@@ -53,19 +62,17 @@ def group_differences(
     """The difference of the arms on each metric, over each group of the questions by each of `by`.
 
     Raises:
-        CompareError: as for `compare_arms`.
+        CompareError: as for `columns`.
     """
     sides = {metric: columns(a, b, metric, qids) for metric in metrics} if by else {}
     rows = []
     for name, group, records in members(a[0].records.only(qids), by):
-        for metric, (left, right) in sides.items():
-            some = [qid for qid in records if qid in left]
-            if some:
-                both = ({q: left[q] for q in some}, {q: right[q] for q in some})
-                c = _compared(both, metric, method)
-                rows.append(
-                    GroupDifference(name, group, metric, c.n, c.mean_a, c.mean_b, c.interval)
-                )
+        for metric, both in sides.items():
+            left, right = ({q: side[q] for q in records if q in side} for side in both)
+            if left:
+                c = _compared((left, right), metric, method)
+                means = (c.n, c.mean_a, c.mean_b, c.interval)
+                rows.append(GroupDifference(name, group, metric, *means))
     return rows
 
 
@@ -89,10 +96,8 @@ def columns(a: Arm, b: Arm, metric: str, qids: Sequence[str]) -> tuple[Column, C
             f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
             "attribution gives, else choose another metric"
         )
-    return (
-        {qid: row[: len(a)] for qid, row in whole.items()},
-        {qid: row[len(a) :] for qid, row in whole.items()},
-    )
+    n = len(a)
+    return {q: row[:n] for q, row in whole.items()}, {q: row[n:] for q, row in whole.items()}
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
@@ -126,11 +131,6 @@ def mostly_right(arm: Arm, qids: Iterable[str]) -> set[str]:
     return {qid for qid in qids if sum(column[qid] == 1 for column in columns) > len(arm) / 2}
 
 
-def cluster_of(record: Record) -> str | None:
-    """The cluster that the data set names for the question."""
-    return record.extra.get("cluster")
-
-
 def gold_pids(record: Record) -> list[str]:
     """Ids of the passages with the supporting facts."""
     return record.gold_pids
@@ -142,14 +142,12 @@ def clusters_of(records: StoredRecords) -> dict[str, str]:
     As the data set names them; where its records do not say, by shared gold passages. Where all
     share one, no interval can be given.
     """
-    named = records.column(cluster_of)
-    if any(name is None for name in named.values()):
-        qids = list(records)
+    qids = list(records)
+    names = usable_clusters(list(records.column(cluster_of).values()))
+    if names is None:
         roots = find_clusters(list(records.column(gold_pids).values()))
-        named = {qid: qids[at] for qid, at in zip(qids, roots, strict=True)}
-    if len(set(named.values())) == len(named):
-        return {}
-    return {qid: str(name) for qid, name in named.items()}
+        names = [qids[at] for at in roots]
+    return {} if len(set(names)) == len(names) else dict(zip(qids, names, strict=True))
 
 
 def _compared(sides: tuple[Column, Column], metric: str, method: Method | None) -> Comparison:

@@ -9,7 +9,6 @@ from typing import Literal
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import (
     GroupDifference,
-    cluster_of,
     clusters_of,
     compare_arms,
     gold_pids,
@@ -19,7 +18,7 @@ from ragbench.experiments.compare.arms import (
 )
 from ragbench.experiments.compare.spending import COLUMN_OF, MEASURES, cost_difference
 from ragbench.experiments.runs import HEADLINE, Evaluation, failed
-from ragbench.metrics import Comparison, Grouping, Method, correct, get_metric
+from ragbench.metrics import Comparison, Grouping, Method, cluster_of, correct, get_metric
 
 #: What a gate refuses: a new run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
@@ -129,5 +128,3 @@ def _compared(
         groups=group_differences([a], [b], by, metrics, qids, method),
         evidence=compare_arms([a], [b], EVIDENCE, qids, method) if known else None,
     )
-
-

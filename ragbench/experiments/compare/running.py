@@ -26,21 +26,9 @@ from ragbench.experiments.compare.design import (
     VerdictRequest,
     verdict_folder,
 )
-from ragbench.experiments.compare.spending import per_question, tokens_per_question
-from ragbench.experiments.compare.verdicts import (
-    VERDICT,
-    Look,
-    Verdict,
-    assemble,
-    keep,
-    looks_of,
-)
-from ragbench.experiments.compile import (
-    OnMessage,
-    compile_program,
-    estimate_compile,
-    make_plan,
-)
+from ragbench.experiments.compare.spending import per_question
+from ragbench.experiments.compare.verdicts import VERDICT, Look, Verdict, assemble, keep, looks_of
+from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.runs import (
@@ -226,10 +214,14 @@ def votes_for(zero_shot: Evaluation, compiled: Sequence[Evaluation]) -> tuple[fl
 
     0 where one answer costs as much already, and for dollars where their votes are those of tokens.
     """
-    before = tokens_per_question([zero_shot])
-    tokens = tokens_per_question(compiled) / before if before else 0.0
-    usd_before, usd_after = (per_question(runs, "cost_usd") for runs in ([zero_shot], compiled))
-    usd = usd_after / usd_before if usd_before and usd_after is not None else tokens
+
+    def ratio(*names: str) -> float | None:
+        before, after = (per_question(runs, *names) for runs in ([zero_shot], compiled))
+        return after / before if before and after is not None else None
+
+    tokens = ratio("prompt_tokens", "completion_tokens") or 0.0
+    usd = ratio("cost_usd")
+    usd = tokens if usd is None else usd
     alike = abs(usd - tokens) <= _EQUAL * tokens
     return _votes_of(tokens), 0.0 if alike else _votes_of(usd)
 
@@ -284,12 +276,9 @@ def more_seeds(
 
 
 def _parts(
-    config: RunConfig,
-    settings: CompileConfig,
-    request: VerdictRequest,
-    *,
-    like: RunContext | None = None,
-) -> tuple[dict[str, Estimate], Estimate, Estimate]:
+    config: RunConfig, settings: CompileConfig, request: VerdictRequest,
+    *, like: RunContext | None = None,
+) -> tuple[dict[str, Estimate], Estimate, Estimate]:  # fmt: skip
     """The arms that are not compiled, one compile, and all that one seed takes."""
     folder = verdict_folder(config, settings)
     zero_shot = config.but(out=folder / "zero-shot")

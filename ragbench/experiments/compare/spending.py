@@ -18,24 +18,11 @@ from ragbench.experiments.store import RunCard
 from ragbench.metrics import Comparison, Interval, Method, compare_scores
 from ragbench.record import Record
 
-
-def _calls(record: Record) -> float:
-    return float(record.ledger.as_if.calls)
-
-
-def _tokens(record: Record) -> float:
-    return float(record.ledger.as_if.tokens)
-
-
-def _usd(record: Record) -> float | None:
-    return record.ledger.as_if.cost_usd
-
-
 #: What a question costs, as if nothing had been cached.
 MEASURES: Mapping[str, Callable[[Record], float | None]] = {
-    "calls": _calls,
-    "tokens": _tokens,
-    "cost $": _usd,
+    "calls": lambda record: float(record.ledger.as_if.calls),
+    "tokens": lambda record: float(record.ledger.as_if.tokens),
+    "cost $": lambda record: record.ledger.as_if.cost_usd,
     "latency s": lambda record: float(record.latency_s),
 }
 #: The column of a table of runs that a measure is of.
@@ -68,8 +55,7 @@ def saved(comparison: Comparison | None) -> Interval | None:
 class PayBack:
     """One unit of spending: of one compile, and per question before and after it.
 
-    `saving` is the paired 95 % interval of what is saved a question. None: not known, since a
-    price is not or there are too few questions.
+    `saving` is the paired 95 % interval of what is saved a question. None is not known.
     """
 
     compile: float | None
@@ -126,8 +112,7 @@ class Spending:
     @property
     def ratio(self) -> float | None:
         """Tokens per question, compiled over zero-shot."""
-        before, after = self.tokens.before, self.tokens.after
-        return after / before if before and after is not None else None
+        return _ratio(self.tokens.after, self.tokens.before)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -155,8 +140,7 @@ def spending_of(
         )
 
     def ratio(name: str) -> float | None:
-        before, after = per_question([zero_shot], name), per_question(compiled, name)
-        return after / before if before and after is not None else None
+        return _ratio(per_question(compiled, name), per_question([zero_shot], name))
 
     return Spending(
         tokens=pay_back("tokens", "prompt_tokens", "completion_tokens"),
@@ -173,18 +157,12 @@ def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> 
 
     `of` is "as_if", at list price, or "billed".
     """
-    return _mean(
-        [
-            None if total is None else total / max(run.summary.n, 1)
-            for run in runs
-            for total in [_sum(asdict(getattr(run.summary, of)), names)]
-        ]
-    )
+    totals = [(_sum(asdict(getattr(run.summary, of)), names), run.summary.n) for run in runs]
+    return _mean([None if total is None else total / max(n, 1) for total, n in totals])
 
 
-def tokens_per_question(runs: Sequence[Evaluation]) -> float:
-    """Prompt and completion tokens per question, the mean over runs."""
-    return per_question(runs, "prompt_tokens", "completion_tokens") or 0.0
+def _ratio(after: float | None, before: float | None) -> float | None:
+    return after / before if before and after is not None else None
 
 
 def _sum(totals: dict[str, Any], names: Sequence[str]) -> float | None:
@@ -269,7 +247,7 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
     if index is None or not n:
         return []
     whole = whole_cost(evaluation)
-    usd, in_all = (_dollars(sum_of) for sum_of in (index.usd, whole))
+    usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, whole))
     lines = [
         f"index: {index.calls:,} calls, {index.tokens:,} tokens, {usd} $; "
         f"the {n} questions with it: {in_all} $"
@@ -307,7 +285,3 @@ def _pays(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str:
         return f"{unit}: not shown, for the saving a question may be 0"
     from_n = pays_from(spent, found.mean_b, found.mean_a)
     return f"{unit}: never" if from_n is None else f"{unit}: from {from_n:,} questions on"
-
-
-def _dollars(usd: float | None) -> str:
-    return "unknown" if usd is None else f"{usd:.4f}"

@@ -59,22 +59,24 @@ class Arm:
     interval: Interval | None
     spending: Mapping[str, float | None]
 
+    def cost(self, name: str) -> float:
+        """The mean per question by the measure `name`; 0 where it is not known."""
+        return self.spending[name] or 0.0
+
 
 @dataclass(frozen=True)
 class Advice:
     """The program to use, and the best mean.
 
-    `arms` are sorted by mean, the best first, and of equal means by cost. `difference` is `best`
-    minus `use`, question by question; None where both are one program. `cost` is the measure by
-    which programs are cheap or dear. `over_limit` are the programs that pass a limit; they are not
-    among `arms`.
+    `cost` is the measure by which programs are cheap or dear; `questions` are texts by id, and
+    `clusters` are empty where questions stand alone. `arms` are sorted by mean, the best first, and
+    of equal means by cost; without those of `over_limit`. `difference` is `best` minus `use`,
+    question by question; None where both are one program.
     """
 
     metric: str
     cost: str
-    #: The text of each question by its id, sorted by id.
     questions: Mapping[str, str]
-    #: The cluster of each question; empty where questions stand alone.
     clusters: Mapping[str, str]
     arms: Sequence[Arm]
     use: Arm
@@ -82,25 +84,21 @@ class Advice:
     difference: Comparison | None
     over_limit: Sequence[str] = ()
 
-    @property
-    def needed(self) -> int | None:
-        """How many questions would tell the two apart; None where that cannot be said."""
-        return self.difference.n_needed if self.difference else None
-
     def sentences(self) -> list[str]:
         """The advice in words, the program to use first."""
-        use, best = self.use.label, self.best.label
-        cheaper = any(_cost(arm, self.cost) < _cost(self.best, self.cost) for arm in self.arms)
-        if self.difference is None:
-            why = "shown better than every cheaper program" if cheaper else "none is cheaper"
+        use, best, c = self.use.label, self.best.label, self.difference
+        if c is None:
+            dearest = all(arm.cost(self.cost) >= self.best.cost(self.cost) for arm in self.arms)
+            why = "none is cheaper" if dearest else "shown better than every cheaper program"
             lines = [f"use {use}: the best mean, and {why}"]
         else:
+            ends = f" [{c.interval.low:+.3f}, {c.interval.high:+.3f}]" if c.interval else ""
             lines = [
                 f"use {use}: the cheapest not shown worse than the best mean "
-                f"({best} {_signed(self.difference)})"
+                f"({best} {c.difference:+.3f}{ends})"
             ]
-            if self.needed is not None:
-                lines.append(f"to tell {best} from {use}: about {self.needed:,} questions")
+            if c.n_needed is not None:
+                lines.append(f"to tell {best} from {use}: about {c.n_needed:,} questions")
         if self.over_limit:
             lines.append(f"over the limits: {', '.join(self.over_limit)}")
         return lines
@@ -134,36 +132,25 @@ def advise(
     clusters = clusters_of(shared)
     names = [clusters[qid] for qid in scored] if clusters else None
     arms = []
-    for number, run in enumerate(runs):
-        scores = np.array([scored[qid][number] for qid in scored], dtype=np.float64)
-        arms.append(
-            Arm(
-                label=labels[number] if labels else run.folder.name,
-                run=run,
-                scores=scores,
-                mean=float(scores.mean()),
-                interval=mean_interval(scores, kind.score_range, names),
-                spending={name: _spent(run, list(scored), name) for name in SPENDING},
-            )
-        )
+    labels = labels or [run.folder.name for run in runs]
+    table = np.array(list(scored.values()), dtype=np.float64)
+    for label, run, scores in zip(labels, runs, table.T.copy(), strict=True):
+        interval = mean_interval(scores, kind.score_range, names)
+        spent = {name: _spent(run, list(scored), name) for name in SPENDING}
+        arms.append(Arm(label, run, scores, float(scores.mean()), interval, spent))
     arms, over = _within(arms, limits or Limits())
-    cost = next(name for name in SPENDING if name == SPENDING[-1] or _tells(arms, name))
-    arms.sort(
-        key=lambda arm: (-round(arm.mean, 9), _cost(arm, cost), arm.label, str(arm.run.folder))
+    # A measure that is not known of every program, or 0 for all as of local models, tells nothing.
+    cost = next(
+        name
+        for name in SPENDING
+        if name == SPENDING[-1]
+        or (all(arm.spending[name] is not None for arm in arms) and any(a.cost(name) for a in arms))
     )
+    arms.sort(key=lambda arm: (-round(arm.mean, 9), arm.cost(cost), arm.label, str(arm.run.folder)))
     use, difference = _cheapest(arms, list(scored), cost, kind.score_range, clusters)
-    questions = shared.column(_question)
-    return Advice(
-        metric=metric,
-        cost=cost,
-        questions={qid: questions[qid] for qid in scored},
-        clusters=clusters,
-        arms=arms,
-        use=use,
-        best=arms[0],
-        difference=difference,
-        over_limit=over,
-    )
+    texts = shared.column(_question)
+    questions = {qid: texts[qid] for qid in scored}
+    return Advice(metric, cost, questions, clusters, arms, use, arms[0], difference, over)
 
 
 def _scores(runs: Sequence[Evaluation], metric: str, *, common: bool) -> dict[str, list[float]]:
@@ -185,28 +172,17 @@ def _cheapest(
     clusters: Mapping[str, str],
 ) -> tuple[Arm, Comparison | None]:
     """The cheapest arm that the first is not shown better than, and the first minus that one."""
-    best = arms[0]
-    cheaper = [arm for arm in arms if _cost(arm, cost) < _cost(best, cost)]
-    theirs = dict(zip(qids, best.scores.tolist(), strict=True))
+    best, method = arms[0], Method(clusters=clusters)
+    cheaper = [arm for arm in arms if arm.cost(cost) < best.cost(cost)]
+    scores = [dict(zip(qids, arm.scores.tolist(), strict=True)) for arm in (best, *cheaper)]
     compared = correct(
-        [
-            compare_scores(
-                dict(zip(qids, arm.scores.tolist(), strict=True)),
-                theirs,
-                score_range=score_range,
-                method=Method(clusters=clusters),
-            )
-            for arm in cheaper
-        ]
+        [compare_scores(s, scores[0], score_range=score_range, method=method) for s in scores[1:]]
     )
-    open_ones = [
-        (arm, difference)
-        for arm, difference in zip(cheaper, compared, strict=True)
-        if not difference.verdict.startswith("better")
-    ]
+    pairs = zip(cheaper, compared, strict=True)
+    open_ones = [(arm, c) for arm, c in pairs if not c.verdict.startswith("better")]
     if not open_ones:
         return best, None
-    return min(open_ones, key=lambda one: (_cost(one[0], cost), -one[0].mean, one[0].label))
+    return min(open_ones, key=lambda one: (one[0].cost(cost), -one[0].mean, one[0].label))
 
 
 def _within(arms: Sequence[Arm], limits: Limits) -> tuple[list[Arm], list[str]]:
@@ -224,7 +200,7 @@ def _within(arms: Sequence[Arm], limits: Limits) -> tuple[list[Arm], list[str]]:
                 f"no program keeps within {name} {limit:g} per question; the cheapest takes "
                 f"{min(known):.4g}"
             )
-        kept = [arm for arm in kept if (arm.spending[name] or 0.0) <= limit]
+        kept = [arm for arm in kept if arm.cost(name) <= limit]
     if not kept:
         raise ConfigError("no program keeps within all the limits; raise one")
     return kept, sorted(arm.label for arm in arms if arm not in kept)
@@ -234,23 +210,6 @@ def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:
     each = run.records.only(qids).column(get_metric(name).score)
     values = [value for qid in qids if (value := each[qid]) is not None]
     return float(np.mean(values)) if len(values) == len(qids) else None
-
-
-def _tells(arms: Sequence[Arm], name: str) -> bool:
-    """Whether the measure is known of every arm, and not 0 for all, as of local models."""
-    return all(arm.spending[name] is not None for arm in arms) and any(
-        arm.spending[name] for arm in arms
-    )
-
-
-def _cost(arm: Arm, name: str) -> float:
-    return arm.spending[name] or 0.0
-
-
-def _signed(difference: Comparison) -> str:
-    ends = difference.interval
-    shown = f"{difference.difference:+.3f}"
-    return shown if ends is None else f"{shown} [{ends.low:+.3f}, {ends.high:+.3f}]"
 
 
 def _question(record: Record) -> str:

@@ -64,11 +64,6 @@ class RouterAdvice:
     gain: Comparison | None = None
     oracle: float | None = None
 
-    @property
-    def shown(self) -> bool:
-        """Whether the gain of the router is shown."""
-        return shows_gain(self.gain)
-
     def sentences(self) -> list[str]:
         """Whether to use the router, in words."""
         gain = self.gain
@@ -79,7 +74,7 @@ class RouterAdvice:
             ]
         worth = f"{gain.difference:+.3f} [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]"
         held_out = f"{worth} over the best single program, held out"
-        if self.shown:
+        if shows_gain(gain):
             return [f"use the router: it gains {held_out}"]
         if gain.interval.high < 0:
             return [f"no router: it loses {held_out}"]
@@ -107,17 +102,13 @@ def learn_router(advice: Advice, *, seed: int = 0) -> RouterAdvice:
     if len(codes) < LEAST_CLUSTERS:
         return RouterAdvice(alone, alone)
     single, routed = held_out(features, scores, groups, seed)
-    gain = compare_scores(
-        dict(zip(qids, single.tolist(), strict=True)),
-        dict(zip(qids, routed.tolist(), strict=True)),
-        score_range=get_metric(advice.metric).score_range,
-        method=Method(clusters=advice.clusters),
-    )
+    sides = (dict(zip(qids, side.tolist(), strict=True)) for side in (single, routed))
+    bounds, method = get_metric(advice.metric).score_range, Method(clusters=advice.clusters)
+    gain = compare_scores(*sides, score_range=bounds, method=method)
     depth = _depth(features, scores, groups, seed)
     learned = _node(_fit(features, scores, depth), features, scores) if depth else alone
-    shown = shows_gain(gain)
     oracle = float(scores.max(axis=1).mean())
-    return RouterAdvice(learned, learned if shown else alone, gain, oracle)
+    return RouterAdvice(learned, learned if shows_gain(gain) else alone, gain, oracle)
 
 
 def shows_gain(gain: Comparison | None) -> bool:
@@ -133,26 +124,25 @@ def make_policy(advice: Advice, router: RouterAdvice, *, seed: int = 0) -> Polic
     """
     cards = [arm.run.card for arm in advice.arms]
     _check_runnable(cards)
+    programs = [
+        Candidate(
+            label=arm.label, program=card.program, set=dict(card.identity.get("set") or {}),
+            run=arm.run.folder.name, identity=card.identity,
+        )
+        for arm, card in zip(advice.arms, cards, strict=True)
+    ]  # fmt: skip
+    learned_from = LearnedFrom(
+        dataset=cards[0].data.name,
+        digest=cards[0].data.digest,
+        ids=list(advice.questions),
+        hashes=[question_hash(question) for question in advice.questions.values()],
+    )
     return Policy(
         format=FORMAT,
         metric=advice.metric,
-        programs=[
-            Candidate(
-                label=arm.label,
-                program=arm.run.card.program,
-                set=dict(arm.run.card.identity.get("set") or {}),
-                run=arm.run.folder.name,
-                identity=arm.run.card.identity,
-            )
-            for arm in advice.arms
-        ],
+        programs=programs,
         rule=router.used,
-        learned_from=LearnedFrom(
-            dataset=cards[0].data.name,
-            digest=cards[0].data.digest,
-            ids=list(advice.questions),
-            hashes=[question_hash(question) for question in advice.questions.values()],
-        ),
+        learned_from=learned_from,
         seed=seed,
         evidence={"advice": advice.sentences(), "router": router.sentences()},
         versions=versions(),

@@ -15,7 +15,7 @@ from typing import Any
 
 from ragbench.errors import CompareError, ConfigError, RunError
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.compare.arms import cluster_of, clusters_of, gold_pids
+from ragbench.experiments.compare.arms import clusters_of, gold_pids
 from ragbench.experiments.compare.spending import index_cost
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.recommend.advice import SPENDING
@@ -41,6 +41,7 @@ from ragbench.metrics import (
     Comparison,
     Method,
     cause_of,
+    cluster_of,
     compare_scores,
     correct,
     get_metric,
