@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
@@ -28,9 +27,10 @@ def folders_under(folder: Path) -> list[Path]:
     Raises:
         RunError: there is none.
     """
-    if _is_one(folder):
+    if is_run(folder) or _is_compile(folder):
         return [folder]
-    found = sorted(path for path in folder.rglob("*") if path.is_dir() and _is_one(path))
+    below = [path for path in folder.rglob("*") if path.is_dir()]
+    found = sorted(path for path in below if is_run(path) or _is_compile(path))
     if not found:
         raise RunError(
             f"{folder} is neither a run nor a compiled program: it has no {DATABASE} and no "
@@ -39,8 +39,8 @@ def folders_under(folder: Path) -> list[Path]:
     return found
 
 
-def _is_one(folder: Path) -> bool:
-    return is_run(folder) or any((folder / name).is_file() for name in (SIDECAR, ASKED))
+def _is_compile(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (SIDECAR, ASKED))
 
 
 def examine(folder: Path, *, data: bool = True) -> Iterator[tuple[Path, str]]:
@@ -48,7 +48,7 @@ def examine(folder: Path, *, data: bool = True) -> Iterator[tuple[Path, str]]:
 
     `data` says whether the ids of questions are compared with the data set's.
     """
-    checks = [_compiled] if any((folder / name).is_file() for name in (SIDECAR, ASKED)) else []
+    checks = [_compiled] if _is_compile(folder) else []
     if is_run(folder):
         checks += [_database, _card, _records]
         checks += [_questions] if data else []
@@ -60,10 +60,13 @@ def examine(folder: Path, *, data: bool = True) -> Iterator[tuple[Path, str]]:
 
 
 def _database(folder: Path) -> Iterator[tuple[Path, str]]:
-    path = folder / DATABASE
+    return _integrity(folder / DATABASE, "put a copy back, or run again")
+
+
+def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
     for (said,) in Reader(path).rows("PRAGMA integrity_check(5)"):
         if said != "ok":
-            yield path, f"the file is damaged: {said}; put a copy back, or run again"
+            yield path, f"the file is damaged: {said}; {cure}"
 
 
 def _card(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -114,19 +117,14 @@ def _questions(folder: Path) -> Iterator[tuple[Path, str]]:
             yield folder / DATABASE, f"{qid} is not in the data"
 
 
-def _program(name: str, knobs: Mapping[str, Any]) -> Any:
+def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
     from ragbench.programs import PROGRAMS
     from ragbench.retrievers import Corpus, make_retriever
 
-    return PROGRAMS.get(name)(make_retriever("bm25", Corpus(()), setting="pooled"), **knobs)
-
-
-def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:
     if (folder / SIDECAR).is_file():
         sidecar = read_sidecar(folder)
-        load_artefact(folder, _program(sidecar.program, sidecar.knobs))
+        nothing = make_retriever("bm25", Corpus(()), setting="pooled")
+        load_artefact(folder, PROGRAMS.get(sidecar.program)(nothing, **sidecar.knobs))
     if (folder / ASKED).is_file():
         read_object(folder / ASKED)
-    for problem in Reader(folder / "work" / CALLS).rows("PRAGMA integrity_check(5)"):
-        if problem != ("ok",):
-            yield folder / "work" / CALLS, f"the file is damaged: {problem[0]}; compile again"
+    yield from _integrity(folder / "work" / CALLS, "compile again")

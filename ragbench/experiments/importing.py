@@ -115,8 +115,12 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
             f"{file}: none of its {len(predictions)} predictions is of the {len(examples)} "
             f"questions asked, such as {examples[0].qid!r}; their ids or questions must agree"
         )
+    own = {field for field, (group, _) in FLAT.items() if group != "data"}
+    of_data = {field: value for field, value in config.identity().items() if field not in own}
+    with file.open("rb") as opened:
+        digest = "sha256:" + hashlib.file_digest(opened, "sha256").hexdigest()
     card = RunCard(
-        identity={**_data_identity(config), "program": name, "imported": _digest(file)},
+        identity={**of_data, "program": name, "imported": digest},
         label=name,
         shard="",
         questions=len(examples),
@@ -217,18 +221,12 @@ def _passages(given: Sequence[Any], corpus: Corpus) -> list[Passage]:
 
 
 def _known(column: str, predictions: Sequence[PredictionRecord]) -> bool:
-    seconds = ("latency_s",)
-    fields: dict[str, tuple[str, ...]] = {"path": (), "searches": (), "p50_s": seconds}
-    fields |= {"tokens": ("tokens", "prompt_tokens"), "p95_s": seconds}
+    fields: dict[str, tuple[str, ...]] = {
+        "path": (),
+        "searches": (),
+        "tokens": ("tokens", "prompt_tokens"),
+        "p50_s": ("latency_s",),
+        "p95_s": ("latency_s",),
+    }
     names = fields.get(column, (column,))
     return all(any(getattr(each, name) is not None for name in names) for each in predictions)
-
-
-def _data_identity(config: RunConfig) -> dict[str, Any]:
-    own = set(FLAT) - {name for name, (group, _) in FLAT.items() if group == "data"}
-    return {name: value for name, value in config.identity().items() if name not in own}
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return "sha256:" + hashlib.file_digest(opened, "sha256").hexdigest()

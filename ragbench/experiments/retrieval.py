@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ import numpy as np
 from ragbench import stopping
 from ragbench.data import Dataset
 from ragbench.errors import DataError
-from ragbench.experiments.store import check_output
+from ragbench.experiments.store import check_output, write_whole
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
-from ragbench.retrievers import IndexStore, Progress, Retriever, make_retriever
+from ragbench.retrievers import IndexStore, Progress, make_retriever
 from ragbench.retrievers.embedders import make_embedder
 
 #: Column -> measure of a ranking cut at k.
@@ -108,7 +107,8 @@ def measure(
     made = make_retriever(spec, dataset.corpus, setting=dataset.setting, **(settings or {}))
     made.build(store, progress)
     ready_s = time.perf_counter() - start
-    _warm(made, examples)
+    for example in examples[:1]:  # not timed: the first search loads code and maps memory
+        made.for_question(example.question).search("warm up", k=1)
     rankings: dict[str, list[str]] = {}
     times: list[float] = []
     try:
@@ -148,15 +148,8 @@ def save(
     ]
     check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps({**about, "gold": gold, "retrievers": rows}, indent=1) + "\n")
-    os.replace(partial, path)
-
-
-def _warm(made: Retriever, examples: Sequence[dspy.Example]) -> None:
-    """One search that is not timed: the first one loads code and maps memory."""
-    if examples:
-        made.for_question(examples[0].question).search("warm up", k=1)
+    text = json.dumps({**about, "gold": gold, "retrievers": rows}, indent=1) + "\n"
+    write_whole(path, text.encode())
 
 
 def _indexes(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from ragbench.experiments.artifacts.artifact import (
 from ragbench.experiments.artifacts.held_out import (
     assert_held_out,
     data_card,
-    shared_questions,
     warn_of_shared_passages,
 )
 from ragbench.experiments.config import compiled_digest, make_config
@@ -91,17 +91,30 @@ def test_signature_names_survive_optimizing(tmp_path: Path) -> None:
     ]
 
 
-def test_another_program_is_refused(tmp_path: Path) -> None:
-    assert "give --program vanilla" in refused(artefact(tmp_path), program("ircot"))
+def other_predictors() -> list[Any]:
+    return [card.model_copy(update={"name": "reader"}) for card in cards_of(compiled())]
 
 
-def test_another_variant_is_refused(tmp_path: Path) -> None:
-    folder = artefact(tmp_path, compiled("self_rag"))
-    assert "--set variant=combined" in refused(folder, program("self_rag", variant="per_passage"))
-
-
-def test_another_knob_is_refused(tmp_path: Path) -> None:
-    assert "give --set k=5" in refused(artefact(tmp_path), program(k=3))
+@pytest.mark.parametrize(
+    ("made", "changes", "into", "words"),
+    [
+        ("vanilla", {}, ("ircot", {}), "give --program vanilla"),
+        ("self_rag", {}, ("self_rag", {"variant": "per_passage"}), "--set variant=combined"),
+        ("vanilla", {}, ("vanilla", {"k": 3}), "give --set k=5"),
+        ("vanilla", {"predictors": other_predictors}, ("vanilla", {}), "the predictors reader"),
+        ("vanilla", {"versions": lambda: {"dspy": "3.3"}}, ("vanilla", {}), "install dspy==3.3"),
+    ],
+)
+def test_what_it_was_not_compiled_for_is_refused(
+    tmp_path: Path,
+    made: str,
+    changes: dict[str, Any],
+    into: tuple[str, dict[str, Any]],
+    words: str,
+) -> None:
+    fields = {name: make() for name, make in changes.items()}
+    folder = artefact(tmp_path, compiled(made), **fields)
+    assert words in refused(folder, program(into[0], **into[1]))
 
 
 def test_positional_state_mismatch_is_refused(tmp_path: Path) -> None:
@@ -111,28 +124,16 @@ def test_positional_state_mismatch_is_refused(tmp_path: Path) -> None:
     answer.signature = dspy.Signature("evidence: list[str], question -> answer", "Changed.")
     message = refused(artefact(tmp_path, made))
     assert "compiled as evidence, question -> answer" in message
-    assert "now context, question -> answer" in message
-    assert "compile again" in message
+    assert "now context, question -> answer; compile again" in message
 
 
-def test_other_predictors_are_refused(tmp_path: Path) -> None:
-    cards = [card.model_copy(update={"name": "reader"}) for card in cards_of(compiled())]
-    assert "has the predictors reader" in refused(artefact(tmp_path, predictors=cards))
-
-
-def test_another_dspy_is_refused(tmp_path: Path) -> None:
-    message = refused(artefact(tmp_path, versions={**versions(), "dspy": "3.3.1"}))
-    assert "dspy 3.3.1" in message
-    assert "compile again" in message
-
-
-def test_a_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_changed_or_missing_file_is_refused_and_a_pickle_never_read(tmp_path: Path) -> None:
     folder = artefact(tmp_path)
     path = folder / "program.json"
     path.write_text(path.read_text().replace("Ann", "Bob"))
     assert "was changed after it was compiled" in refused(folder)
-    path.unlink()
-    assert "copy the whole folder" in refused(folder)
+    path.rename(folder / "program.pkl")
+    assert "no program.json; copy the whole folder" in refused(folder)
 
 
 def test_an_lm_in_the_state_is_refused(tmp_path: Path) -> None:
@@ -152,12 +153,6 @@ def test_a_broken_sidecar_is_one_line(text: str, tmp_path: Path) -> None:
     folder = artefact(tmp_path)
     (folder / "sidecar.json").write_text(text)
     assert "sidecar.json" in refused(folder)
-
-
-def test_a_pickle_is_never_read(tmp_path: Path) -> None:
-    folder = artefact(tmp_path)
-    (folder / "program.json").rename(folder / "program.pkl")
-    assert "no program.json" in refused(folder)
 
 
 def test_loading_copies_no_retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,35 +180,23 @@ def question(qid: str, text: str) -> dspy.Example:
     return make_example(qid=qid, question=text, answers=["x"])
 
 
-def test_held_out_refusal_by_id(tmp_path: Path) -> None:
-    sidecar = read_sidecar(artefact(tmp_path))
-    with pytest.raises(DataError, match=r"1 of 2 questions were used to compile.*q3"):
-        assert_held_out(sidecar.data, [question("q3", "Another?"), question("z", "New?")])
-
-
-def test_held_out_refusal_by_normalised_text(tmp_path: Path) -> None:
-    sidecar = read_sidecar(artefact(tmp_path))
-    with pytest.raises(DataError, match="test split"):
-        assert_held_out(sidecar.data, [question("new", "  who is the MAYOR of town 12 ")])
-
-
-def test_validation_questions_are_not_held_out_either(tmp_path: Path) -> None:
-    sidecar = read_sidecar(artefact(tmp_path))
-    assert shared_questions(sidecar.data, VAL).shared == tuple(e.qid for e in VAL)
-
-
-def test_ids_of_another_data_set_mean_other_questions(tmp_path: Path) -> None:
-    sidecar = read_sidecar(artefact(tmp_path))
-    other = [question("q3", "Another?")]
-    assert_held_out(sidecar.data, other, dataset="cities")
-    with pytest.raises(DataError):
-        assert_held_out(sidecar.data, other, dataset="towns")
-    with pytest.raises(DataError):
-        assert_held_out(sidecar.data, TRAIN, dataset="cities")
-
-
-def test_new_questions_pass(tmp_path: Path) -> None:
-    assert_held_out(read_sidecar(artefact(tmp_path)).data, [question("new", "Something else?")])
+@pytest.mark.parametrize(
+    ("asked", "dataset", "words"),
+    [
+        ([question("q3", "Another?"), question("z", "New?")], None, r"1 of 2 questions .*q3"),
+        ([question("new", "  who is the MAYOR of town 12 ")], None, "on the test split"),
+        (VAL, "towns", f"{len(VAL)} of {len(VAL)} questions"),
+        (TRAIN, "cities", "used to compile"),
+        ([question("q3", "Another?")], "cities", ""),  # an id that means another question
+        ([question("new", "Something else?")], None, ""),
+    ],
+)
+def test_what_it_was_compiled_with_is_not_held_out(
+    tmp_path: Path, asked: list[dspy.Example], dataset: str | None, words: str
+) -> None:
+    data = read_sidecar(artefact(tmp_path)).data
+    with pytest.raises(DataError, match=words) if words else nullcontext():
+        assert_held_out(data, asked, dataset=dataset)
 
 
 def test_splits_that_overlap_are_refused() -> None:

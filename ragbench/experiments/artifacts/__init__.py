@@ -16,12 +16,10 @@ from ragbench.experiments.artifacts.held_out import (
     DataCard as DataCard,
     Questions as Questions,
     assert_held_out as assert_held_out,
+    assert_not_learned_from as assert_not_learned_from,
     data_card as data_card,
     question_hash as question_hash,
-    warn_of_shared_passages as warn_of_shared_passages,
-)
-from ragbench.experiments.artifacts.policy_file import (
-    assert_not_learned_from as assert_not_learned_from,
     read_policy as read_policy,
+    warn_of_shared_passages as warn_of_shared_passages,
     write_policy as write_policy,
 )

@@ -131,15 +131,11 @@ def save_program(program: RAGProgram, path: Path) -> str:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise RunError(f"cannot write {path}: {' '.join(str(error).split())[:200]}") from None
-    return _sha256(path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
-    """Write the sidecar; it comes last, so a folder that has one is whole.
-
-    Raises:
-        RunError: it cannot be written.
-    """
+    """Write the sidecar; it comes last, so a folder that has one is whole."""
     write_json(folder / SIDECAR, sidecar.model_dump(mode="json"), sealed=True)
 
 
@@ -172,17 +168,24 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     Raises:
         RunError: anything differs, or a file is missing or was changed; the message has the cure.
     """
-    folder = Path(folder)
+    from ragbench.optimizers import OPTIMIZERS
+
     sidecar = read_sidecar(folder)
     _check_program(folder, sidecar, program)
-    _check_versions(folder, sidecar)
+    if (then := sidecar.versions.get("dspy")) != (now := version("dspy")):
+        raise RunError(
+            f"{folder} was compiled with dspy {then}, and this is dspy {now}; compile again, or "
+            f"install dspy=={then}"
+        )
     state = _read_state(folder, sidecar)
     predictors = {program.saved_name(name): p for name, p in program.named_predictors()}
     if set(state) != set(predictors):
         raise RunError(f"{folder / PROGRAM} has other predictors than {SIDECAR}; compile again")
     for name, predictor in predictors.items():
         _load_state(folder / PROGRAM, name, predictor, state[name])
-    _attach_files(folder, sidecar, program)
+    name = str(sidecar.optimizer.get("name", ""))
+    if name in OPTIMIZERS.names():  # it may keep more beside the state, such as a bank of examples
+        OPTIMIZERS.get(name).attach(program, folder)
     return sidecar
 
 
@@ -214,20 +217,8 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
             )
 
 
-def _check_versions(folder: Path, sidecar: Sidecar) -> None:
-    then, now = sidecar.versions.get("dspy"), version("dspy")
-    if then != now:
-        raise RunError(
-            f"{folder} was compiled with dspy {then}, and this is dspy {now}; compile again, or "
-            f"install dspy=={then}"
-        )
-
-
 def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
-    path = folder / PROGRAM
-    if not path.is_file():
-        raise RunError(f"{folder} has a {SIDECAR} but no {PROGRAM}; copy the whole folder")
-    for name in sidecar.files:
+    for name in (PROGRAM, *sidecar.files):
         if not (folder / name).is_file():
             raise RunError(f"{folder} has a {SIDECAR} but no {name}; copy the whole folder")
     if compiled_digest(folder, sidecar.files) != sidecar.program_sha256:
@@ -235,7 +226,7 @@ def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
         raise RunError(
             f"{folder}: {changed} was changed after it was compiled; restore it, or compile again"
         )
-    state = read_object(path)
+    state = read_object(folder / PROGRAM)
     state.pop("metadata", None)
     return state
 
@@ -252,18 +243,5 @@ def _load_state(path: Path, name: str, predictor: dspy.Predict, state: Any) -> N
         raise RunError(f"{path}: predictor {name} is malformed ({why}); compile again") from None
 
 
-def _attach_files(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
-    """Give the program what its optimizer keeps beside the state, such as a bank of examples."""
-    from ragbench.optimizers import OPTIMIZERS
-
-    name = str(sidecar.optimizer.get("name", ""))
-    if name in OPTIMIZERS.names():
-        OPTIMIZERS.get(name).attach(program, folder)
-
-
 def _fields(card: PredictorCard) -> str:
     return f"{', '.join(card.inputs)} -> {', '.join(card.outputs)}"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,17 +1,19 @@
-"""Which questions a program was compiled with, so that none of them is used to evaluate it."""
+"""Which questions a program or a policy was made with, so that none of them is used to judge it."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 import dspy
 from pydantic import BaseModel, ConfigDict
 
 from ragbench.data import question_key
-from ragbench.errors import DataError
+from ragbench.errors import DataError, RunError
+from ragbench.experiments.store import check_output, read_json, write_json
 from ragbench.logs import get
+from ragbench.programs.routing import Policy
 
 _log = get(__name__)
 
@@ -46,14 +48,6 @@ class DataCard(Part):
     digest: str
     train: Questions
     validation: Questions
-
-
-@dataclass(frozen=True)
-class HeldOutBreach:
-    """Questions that a compiled program was compiled with."""
-
-    shared: tuple[str, ...]
-    total: int
 
 
 def question_hash(question: str) -> str:
@@ -96,11 +90,10 @@ def assert_held_out(
     Raises:
         DataError: some were; the message names the first and their number.
     """
-    breach = shared_questions(data, examples, dataset=dataset)
-    if breach.shared:
+    if shared := shared_questions(data, examples, dataset=dataset):
         raise DataError(
-            f"{len(breach.shared)} of {breach.total} questions were used to compile this program "
-            f"(first: {breach.shared[0]}); evaluate on the test split, or compile on others"
+            f"{len(shared)} of {len(examples)} questions were used to compile this program "
+            f"(first: {shared[0]}); evaluate on the test split, or compile on others"
         )
 
 
@@ -121,7 +114,7 @@ def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) ->
 
 def shared_questions(
     data: DataCard, examples: Sequence[dspy.Example], *, dataset: str | None = None
-) -> HeldOutBreach:
+) -> list[str]:
     """The ids of `examples` that the program was compiled with, by id or by normalised text.
 
     Ids are left out where `dataset` names another data set, whose ids mean other questions.
@@ -130,9 +123,44 @@ def shared_questions(
     same = dataset is None or dataset == data.name
     ids = {qid for part in parts for qid in part.ids} if same else set()
     hashes = {text for part in parts for text in part.hashes}
-    shared = [
+    return [
         str(example.qid)
         for example in examples
         if str(example.qid) in ids or question_hash(example.question) in hashes
     ]
-    return HeldOutBreach(tuple(shared), len(examples))
+
+
+def write_policy(policy: Policy, path: Path) -> None:
+    """Write `policy` to `path`."""
+    check_output(path)
+    write_json(path, policy.model_dump(mode="json"))
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy in `path`.
+
+    Raises:
+        RunError: it is missing, or is no policy.
+    """
+    if not path.is_file():
+        raise RunError(f"no policy {path}; `ragbench recommend RUN... --router -o FILE` writes one")
+    return read_json(path, Policy)
+
+
+def assert_not_learned_from(
+    policy: Policy, examples: Sequence[dspy.Example], *, dataset: str
+) -> None:
+    """Do nothing if `policy` was learned from no question of `examples`.
+
+    Raises:
+        DataError: it was; the message names the first and their number.
+    """
+    source = policy.learned_from
+    asked = Questions(ids=source.ids, hashes=source.hashes)
+    none = Questions(ids=[], hashes=[])
+    card = DataCard(name=source.dataset, digest=source.digest, train=asked, validation=none)
+    if shared := shared_questions(card, examples, dataset=dataset):
+        raise DataError(
+            f"the policy was learned from {len(shared)} of these {len(examples)} questions "
+            f"(first: {shared[0]}); run it on others, such as another split"
+        )

@@ -34,16 +34,22 @@ def estimate_compile(plan: Plan, *, seconds_per_call: float | None = None) -> Es
         RunError: the program cannot be rehearsed.
     """
     optimizer, size = plan.optimizer, plan.size
-    budget, retry = _whole_budget(optimizer, size), most_tries(plan.run_context)
+    search, both = optimizer.estimate(size), Range.exactly(2 * size.n_val)  # before it and after
+    budget = Budget(search.teacher_runs, search.student_runs + both, search.prompt_calls)
+    retry = most_tries(plan.run_context)
     run = rehearse_questions(plan.run_context, plan.val)
     demos = run.calls[1] * _tokens_of_demos(optimizer)
     high = int(MARGIN[1] * retry * (run.tokens[1] + demos))
     calls = budget.lm_calls(run.calls[0], retry * run.calls[1])
+    time = "known once the first questions are answered, or give --seconds-per-call"
+    if seconds_per_call is not None:
+        low, high_s = (duration(n * seconds_per_call) for n in (calls.low, calls.high))
+        time = f"{low} to {high_s}, one call after another"
     notes = [
         f"program runs: {budget.runs}, that is {optimizer.formula}, and 2 x V to score before and "
         "after",
         f"LM calls of one run: {Range(*run.calls)}",
-        f"time: {_time(calls, seconds_per_call)}",
+        f"time: {time}",
     ]
     if retry > 1:
         notes.append(ASKED_TWICE)
@@ -91,25 +97,11 @@ def _between(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _whole_budget(optimizer: Optimizer, size: Size) -> Budget:
-    """The optimizer's budget, and the validation set once before it and once after."""
-    budget = optimizer.estimate(size)
-    both = Range.exactly(2 * size.n_val)
-    return Budget(budget.teacher_runs, budget.student_runs + both, budget.prompt_calls)
-
-
 def _tokens_of_demos(optimizer: Optimizer) -> int:
     """Tokens of all demonstrations that may be added to one call."""
     names = ("bootstrapped", "labeled", "demos", "k")
     most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
     return most * (int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD)
-
-
-def _time(calls: Range, seconds_per_call: float | None) -> str:
-    if seconds_per_call is None:
-        return "known once the first questions are answered, or give --seconds-per-call"
-    low, high = calls.low * seconds_per_call, calls.high * seconds_per_call
-    return f"{duration(low)} to {duration(high)}, one call after another"
 
 
 def _cost(

@@ -37,8 +37,6 @@ from ragbench.experiments.store import CALLS, PREPARATION_SIDE, CallJournal, loc
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
 from ragbench.optimizers import Candidate, Scores, SearchResult, StandIn, Task, make_scorer, measure
-from ragbench.programs.core import RAGProgram
-from ragbench.record import Totals
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
@@ -70,7 +68,10 @@ def compile_program(
             plan.run_context.retriever.build(IndexStore(), on_prepare)
         for line in _expected(plan):
             on_message(line)
-        _check_lms(plan)
+        plan.run_context.check_lms()
+        for what, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
+            if lm is not None:
+                lm.check(what)
         journal = CallJournal(plan.folder / "work" / CALLS)
         if journal.attempt > 1:
             on_message(
@@ -92,7 +93,9 @@ def compile_program(
             raise RunError(redact(str(error))) from None
         stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         _save(plan, outcome, journal)
-    if _is_as_before(plan.run_context.program, outcome.result):
+    programs = (plan.run_context.program, outcome.result.program)
+    before, after = ([p.dump_state() for _, p in one.named_predictors()] for one in programs)
+    if before == after and not outcome.result.files:
         on_message(
             "note: nothing was learned: no demonstration was found and no instruction changed, so "
             "the compiled program is the plain one; give more training questions (--train-limit) "
@@ -149,14 +152,6 @@ def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
         after = measure(result.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(result, before, after, time.perf_counter() - start)
-
-
-def _is_as_before(program: RAGProgram, result: SearchResult) -> bool:
-    states = [
-        [predictor.dump_state() for _, predictor in one.named_predictors()]
-        for one in (program, result.program)
-    ]
-    return not result.files and states[0] == states[1]
 
 
 def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
@@ -231,17 +226,16 @@ def _corrected(candidates: Sequence[Candidate], n: int) -> dict[str, Any]:
 
 
 def _inflation(journal: CallJournal, n: int) -> dict[str, Any]:
-    before, after = journal.as_if("zero_shot"), journal.as_if("compiled")
-
-    def each(totals: Totals) -> dict[str, float]:
-        return {
-            "prompt_tokens": totals.prompt_tokens / n,
-            "completion_tokens": totals.completion_tokens / n,
-            "calls": totals.calls / n,
-        }
-
-    ratio = after.tokens / before.tokens if before.tokens else None
-    return {"per_question": {"zero_shot": each(before), "compiled": each(after)}, "ratio": ratio}
+    sides = {side: journal.as_if(side) for side in ("zero_shot", "compiled")}
+    names = ("prompt_tokens", "completion_tokens", "calls")
+    before, after = (totals.tokens for totals in sides.values())
+    return {
+        "per_question": {
+            side: {name: getattr(totals, name) / n for name in names}
+            for side, totals in sides.items()
+        },
+        "ratio": after / before if before else None,
+    }
 
 
 def _task(plan: Plan) -> Task:
@@ -259,13 +253,6 @@ def _task(plan: Plan) -> Task:
         seed=plan.settings.optimizer_seed,
         workers=plan.run_context.config.workers,
     )
-
-
-def _check_lms(plan: Plan) -> None:
-    plan.run_context.check_lms()
-    for what, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
-        if lm is not None:
-            lm.check(what)
 
 
 def _n(scores: Scores) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.data import Dataset, for_optimizer
+from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
 from ragbench.experiments.config import CompileConfig, RunConfig
@@ -42,6 +42,7 @@ class Plan:
 
     def asked(self) -> dict[str, Any]:
         """Everything that decides the result, JSON-ready; a folder holds one such compile."""
+        scorer = make_scorer(self.settings.metric)
         return {
             "config": self.run_context.config.identity(),
             "optimizer": {
@@ -49,7 +50,8 @@ class Plan:
                 "preset": self.optimizer.preset,
                 "knobs": self.optimizer.knobs.model_dump(mode="json"),
                 "seed": self.settings.optimizer_seed,
-                **self._metric(),
+                "metric": self.settings.metric,
+                **({"metric_sha256": scorer.digest} if isinstance(scorer, OwnMetric) else {}),
             },
             "lms": {
                 "student": self.run_context.lm.model,
@@ -59,11 +61,6 @@ class Plan:
             },
             "data": self.data.model_dump(mode="json"),
         }
-
-    def _metric(self) -> dict[str, str]:
-        name, scorer = self.settings.metric, make_scorer(self.settings.metric)
-        own = {"metric_sha256": scorer.digest} if isinstance(scorer, OwnMetric) else {}
-        return {"metric": name, **own}
 
 
 def make_plan(
@@ -87,7 +84,12 @@ def make_plan(
     folder = compile_folder(config, settings)
     config = _of_training(config, settings)
     run_context = build(config, like=like)
-    val = _validation(run_context.dataset, settings.val_limit)
+    val = run_context.dataset.splits.get("validation", ())[: settings.val_limit]
+    if not val:
+        raise ConfigError(
+            f"{run_context.dataset.name} has no validation questions, on which compiled programs "
+            "are chosen"
+        )
     if isinstance(scorer, OwnMetric):
         scorer.check(for_optimizer(val)[0])
     train = run_context.examples
@@ -120,15 +122,6 @@ def claim(plan: Plan) -> bool:
         raise RunError(f"{plan.folder} has a program but no {ASKED}; give another --out")
     write_json(path, asked, sealed=True)
     return False
-
-
-def _validation(dataset: Dataset, limit: int | None) -> Sequence[dspy.Example]:
-    examples = dataset.splits.get("validation", ())
-    if not examples:
-        raise ConfigError(
-            f"{dataset.name} has no validation questions, on which compiled programs are chosen"
-        )
-    return examples[:limit]
 
 
 def compile_folder(config: RunConfig, settings: CompileConfig) -> Path:
