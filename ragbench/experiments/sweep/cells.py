@@ -61,16 +61,12 @@ class Cell:
             facts |= flat_compile(self.settings.model_dump(mode="json", include=set(_COMPILE)))
         return facts
 
-    def with_label(self, label: str) -> Cell:
-        """The cell under another label, which changes none of its facts."""
-        cell = replace(self, label=label)
-        cell.__dict__["facts"] = self.facts
-        return cell
-
     def matches(self, wanted: Fields) -> bool:
         """Whether the cell has every value of `wanted`, or one of several where that is a list."""
         for address, values in wanted.items():
-            choices = [_plain(address, value) for value in listed(values)]
+            choices = listed(values)
+            if address == "optimizer":
+                choices = [None if value == "none" else value for value in choices]
             if self.facts.get(address) not in choices:
                 return False
         return True
@@ -92,11 +88,12 @@ def labelled(cells: Sequence[Cell]) -> list[Cell]:
             kept.append(address)
             told = finer
     rows = zip(*(columns[a] for a in kept), strict=True)
-    words = [[_word(a, value) for a, value in zip(kept, row, strict=True)] for row in rows]
-    return [
-        cell.with_label(", ".join(filter(None, some)))
-        for cell, some in zip(cells, words, strict=True)
-    ]
+    named = []
+    for cell, row in zip(cells, rows, strict=True):
+        words = (_word(address, value) for address, value in zip(kept, row, strict=True))
+        named.append(replace(cell, label=", ".join(filter(None, words))))
+        named[-1].__dict__["facts"] = cell.facts  # which no label changes
+    return named
 
 
 def _numbered(rows: Iterable[tuple[int, Any]]) -> list[int]:
@@ -151,25 +148,20 @@ def nested(addressed: Fields, under: str = "") -> dict[str, Any]:
 
 
 def check_addresses(fields: Fields, where: str, *, also: Iterable[str] = ()) -> None:
-    """Do nothing if every key of `fields`, and of the mappings in it, is an address or in `also`.
+    """Nothing, if every key of `fields`, and of the mappings in it, is an address or in `also`.
 
-    Raises:
-        UnknownNameError: one is not; the message has the near ones.
+    Else UnknownNameError with the near ones.
     """
     for address, value in fields.items():
         head, dot, key = address.partition(".")
         if head == "compile" and (dot or isinstance(value, dict)):
-            _check_compile([key] if dot else list(value), where)
+            for inner in [key] if dot else value:
+                if inner not in _COMPILE and not inner.startswith("opt_set."):
+                    choices = [*(f"compile.{name}" for name in _COMPILE), "compile.opt_set.KNOB"]
+                    raise UnknownNameError(f"key of {where}", f"compile.{inner}", choices)
         elif address not in {*RUN_ADDRESSES, *also} and not (key and head in MAPPINGS):
             choices = [*RUN_ADDRESSES, *also, *(f"{name}.KEY" for name in MAPPINGS)]
             raise UnknownNameError(f"key of {where}", address, choices)
-
-
-def _check_compile(keys: Iterable[str], where: str) -> None:
-    for key in keys:
-        if key not in _COMPILE and not key.startswith("opt_set."):
-            choices = [*(f"compile.{name}" for name in _COMPILE), "compile.opt_set.KNOB"]
-            raise UnknownNameError(f"key of {where}", f"compile.{key}", choices)
 
 
 def listed(values: Any) -> list[Any]:
@@ -177,5 +169,3 @@ def listed(values: Any) -> list[Any]:
     return values if isinstance(values, list) else [values]
 
 
-def _plain(address: str, value: Any) -> Any:
-    return None if address == "optimizer" and value == "none" else value

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ragbench.data import DataSpec
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import CompileConfig, RunConfig, flatten, load_config, make_config
@@ -63,10 +64,8 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     """The sweep of a file, every name and knob of every cell checked; loads no data.
 
     `out` is its folder, by default `sweeps/` and the file's name; `over` are fields of a run that
-    replace those that the cells share.
-
-    Raises:
-        RagbenchError: something the user can mend; a cell at fault is named.
+    replace those that the cells share. RagbenchError for what the user can mend; a cell at fault is
+    named.
     """
     fields = flatten(load_config(path))
     check_addresses(fields, str(path), also=[*SweepFields.model_fields, "out"])
@@ -168,11 +167,7 @@ def _placed(config: RunConfig, settings: CompileConfig | None, folder: Path) -> 
 
 
 def _distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells without those that come to the same as one before.
-
-    Raises:
-        ConfigError: none is left, or two would be one run.
-    """
+    """The cells without those that come to the same as one before."""
     cells_of: dict[str, Cell] = {}
     for cell in cells:
         cells_of.setdefault(json.dumps(cell.facts, sort_keys=True), cell)
@@ -193,17 +188,16 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
 
 def _grouped(cells: Sequence[Cell]) -> list[Cell]:
     """Cells of one data set next to each other, so that it is loaded once."""
-    specs = [cell.config.data_spec() for cell in cells]
-    place = {spec: number for number, spec in enumerate(dict.fromkeys(specs))}
-    order = sorted(range(len(cells)), key=lambda i: place[specs[i]])
-    return [cells[i] for i in order]
+    groups: dict[DataSpec, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.config.data_spec(), []).append(cell)
+    return [cell for group in groups.values() for cell in group]
 
 
 def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
     """The baseline of each cell: the only one, or of several the one alike in all else that varies.
 
-    Raises:
-        ConfigError: no cell is a baseline, or several are one cell's.
+    ConfigError where no cell is a baseline, or several are one cell's.
     """
     if spec.baseline is None:
         return {}
@@ -211,7 +205,9 @@ def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
     bases = [cell for cell in cells if cell.matches(wanted)]
     if not bases:
         raise ConfigError(f"baseline {spec.baseline} is no cell; the cells: {_names(cells)}")
-    varied = [address for address in _axes(spec) if address not in wanted]
+    blocks = [spec.matrix, *spec.include]
+    axes = dict.fromkeys(a for block in blocks for choices in _product(block, "") for a in choices)
+    varied = [address for address in axes if address not in wanted]
     pairs = {}
     for cell in cells:
         if any(cell is base for base in bases):
@@ -225,12 +221,6 @@ def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
         if like:
             pairs[cell.label] = like[0].label
     return pairs
-
-
-def _axes(spec: SweepFields) -> list[str]:
-    blocks = [spec.matrix, *spec.include]
-    axes = {a: None for block in blocks for choices in _product(block, "") for a in choices}
-    return list(axes)
 
 
 def _names(cells: Sequence[Cell]) -> str:

@@ -113,8 +113,7 @@ class Benches:
     def build(self, cell: Cell) -> RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it.
 
-        Raises:
-            RagbenchError: something the user can mend.
+        RagbenchError for what the user can mend, here and below.
         """
         config = cell.config.but(compiled=None) if cell.settings else cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
@@ -126,16 +125,10 @@ class Benches:
         return run_context
 
     def plan(self, cell: Cell, run_context: RunContext) -> Plan | None:
-        """The compile that the cell needs, if any.
-
-        Raises:
-            RagbenchError: something the user can mend.
-        """
-        return (
-            None
-            if cell.settings is None
-            else make_plan(_as_it_is(cell), cell.settings, like=run_context)
-        )
+        """The compile that the cell needs, if any."""
+        if cell.settings is None:
+            return None
+        return make_plan(_as_it_is(cell), cell.settings, like=run_context)
 
 
 def checked(
@@ -143,8 +136,7 @@ def checked(
 ) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
     """Each cell with all that it needs: files read, roles and LMs looked up, and no LM asked.
 
-    Raises:
-        ConfigError: a cell cannot run; it is named.
+    ConfigError where a cell cannot run; it is named.
     """
     benches = benches or Benches()
     for cell in sweep.cells:
@@ -158,8 +150,7 @@ def checked(
 def run_sweep(sweep: Sweep, watch: Watch) -> Swept:
     """Run every cell, or continue, and compare; nothing is asked before all cells are checked.
 
-    Raises:
-        RagbenchError: a cell cannot run, or the folder is in use or cannot be written.
+    RagbenchError where a cell cannot run, or the folder is in use or cannot be written.
     """
     benches = Benches()
     for _ in checked(sweep, benches):
@@ -172,7 +163,7 @@ def run_sweep(sweep: Sweep, watch: Watch) -> Swept:
             outcomes[number] = runner.run(cell)
             watch.end(outcomes[number])
             _write(Swept(sweep, outcomes, ()))
-        return _assemble(sweep, outcomes)
+        return _finished(sweep, outcomes)
 
 
 class _Runner:
@@ -248,7 +239,7 @@ def _reason(error: Exception) -> str:
     return redact(text if isinstance(error, RagbenchError) else f"{type(error).__name__}: {text}")
 
 
-def _assemble(sweep: Sweep, outcomes: Sequence[Outcome]) -> Swept:
+def _finished(sweep: Sweep, outcomes: Sequence[Outcome]) -> Swept:
     """The sweep with runs and comparisons read from the run folders; written to `sweep.json`."""
     read = [
         replace(one, run=reopen(one.cell.folder) if is_run(one.cell.folder) else None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, RunError
-from ragbench.experiments.artifacts import PROGRAM, Questions, Sidecar, read_sidecar
+from ragbench.experiments.artifacts import PROGRAM, Sidecar, read_sidecar
 from ragbench.experiments.compile import OnMessage, compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import RunContext
@@ -38,11 +38,6 @@ class DemoPool:
         """As many as the predictor with the most of them has."""
         return max(map(len, self.of.values()), default=0)
 
-    @property
-    def train(self) -> Questions:
-        """The questions that they were drawn from."""
-        return self.sidecar.data.train
-
     def show(self, program: RAGProgram, n: int) -> str:
         """Give `program` the first `n` of each predictor, and say in a few words which.
 
@@ -60,8 +55,7 @@ class DemoPool:
 def drawing(run_context: RunContext, *, most: int, seed: int, folder: Path) -> CompileConfig:
     """The compile that draws demonstrations.
 
-    Raises:
-        ConfigError: the search asks training questions, which would be shown their own answers.
+    ConfigError where the search asks training questions, which would be shown their own answers.
     """
     if run_context.config.data.split == "train":
         raise ConfigError("demonstrations are drawn from training questions; leave --split out")
@@ -76,21 +70,19 @@ def drawing(run_context: RunContext, *, most: int, seed: int, folder: Path) -> C
 
 
 def draw_demos(
-    run_context: RunContext, *, most: int, seed: int, folder: Path, on_message: OnMessage
+    run_context: RunContext, settings: CompileConfig, on_message: OnMessage
 ) -> DemoPool:
-    """Up to `most` demonstrations for each predictor of the program, drawn by `seed`.
+    """The demonstrations for each predictor of the program that `settings` draw.
 
-    Raises:
-        ConfigError: the search asks training questions, which would be shown their own answers.
-        RunError: no training question was answered exactly.
-        StoppedError: a limit of spending was reached.
+    RunError where no training question was answered exactly, StoppedError at a limit of spending.
     """
-    settings = drawing(run_context, most=most, seed=seed, folder=folder)
     compile_program(run_context.config, settings, on_message=on_message, like=run_context)
-    state = read_object(folder / PROGRAM)
-    sidecar = read_sidecar(folder)
+    assert settings.out is not None
+    state, sidecar = read_object(settings.out / PROGRAM), read_sidecar(settings.out)
     pool = DemoPool({card.name: state[card.name]["demos"] for card in sidecar.predictors}, sidecar)
     if not pool.most:
-        raise RunError("no training question was answered exactly, so there is nothing to show; "
-                       "leave --demos out")  # fmt: skip
+        raise RunError(
+            "no training question was answered exactly, so there is nothing to show; "
+            "leave --demos out"
+        )
     return pool

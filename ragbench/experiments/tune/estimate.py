@@ -21,13 +21,14 @@ from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.runs import RunContext
 from ragbench.experiments.store import read_records
-from ragbench.experiments.tune.demos import DEMOS, drawing
+from ragbench.experiments.tune.demos import DEMOS
 from ragbench.experiments.tune.search import Search, direction
 from ragbench.experiments.tune.search_space import Space
 from ragbench.experiments.tune.study import (
     NEVER_PRUNED,
     STARTUP,
     STUDY,
+    drawing_of,
     first_trial,
     is_claimed,
     prepare,
@@ -45,12 +46,11 @@ _NOTHING = Estimate(title="")
 def estimate_tune(config: RunConfig, settings: TuneConfig) -> tuple[list[str], Estimate]:
     """What demonstrations take, in lines, and what the trials still to come do; asks no server.
 
-    Raises:
-        RagbenchError: something the user can mend.
+    RagbenchError for what the user can mend.
     """
     search, lines = prepare(config, settings), list[str]()
     if settings.demos:
-        lines = _of_demos(search, settings)
+        lines = _of_demos(search)
         search = replace(search, space={**search.space, DEMOS: IntDistribution(0, settings.demos)})
     else:
         is_claimed(search)  # of another search, it is refused
@@ -65,10 +65,9 @@ def estimate_tune(config: RunConfig, settings: TuneConfig) -> tuple[list[str], E
     return lines, in_all(title, parts, [*first.whole.notes, *_notes(search, later)])
 
 
-def _of_demos(search: Search, settings: TuneConfig) -> list[str]:
-    folder = search.folder / DEMOS
-    drawn = drawing(search.run_context, most=settings.demos, seed=settings.tune_seed, folder=folder)
-    if (folder / SIDECAR).is_file():
+def _of_demos(search: Search) -> list[str]:
+    drawn = drawing_of(search)
+    if (search.folder / DEMOS / SIDECAR).is_file():
         return []
     made = make_plan(search.run_context.config, drawn, like=search.run_context)
     return ["demonstrations, drawn once", *estimate_compile(made).lines()]

@@ -56,21 +56,17 @@ def best_trials(search: Search, study: optuna.Study) -> list[FrozenTrial]:
 
 
 def save_point(search: Search, point: Point, default: Point, *, folder: Path, number: int) -> None:
-    """Write trial `number` to `folder` as a compiled program, with the demonstrations it showed.
-
-    Raises:
-        RunError: it cannot be written.
-    """
+    """Write trial `number` to `folder` as a compiled program, with the demonstrations it showed."""
     run_context, settings = search.run_context, search.settings
     made = search.made(point.knobs)
-    config, program = made.config, made.program
+    program = made.program
     digest = save_program(program, folder / PROGRAM)
     asked = {"train": [], "validation": [], run_context.config.data.split: run_context.examples}
     data = data_card(
         run_context.dataset.name, run_context.dataset.digest, asked["train"], asked["validation"]
     )
     if made.compiled and search.pool:
-        data = data.model_copy(update={"train": search.pool.train})
+        data = data.model_copy(update={"train": search.pool.sidecar.data.train})
     write_sidecar(
         folder,
         Sidecar(
@@ -86,7 +82,7 @@ def save_point(search: Search, point: Point, default: Point, *, folder: Path, nu
                 "seed": settings.tune_seed,
                 **settings.model_dump(mode="json"),
             },
-            config=config.identity(),
+            config=made.config.identity(),
             lms={"student": run_context.lm.model, "adapter": type(run_context.adapter).__name__},
             versions=versions(),
             scores=_scores(search, point, default),
@@ -172,19 +168,16 @@ def without_luck(
 
 def _cost(search: Search) -> dict[str, Any]:
     """What all trials together took, and the drawing of demonstrations if there was one."""
-    ledgers = [
-        record.ledger
+    calls = [
+        call
         for folder in sorted((search.folder / "trials").iterdir())
         for record in read_records(folder).values()
+        for call in record.ledger.calls
     ]
-    calls = [call for ledger in ledgers for call in ledger.calls]
-    sums = {"as_if": total(calls), "billed": billed(calls)}
-    drawn = search.pool.sidecar.cost if search.pool else None
     costs: dict[str, Any] = {}
-    for name, trials in sums.items():
-        if drawn is None:
-            costs[name] = {"all": asdict(trials)}
-            continue
-        demos = Totals(**drawn[name]["all"])
-        costs[name] = {"all": asdict(trials + demos), "demos": asdict(demos)}
+    for name, trials in (("as_if", total(calls)), ("billed", billed(calls))):
+        costs[name] = {"all": asdict(trials)}
+        if search.pool:
+            demos = Totals(**search.pool.sidecar.cost[name]["all"])
+            costs[name] = {"all": asdict(trials + demos), "demos": asdict(demos)}
     return costs

@@ -50,14 +50,9 @@ class Search:
     space: Space
     pool: DemoPool | None = None
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """The knobs that were given."""
-        return self.run_context.config.set
-
     def config(self, params: Mapping[str, Any]) -> RunConfig:
         """The run of one combination, in a folder that the knobs and demonstrations decide."""
-        knobs = {**self.given, **params}
+        knobs = {**self.run_context.config.set, **params}
         shown = {DEMOS: n} if (n := knobs.pop(DEMOS, 0)) else {}
         resolved = type(self.run_context.program).resolve_knobs(knobs).model_dump(mode="json")
         text = json.dumps({**resolved, **shown}, sort_keys=True)
@@ -67,8 +62,7 @@ class Search:
     def made(self, params: Mapping[str, Any]) -> RunContext:
         """What one combination runs on: its program, with its demonstrations.
 
-        Raises:
-            KnobError: knobs that do not go together.
+        KnobError for knobs that do not go together.
         """
         config = self.config(params)
         program = type(self.run_context.program)(self.run_context.retriever, **config.set)
@@ -78,10 +72,8 @@ class Search:
     def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
         """What the combination comes to over the first `n` questions; asks those not asked yet.
 
-        Raises:
-            KnobError: knobs that do not go together.
-            RunError: the LM answers no question, or a price is not known.
-            StoppedError: a limit of spending was reached.
+        KnobError for knobs that do not go together, RunError where the LM answers no question or a
+        price is not known, StoppedError at a limit of spending.
         """
         done = run(replace(self.made(params), examples=self.run_context.examples[:n]))
         if done.stopped_by:
@@ -126,21 +118,13 @@ def _lm_is_down(failure: Failure) -> bool:
 
 
 def objective(name: str, records: Sequence[Record]) -> float:
-    """The mean of a metric, or of a measure of cost, over `records`.
-
-    Raises:
-        RunError: a price is unknown, or the metric is not defined for a question.
-    """
+    """The mean of `objective_of_each` over `records`."""
     values = objective_of_each(name, records)
     return sum(values) / len(values)
 
 
 def objective_of_each(name: str, records: Sequence[Record]) -> list[float]:
-    """A metric, or a measure of cost, of each of `records`.
-
-    Raises:
-        RunError: a price is unknown, or the metric is not defined for a question.
-    """
+    """A metric, or a measure of cost, of each of `records`; RunError where one is not known."""
     measure = COSTS.get(name) or get_metric(name).score
     taken = [measure(record) for record in records]
     known = [value for value in taken if value is not None]

@@ -35,33 +35,34 @@ def make_space(
     Every bool, Literal and bounded number is searched, or those named in `only`. Numbers go from a
     quarter of their default to four times it, within their bounds; a fraction of 1 goes through all
     of them. `narrowed` says otherwise for a knob: `low:high`, or choices separated by commas.
-
-    Raises:
-        KnobError: an unknown knob, or a value that it does not allow.
-        ConfigError: a knob that cannot be searched, or none is left.
+    KnobError for an unknown knob or a value that it does not allow, ConfigError for a knob that
+    cannot be searched, or where none is left.
     """
-    narrowed = narrowed or {}
-    fields = program.Knobs.model_fields
+    narrowed, fields = narrowed or {}, program.Knobs.model_fields
     defaults = program.resolve_knobs(given)
     for name in (*only, *narrowed):
         if name in given:
             raise ConfigError(f"knob {name} is fixed by --set {name}={given[name]}; leave one out")
         program.resolve_knobs({**given, name: getattr(defaults, name, None)})  # names the near ones
-    names = [n for n in fields if n in only] if only else [n for n in fields if n not in LEFT_OUT]
-    names = [n for n in fields if n in {*names, *narrowed} and n not in given]
+    wanted = {*(only or fields.keys() - LEFT_OUT), *narrowed} - given.keys()
     space: Space = {}
-    for name in names:
-        default = getattr(defaults, name)
-        distribution = (
-            _narrowed(program, given, name, narrowed[name])
-            if name in narrowed
-            else _of_field(fields[name], default)
-        )
-        if distribution is None and name in only:
-            raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
-        if distribution is not None:
-            _check(program, given, name, distribution)
-            space[name] = distribution
+    for name in (name for name in fields if name in wanted):
+        if name in narrowed:
+            distribution = _narrowed(program, given, name, narrowed[name])
+        else:
+            found = _of_field(fields[name], getattr(defaults, name))
+            if found is None and name in only:
+                raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
+            if found is None:
+                continue
+            distribution = found
+        if isinstance(distribution, CategoricalDistribution):
+            values = list(distribution.choices)
+        else:
+            values = [distribution.low, distribution.high]
+        for value in values:
+            program.resolve_knobs({**given, name: value})
+        space[name] = distribution
     if not space:
         raise ConfigError(f"no knob of {program.name} is left to search; leave out a --set")
     return space
@@ -80,21 +81,20 @@ def describe(space: Space) -> list[str]:
 
 
 def _of_field(field: FieldInfo, default: Any) -> BaseDistribution | None:
-    kind = field.annotation
+    kind: Any = field.annotation
     if kind is bool:
         return CategoricalDistribution([False, True])
     if get_origin(kind) is Literal:
         return CategoricalDistribution(list(get_args(kind)))
-    low, high = _bounds(field)
-    if kind not in (int, float) or low is None or high is None or default is None:
+    low: Any = next((m.ge for m in field.metadata if isinstance(m, at.Ge)), None)
+    high: Any = next((m.le for m in field.metadata if isinstance(m, at.Le)), None)
+    if kind not in (int, float) or None in (low, high, default):
         return None
     if kind is float and high <= 1:
         return FloatDistribution(low, high)
     if kind is int:
-        low, high = max(low, default // 4), min(high, 4 * max(default, 1))
-    else:
-        low, high = max(low, default / 4), min(high, 4 * (default or 1.0))
-    return _numbers(kind, low, high)
+        return _numbers(int, max(low, default // 4), min(high, 4 * max(default, 1)))
+    return _numbers(float, max(low, default / 4), min(high, 4 * (default or 1.0)))
 
 
 def _numbers(kind: Any, low: float, high: float) -> BaseDistribution:
@@ -104,42 +104,19 @@ def _numbers(kind: Any, low: float, high: float) -> BaseDistribution:
     return FloatDistribution(float(low), float(high), log=wide)
 
 
-def _bounds(field: FieldInfo) -> tuple[float | None, float | None]:
-    low = next((m.ge for m in field.metadata if isinstance(m, at.Ge)), None)
-    high = next((m.le for m in field.metadata if isinstance(m, at.Le)), None)
-    return low, high  # type: ignore[return-value]
-
-
 def _narrowed(
     program: type[RAGProgram], given: Mapping[str, Any], name: str, text: str
 ) -> BaseDistribution:
-    field = program.Knobs.model_fields[name]
+    kind: Any = program.Knobs.model_fields[name].annotation
     low, colon, high = text.partition(":")
     if not colon:
-        return CategoricalDistribution(
-            [
-                getattr(program.resolve_knobs({**given, name: part.strip()}), name)
-                for part in text.split(",")
-            ]
-        )
-    if field.annotation not in (int, float):
+        resolved = (program.resolve_knobs({**given, name: v.strip()}) for v in text.split(","))
+        return CategoricalDistribution([getattr(knobs, name) for knobs in resolved])
+    if kind not in (int, float):
         raise ConfigError(f"knob {name} is no number; give --space {name}=A,B")
     try:
-        ends = field.annotation(low), field.annotation(high)
-        return _numbers(field.annotation, *ends)
+        return _numbers(kind, kind(low), kind(high))
     except ValueError:
         raise ConfigError(
             f"{text!r} is no range of knob {name}; give --space {name}=LOW:HIGH"
         ) from None
-
-
-def _check(
-    program: type[RAGProgram], given: Mapping[str, Any], name: str, distribution: BaseDistribution
-) -> None:
-    if isinstance(distribution, CategoricalDistribution):
-        values = list(distribution.choices)
-    else:
-        assert isinstance(distribution, IntDistribution | FloatDistribution)
-        values = [distribution.low, distribution.high]
-    for value in values:
-        program.resolve_knobs({**given, name: value})

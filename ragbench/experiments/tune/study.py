@@ -32,11 +32,11 @@ from ragbench.errors import (
     UnknownNameError,
 )
 from ragbench.experiments.compile import OnMessage
-from ragbench.experiments.config import RunConfig, TuneConfig
+from ragbench.experiments.config import CompileConfig, RunConfig, TuneConfig
 from ragbench.experiments.estimates import duration
 from ragbench.experiments.runs import build
 from ragbench.experiments.store import is_claimed as is_folder_of, locked, write_json
-from ragbench.experiments.tune.demos import DEMOS, draw_demos
+from ragbench.experiments.tune.demos import DEMOS, draw_demos, drawing
 from ragbench.experiments.tune.front import best_trials, corrected, save_point
 from ragbench.experiments.tune.search import COSTS, Point, Search, direction
 from ragbench.experiments.tune.search_space import describe, make_space
@@ -64,14 +64,13 @@ class Tuned:
 def tune(config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print) -> Tuned:
     """Search, or continue a search that was cut off, and write the front.
 
-    Raises:
-        DataError: the test split was given.
-        StoppedError: a limit of spending was reached before there was a front.
-        RagbenchError: something else the user can mend.
+    RagbenchError for what the user can mend, as the test split given; StoppedError where a limit of
+    spending was reached before there was a front.
     """
     search = prepare(config, settings)
     with locked(search.folder):
-        _claim(search)
+        if not is_claimed(search):
+            write_json(search.folder / ASKED, _asked(search), sealed=True)
         search = _with_demos(search, on_message)
         for line in describe(search.space):
             on_message(line)
@@ -95,11 +94,7 @@ def tune(config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = pri
 
 
 def prepare(config: RunConfig, settings: TuneConfig) -> Search:
-    """The search, checked; asks no LM and writes nothing.
-
-    Raises:
-        RagbenchError: something the user can mend.
-    """
+    """The search, checked; asks no LM and writes nothing. RagbenchError as `tune`."""
     if config.data.split in ("test", "all"):
         raise DataError(
             f"tune asks training or validation questions; leave out --split {config.data.split}"
@@ -113,10 +108,8 @@ def prepare(config: RunConfig, settings: TuneConfig) -> Search:
             raise UnknownNameError("objective", name, [*COSTS, *metric_names()])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run_context = build(config.but(out=None))
-    given = config.set
-    space = make_space(
-        type(run_context.program), given, narrowed=settings.space, only=settings.only
-    )
+    program = type(run_context.program)
+    space = make_space(program, config.set, narrowed=settings.space, only=settings.only)
     return Search(run_context, settings, tune_folder(config), space)
 
 
@@ -125,16 +118,15 @@ def _with_demos(search: Search, on_message: OnMessage) -> Search:
     settings = search.settings
     if not settings.demos:
         return search
-    folder = search.folder / DEMOS
-    pool = draw_demos(
-        search.run_context,
-        most=settings.demos,
-        seed=settings.tune_seed,
-        folder=folder,
-        on_message=on_message,
-    )
+    pool = draw_demos(search.run_context, drawing_of(search), on_message)
     most = min(settings.demos, pool.most)
     return replace(search, pool=pool, space={**search.space, DEMOS: IntDistribution(0, most)})
+
+
+def drawing_of(search: Search) -> CompileConfig:
+    """The compile that draws the demonstrations of `search`."""
+    most, seed = search.settings.demos, search.settings.tune_seed
+    return drawing(search.run_context, most=most, seed=seed, folder=search.folder / DEMOS)
 
 
 def tune_folder(config: RunConfig) -> Path:
@@ -143,14 +135,10 @@ def tune_folder(config: RunConfig) -> Path:
 
 
 def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
-    settings = search.settings
+    settings, questions = search.settings, len(search.run_context.examples)
     study.sampler = sampler_of(settings, number)
     trial = study.ask(search.space)
-    rungs = (
-        rungs_of(len(search.run_context.examples))
-        if prunes(settings)
-        else [len(search.run_context.examples)]
-    )
+    rungs = rungs_of(questions) if prunes(settings) else [questions]
     point = None
     try:
         for rung in rungs:
@@ -210,7 +198,7 @@ def storage_of(folder: Path) -> str:
 
 def first_trial(search: Search) -> dict[str, Any] | None:
     """The knobs as given, which are tried first; None where the space does not hold them."""
-    defaults = type(search.run_context.program).resolve_knobs(search.given)
+    defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
     first = {name: getattr(defaults, name, 0) for name in search.space}  # no demonstrations
     within = all(_within(search.space[name], value) for name, value in first.items())
     return first if within else None
@@ -247,22 +235,8 @@ def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
     return Tuned(search.folder, front, default, told(study), pruned, corrected(search, complete))
 
 
-def _claim(search: Search) -> None:
-    """Mark the folder as this search's; more trials may be asked for later.
-
-    Raises:
-        RunError: it holds another search.
-    """
-    if not is_claimed(search):
-        write_json(search.folder / ASKED, _asked(search), sealed=True)
-
-
 def is_claimed(search: Search) -> bool:
-    """Whether the search was begun in its folder.
-
-    Raises:
-        RunError: the folder holds another search.
-    """
+    """Whether the search was begun in its folder; RunError where that holds another search."""
     return is_folder_of(search.folder / ASKED, _asked(search), "a search")
 
 
