@@ -3,7 +3,7 @@
 A new one is a module or a folder of its own, and one import line here.
 """
 
-from ragbench.programs.a_rag.program import ARAG as ARAG
+from ragbench.programs.a_rag import ARAG as ARAG
 from ragbench.programs.core import PROGRAMS as PROGRAMS, RAGProgram as RAGProgram
 from ragbench.programs.direct import DirectRAG as DirectRAG
 from ragbench.programs.graph_rag import GraphRAG as GraphRAG
@@ -14,7 +14,7 @@ from ragbench.programs.linear_rag import LinearRAG as LinearRAG
 from ragbench.programs.lookahead.program import LookaheadRAG as LookaheadRAG
 from ragbench.programs.multi_query import MultiQueryRAG as MultiQueryRAG
 from ragbench.programs.planner.program import PlannerRAG as PlannerRAG
-from ragbench.programs.react.program import ReActRAG as ReActRAG
+from ragbench.programs.react import ReActRAG as ReActRAG
 from ragbench.programs.reap import REAP as REAP
 from ragbench.programs.rlm import RLM as RLM
 from ragbench.programs.rlm_repl.program import RLMRepl as RLMRepl

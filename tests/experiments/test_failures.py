@@ -17,7 +17,7 @@ from ragbench.experiments.runs.runner import ask
 from ragbench.lms.calls import CallRefusedError
 from ragbench.lms.specs import load_dotenv
 from ragbench.programs import PROGRAMS
-from ragbench.programs.react.tools import CorpusTools
+from ragbench.programs.react import CorpusTools
 from ragbench.redact import redact
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever

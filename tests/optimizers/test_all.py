@@ -13,7 +13,7 @@ from ragbench.ledger import open_ledger
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import PRESETS, measure
 from ragbench.optimizers.task import Size
-from ragbench.programs.core.program import predictors_of
+from ragbench.programs.core.program import calls_of
 from tests.fakes import Asked
 from tests.optimizers.world import (
     SMALL,
@@ -53,7 +53,7 @@ def test_every_predictor_that_was_asked_shows_demonstrations(shape: str, tmp_pat
     lm = scripted()
     found = OPTIMIZERS.get("bootstrap")().compile(program(shape), task(tmp_path, lm))
     asked = {
-        row.predictor for row in predictors_of(found.program) if row.signature in lm.signatures
+        row.predictor for row in calls_of(found.program) if row.signature in lm.signatures
     }
     assert asked
     for name, predictor in found.program.named_predictors():

@@ -11,8 +11,7 @@ from ragbench.errors import KnobError
 from ragbench.ledger import open_ledger
 from ragbench.metrics.retrieval import retrieved_tokens
 from ragbench.metrics.text import approx_tokens
-from ragbench.programs.a_rag.program import ARAG
-from ragbench.programs.a_rag.tools import ChunkTools, Settings, listed
+from ragbench.programs.a_rag import ARAG, ARAGKnobs, ChunkTools, listed
 from ragbench.programs.core.tools import ToolUse
 from ragbench.programs.core.trace import Budget, Trace
 from ragbench.record import Record
@@ -88,7 +87,7 @@ def test_a_variant_offers_its_own_tools_alone(variant: str) -> None:
 
 def test_a_tool_that_the_variant_has_not_is_named_with_the_choices() -> None:
     trace = Trace(QUESTION, shelf(), Budget(9, 9))
-    box = ChunkTools(trace, GranularIndex(shelf().corpus), Settings(semantic_search=False))
+    box = ChunkTools(trace, GranularIndex(shelf().corpus), ARAGKnobs(semantic_search=False))
     seen = box.use(ToolUse("semantic_search", {"query": "x"}))
     assert seen == (
         "There is no tool semantic_search. Use one of keyword_search, chunk_read.",

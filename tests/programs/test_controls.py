@@ -15,10 +15,12 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.ledger import open_ledger
 from ragbench.metrics.text import normalise_answer
 from ragbench.programs import PROGRAMS
-from ragbench.programs.wrappers.form import FORM_INSTRUCTION, bare_answer, repair_form
-from ragbench.programs.wrappers.votes import (
+from ragbench.programs.wrappers import (
+    FORM_INSTRUCTION,
     TEMPERATURE,
     Voting,
+    bare_answer,
+    repair_form,
     vote_counts,
     with_more_votes,
 )

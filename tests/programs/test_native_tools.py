@@ -13,12 +13,11 @@ from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.programs.a_rag.program import ARAG
+from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import RAGProgram, Trace
 from ragbench.programs.core.tools import ToolAsker
 from ragbench.programs.core.trace import Budget
-from ragbench.programs.react.program import ReActRAG
-from ragbench.programs.react.tools import CorpusTools
+from ragbench.programs.react import CorpusTools, ReActKnobs, ReActRAG
 from ragbench.signatures import ANSWER_STYLES
 from tests.fake_server import Calls, FakeServer
 from tests.fakes import ScriptedLM
@@ -229,7 +228,7 @@ def test_a_server_of_ones_own_is_asked_for_typed_turns_unless_told_otherwise() -
     own = make_lm("hosted_vllm/some-model", api_base="http://127.0.0.1:9/v1", cache=False)
     with dspy.context(lm=own):
         trace = Trace(QUESTION, shelf(), Budget(9, 9))
-        box = CorpusTools(trace, k=3, words=120, lookup=True, guard=False)
+        box = CorpusTools(trace, ReActKnobs())
         made = {
             backend: ToolAsker(ReActRAG(shelf()).act, box, backend=backend, context_tokens=100)
             for backend in ("auto", "native", "typed")

@@ -18,7 +18,7 @@ from ragbench.programs.core.tools import (
     rendered,
     shown_again,
 )
-from ragbench.programs.react.program import ReActRAG
+from ragbench.programs.react import ReActRAG
 from tests.fakes import Asked, Reply
 from tests.programs.shelf import ask, converse, shelf
 

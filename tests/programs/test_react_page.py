@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ragbench.programs.core.tools import ToolUse
 from ragbench.programs.core.trace import Budget, Trace
-from ragbench.programs.react.program import ReActRAG
-from ragbench.programs.react.tools import CorpusTools, PageTools, ReActTools
+from ragbench.programs.react import CorpusTools, PageTools, ReActKnobs, ReActRAG, ReActTools
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.programs.shelf import converse
@@ -28,7 +27,7 @@ def look(tools: ReActTools, text: str) -> str:
 
 def page_tools() -> PageTools:
     trace = Trace("Who?", library(), Budget(9, 9))
-    return PageTools(trace, k=5, words=60, lookup=True, guard=False)
+    return PageTools(trace, ReActKnobs())
 
 
 def test_page_search_shows_the_first_five_sentences_of_the_page_of_that_title() -> None:
@@ -55,7 +54,7 @@ def test_page_search_opens_the_page_of_the_exact_title_wherever_it_ranks() -> No
         make_retriever("bm25", Corpus([Passage(t, t, text) for t, text in pages.items()])),
         Budget(9, 9),
     )
-    tools = PageTools(trace, k=1, words=60, lookup=True, guard=False)
+    tools = PageTools(trace, ReActKnobs(k=1))
     assert tools.search("it") == "A novel by King."
     assert tools.search("The") == "A word."
     assert [(search.query, search.hits[0][0]) for search in trace.searches] == [
@@ -106,7 +105,7 @@ def test_repeated_lookups_are_progress_while_the_cursor_moves() -> None:
 def test_corpus_tools_show_first_words_and_the_corpus_own_sentences() -> None:
     passage = Passage("1", "A", "One two. three four", sentences=("One two.", "three four"))
     trace = Trace("?", make_retriever("bm25", Corpus([passage])), Budget(9, 9))
-    tools = CorpusTools(trace, k=1, words=5, lookup=True, guard=False)
+    tools = CorpusTools(trace, ReActKnobs(k=1, snippet_words=5))
     assert look(tools, "two") == "No sentence has this text."  # nothing is found yet
     assert tools.search("three") == "A | One two. three ..."
     assert look(tools, "five") == "No sentence has this text."

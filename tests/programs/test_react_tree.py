@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from ragbench.programs.core.trace import Budget, Trace
-from ragbench.programs.react.program import ReActRAG
-from ragbench.programs.react.tools import CorpusTools
-from ragbench.programs.react.tree import Selection, StepTree
+from ragbench.programs.react import CorpusTools, ReActKnobs, ReActRAG, StepTree
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import ask, shelf
 from tests.programs.test_react import QUESTION, act
@@ -94,11 +92,11 @@ def test_tree_holds_its_width() -> None:
 @pytest.mark.parametrize(
     ("select", "answer"), [("vote", "Harwick"), ("first", "Eastmere"), ("read", "")]
 )
-def test_tree_selects_as_told_and_never_a_refusal(select: Selection, answer: str) -> None:
-    box = CorpusTools(Trace("?", shelf(), Budget(9, 9)), k=5, words=9, lookup=False, guard=False)
-    tree = StepTree(box, [], max_steps=1, width=9, similarity=1.0)
+def test_tree_selects_as_told_and_never_a_refusal(select: Any, answer: str) -> None:
+    knobs = ReActKnobs(select=select)
+    tree = StepTree([], knobs, CorpusTools(Trace("?", shelf(), Budget(9, 9)), knobs))
     tree.answers = ["unknown", "Eastmere", "Harwick", "Unknown", "the Harwick", "unknown"]
-    assert tree.selected(select) == answer
+    assert tree.selected() == answer
 
 
 def test_a_tree_that_cannot_be_read_is_answered_by_the_reader() -> None:

@@ -85,9 +85,7 @@ from ragbench.programs.core.prompts import (
 from ragbench.programs.core.text import (
     Fusion as Fusion,
     answers_used as answers_used,
-    cosine as cosine,
     distinct as distinct,
-    embedder_of as embedder_of,
     first_sentence as first_sentence,
     fuse as fuse,
     is_answer as is_answer,

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -85,16 +86,15 @@ def _from_tokens(
     reply: dspy.Prediction, field: str, value: Label, labels: Sequence[Label]
 ) -> dict[Label, float]:
     content = _tokens(reply)
-    start = _place(content, field, value)
-    if start is None:
-        return _spread(value, 1.0, labels)
-    weights = dict.fromkeys(labels, 0.0)
-    options = {option.token: option.logprob for option in content[start].top_logprobs}
-    for text, logprob in {content[start].token: content[start].logprob, **options}.items():
-        token = _bare(text)
-        meant = [label for label in labels if token and _bare(str(label)).startswith(token)]
-        if len(meant) == 1:  # a token that begins two labels tells nothing
-            weights[meant[0]] += math.exp(logprob)
+    weights: dict[Label, float] = dict.fromkeys(labels, 0.0)
+    if (place := _place(content, field, str(value))) is not None:
+        first = content[place[0]]
+        options = {option.token: option.logprob for option in first.top_logprobs}
+        for text, logprob in {first.token: first.logprob, **options}.items():
+            token = _bare(text)
+            meant = [label for label in labels if token and _bare(str(label)).startswith(token)]
+            if len(meant) == 1:  # a token that begins two labels tells nothing
+                weights[meant[0]] += math.exp(logprob)
     return normalised(weights) if any(weights.values()) else _spread(value, 1.0, labels)
 
 
@@ -111,12 +111,11 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
     content = _tokens(reply)
     value = str(reply[field] or "")
     escaped = json.dumps(value, ensure_ascii=False)[1:-1]
-    for written in dict.fromkeys(filter(None, (escaped, value))):
-        first = _place(content, field, written)
-        if first is None:
+    for written in filter(None, (escaped, value)):
+        if (place := _place(content, field, written)) is None:
             continue
+        first, begin = place
         end = sum(len(token.token) for token in content[:first])
-        begin = "".join(token.token for token in content).index(written, end)
         probabilities = []
         for token in content[first:]:
             start, end = end, end + len(token.token)
@@ -138,19 +137,15 @@ def _tokens(reply: dspy.Prediction) -> list[Any]:
     return content
 
 
-def _place(content: Sequence[Any], field: str, value: Label) -> int | None:
-    """Index of the token at which the value of `field` begins."""
+def _place(content: Sequence[Any], field: str, value: str) -> tuple[int, int] | None:
+    """The token at which the value of `field` begins, and the character in the whole text."""
     text = "".join(token.token for token in content)
     after = text.rfind(field) + len(field) if field in text else 0
-    match = re.compile(re.escape(str(value)), re.IGNORECASE).search(text, after)
+    match = re.compile(re.escape(value), re.IGNORECASE).search(text, after)
     if match is None:
         return None
-    end = 0
-    for index, token in enumerate(content):
-        end += len(token.token)
-        if end > match.start():
-            return index
-    return None
+    ends = itertools.accumulate(len(token.token) for token in content)
+    return next(index for index, end in enumerate(ends) if end > match.start()), match.start()
 
 
 def unit(value: Any, *, default: float = 0.0) -> float:

@@ -44,7 +44,7 @@ class IndexProgram(RAGProgram[K]):
             self._facts = self.index_of(retriever, progress).facts()
             return
         questions = list(dict.fromkeys(current().ahead))
-        rows = {row: None for text in questions for row in retriever.corpus.contexts[text]}
+        rows = dict.fromkeys(row for text in questions for row in retriever.corpus.contexts[text])
         with dspy.context(lm=self._index_lm()):
             passages = retriever.corpus.subset(list(rows))
             self.index_kind.read_ahead(passages, progress, **self._settings())

@@ -1,4 +1,4 @@
-"""What every architecture stands on: the program contract and the state of one question.
+"""The contract of a program.
 
 A program is a `dspy.Module` whose predictors are direct attributes (so that optimizers find them)
 and whose `forward` keeps everything about one question in a `Trace` that it makes and drops.
@@ -208,7 +208,13 @@ class RAGProgram(dspy.Module, Generic[K]):
         trace = Trace(question, retriever, budget, style=self.knobs.answer_style)
         try:
             with use(replace(current(), question=question).plus(trace.pending)):
-                prediction = self._solved(trace)
+                try:
+                    prediction = self.solve(trace)
+                except BudgetSpentError:
+                    answer = ""
+                    with suppress(BudgetSpentError):  # the call kept back may be spent as well
+                        answer = self.force(trace)
+                    prediction = trace.prediction(answer, "budget")
         except Exception as error:
             error.ragbench_trace = trace  # type: ignore[attr-defined]  # for the record
             raise
@@ -218,15 +224,6 @@ class RAGProgram(dspy.Module, Generic[K]):
         if 0 < budget.calls <= trace.counts.get("parse_fallback", 0):
             prediction.stop_reason = "parse_fallback"  # no reply could be read
         return prediction
-
-    def _solved(self, trace: Trace) -> dspy.Prediction:
-        try:
-            return self.solve(trace)
-        except BudgetSpentError:
-            answer = ""
-            with suppress(BudgetSpentError):  # the call kept back may be spent as well
-                answer = self.force(trace)
-            return trace.prediction(answer, "budget")
 
     @abstractmethod
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -246,6 +243,11 @@ class RAGProgram(dspy.Module, Generic[K]):
         return NO_ANSWER
 
 
+PROGRAMS: Registry[type[RAGProgram]] = Registry(
+    "program", package="ragbench.programs", outside="ragbench.programs.external:load_program"
+)
+
+
 def done_so_far(error: Exception) -> dspy.Prediction | None:
     """What a program had done when `error` left its `forward`: steps, searches, passages."""
     trace = getattr(error, "ragbench_trace", None)
@@ -253,20 +255,10 @@ def done_so_far(error: Exception) -> dspy.Prediction | None:
 
 
 def calls_of(program: RAGProgram) -> list[Described]:
-    """Every kind of LM call of `program`: its predictors', then the others."""
-    return [*predictors_of(program), *program.other_calls()]
-
-
-PROGRAMS: Registry[type[RAGProgram]] = Registry(
-    "program", package="ragbench.programs", outside="ragbench.programs.external:load_program"
-)
-
-
-def predictors_of(program: RAGProgram) -> list[Described]:
-    """Each predictor of `program` with its signature and role, in DSPy's order."""
-    rows = []
-    for name, module in program.named_sub_modules():
-        signature = getattr(module, "rb_signature", None)
-        if signature:
-            rows.append(Described(name.removeprefix("self."), signature, module.rb_role))
-    return rows
+    """Every kind of LM call of `program`: its predictors', in DSPy's order, then the others."""
+    rows = [
+        Described(name.removeprefix("self."), module.rb_signature, module.rb_role)
+        for name, module in program.named_sub_modules()
+        if getattr(module, "rb_signature", "")
+    ]
+    return [*rows, *program.other_calls()]

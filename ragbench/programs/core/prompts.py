@@ -7,16 +7,14 @@ beside a long one stays whole. The question, tools and settings are never cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import dspy
 from pydantic import BaseModel
 
 from ragbench.retrievers import Passage
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens, first_tokens
-
-Part = TypeVar("Part")
 
 #: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
 _GROWING = frozenset({"trajectory", "history", "thoughts"})
@@ -133,60 +131,33 @@ def _size(value: Any) -> int:
         return sum(len(str(message)) for message in value.messages)
     if isinstance(value, BaseModel):
         return len(value.model_dump_json())
-    if isinstance(value, list | tuple):
-        return sum(map(_size, value))
-    return 0
+    return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
 
 
-def _cut(value: Any, room: int, *, newest: bool) -> Any:
+def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
     if isinstance(value, str):
-        cut = _end(value, room) if newest else _head(value, room)
+        kept = max(room - len(_MARK), 0)
+        end = "... " + value[len(value) - kept :].split(" ", 1)[-1]
+        cut = end if newest else value[:kept].rsplit(" ", 1)[0] + _MARK
         return Line(cut, value.pid) if isinstance(value, Line) else cut
     if isinstance(value, dspy.History):
-        kept = _fitting(value.messages, room, newest=True, size=lambda m: len(str(m)))
-        return dspy.History(messages=kept)
-    if isinstance(value, BaseModel):
-        return _with_less(value, room)
-    return _fitting(list(value), room, newest=newest, shorten=_shorter)
+        return dspy.History(messages=_fitting(value.messages, room, newest=True))
+    if isinstance(value, BaseModel):  # its longest text by as much as it is too long
+        texts = {name: text for name, text in value if isinstance(text, str)}
+        longest = max(texts, key=lambda name: len(texts[name]), default="")
+        left = len(texts.get(longest, "")) - (_size(value) - room)
+        return value.model_copy(update={longest: _cut(texts[longest], left)}) if texts else value
+    return _fitting(value, room, newest=newest) if isinstance(value, list | tuple) else value
 
 
-def _fitting(
-    parts: Sequence[Part],
-    room: int,
-    *,
-    newest: bool,
-    size: Callable[[Part], int] = _size,
-    shorten: Callable[[Part, int], Part] = lambda part, room: part,
-) -> list[Part]:
+def _fitting(parts: Sequence[Any], room: int, *, newest: bool) -> list[Any]:
     """The first parts (`newest`: the last) that fit, in order; one at least, cut if need be."""
-    kept: list[Part] = []
+    kept: list[Any] = []
     for part in reversed(parts) if newest else parts:
-        if size(part) > room:
-            if not kept:
-                kept.append(shorten(part, room))
+        size = len(str(part)) if isinstance(part, dict) else _size(part)
+        if size > room:
+            kept = kept or [_cut(part, room)]
             break
         kept.append(part)
-        room -= size(part)
+        room -= size
     return kept[::-1] if newest else kept
-
-
-def _shorter(part: Any, room: int) -> Any:
-    return _cut(part, room, newest=False)
-
-
-def _with_less(model: BaseModel, room: int) -> BaseModel:
-    """The model with its longest text cut by as much as it is too long."""
-    texts = {name: value for name, value in model if isinstance(value, str)}
-    if not texts:
-        return model
-    longest = max(texts, key=lambda name: len(texts[name]))
-    left = max(len(texts[longest]) - (_size(model) - room), 0)
-    return model.model_copy(update={longest: _head(texts[longest], left)})
-
-
-def _head(text: str, room: int) -> str:
-    return text[: max(room - len(_MARK), 0)].rsplit(" ", 1)[0] + _MARK
-
-
-def _end(text: str, room: int) -> str:
-    return "... " + text[len(text) - max(room - len(_MARK), 0) :].split(" ", 1)[-1]

@@ -8,8 +8,7 @@ from typing import Literal
 
 from ragbench.data import question_key
 from ragbench.metrics import is_refusal, tokens
-from ragbench.retrievers import Dense, Passage, PerQuestion, Retriever, reciprocal_ranks
-from ragbench.retrievers.embedders import Embedder
+from ragbench.retrievers import Passage, reciprocal_ranks
 from ragbench.retrievers.sentences import split_sentences
 
 # A later sub-question names the answer of an earlier one as {1}; models also write {n1}, {answer 1}
@@ -78,21 +77,6 @@ def jaccard(a: str, b: str) -> float:
     return len(one & other) / len(one | other) if one | other else 1.0
 
 
-def embedder_of(retriever: Retriever) -> Embedder | None:
-    """The embedder that `retriever`, or the first of its parts that has one, searches with."""
-    if isinstance(retriever, PerQuestion):
-        return embedder_of(retriever.whole)
-    if isinstance(retriever, Dense):
-        return retriever.embedder
-    return next(filter(None, map(embedder_of, retriever.parts)), None)
-
-
-def cosine(embedder: Embedder, a: str, b: str) -> float:
-    """Cosine of the vectors of the two texts, in [-1, 1]."""
-    one, other = embedder.embed_queries([a, b])
-    return float(one @ other)
-
-
 def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]:
     """The union of ranked `lists`, best first; equals stand in the order first seen.
 
@@ -110,5 +94,4 @@ def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]
                 scores[pid] = scores.get(pid, 0.0) + ranks[pid]
             else:
                 scores[pid] = max(scores.get(pid, passage.score), passage.score)
-    best = sorted(by_pid.values(), key=lambda p: -scores[p.pid])  # stable
-    return [passage.scored(scores[passage.pid]) for passage in best]
+    return [by_pid[pid].scored(scores[pid]) for pid in sorted(by_pid, key=lambda pid: -scores[pid])]

@@ -40,6 +40,10 @@ class Done:
         """About how many tokens the step takes in a prompt."""
         return estimate_tokens(self.thought + self.use.tool + self.use.shown + self.observation)
 
+    def repeats_one_of(self, earlier: Sequence[Done]) -> bool:
+        """Whether one of the steps did the same and saw the same."""
+        return (self.use, self.observation) in [(step.use, step.observation) for step in earlier]
+
 
 def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> list[Done]:
     """The newest steps that fit a prompt, as it shows them.
@@ -60,16 +64,14 @@ def _without_repeats(done: Sequence[Done]) -> list[Done]:
     shown: set[str] = set()
     kept: list[Done] = []
     for index, step in enumerate(done):
-        if any(_same(step, earlier) for earlier in done[:index]):
-            kept.append(replace(step, observation=REPEATED))
-            continue
         lines = step.observation.split("\n")
         named = [
             f"{line.partition(' | ')[0]} (shown above)" if line in shown and " | " in line else line
             for line in lines
         ]
+        repeated = step.repeats_one_of(done[:index])
+        kept.append(replace(step, observation=REPEATED if repeated else "\n".join(named)))
         shown.update(lines)
-        kept.append(replace(step, observation="\n".join(named)))
     return kept
 
 
@@ -77,15 +79,11 @@ def idle(done: Sequence[Done]) -> list[Done]:
     """The steps since anything new was seen that did what an earlier one did and saw the same."""
     steps = []
     for index in range(len(done) - 1, -1, -1):
-        if any(_same(done[index], earlier) for earlier in done[:index]):
+        if done[index].repeats_one_of(done[:index]):
             steps.append(done[index])
         elif not done[index].empty:
             break
     return steps
-
-
-def _same(one: Done, other: Done) -> bool:
-    return (one.use, one.observation) == (other.use, other.observation)
 
 
 def alike(one: str, other: str) -> bool:
@@ -95,14 +93,13 @@ def alike(one: str, other: str) -> bool:
 
 def rendered(done: Sequence[Done]) -> str:
     """The steps so far as plain numbered text."""
-    return "\n\n".join(map(_block, done))
-
-
-def _block(step: Done) -> str:
-    # A small model would copy the thought of a repeated step once more.
-    thought = "" if step.observation == REPEATED else step.thought
-    head = " ".join(filter(None, [f"Step {step.turn + 1}.", thought]))
-    return f"{head}\n{step.use.tool}({step.use.shown}) showed:\n{step.observation}"
+    blocks = []
+    for step in done:
+        # A small model would copy the thought of a repeated step once more.
+        thought = f" {step.thought}" if step.thought and step.observation != REPEATED else ""
+        head = f"Step {step.turn + 1}.{thought}\n{step.use.tool}({step.use.shown}) showed:\n"
+        blocks.append(head + step.observation)
+    return "\n\n".join(blocks)
 
 
 def argument_text(value: Any) -> str:

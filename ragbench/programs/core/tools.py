@@ -35,7 +35,13 @@ from ragbench.programs.core.tool_steps import (
     shown_again as shown_again,
     shown_text,
 )
-from ragbench.programs.core.trace import RESAMPLING_TEMPERATURE, StopReason, Trace, role_lm
+from ragbench.programs.core.trace import (
+    RESAMPLING_TEMPERATURE,
+    BudgetSpentError,
+    StopReason,
+    Trace,
+    role_lm,
+)
 from ragbench.signatures import ToolTurn
 
 Backend = Literal["auto", "typed", "native"]
@@ -61,9 +67,6 @@ GUARDS: tuple[Guard, ...] = get_args(Guard)
 DEFAULT_GUARDS: tuple[Guard, ...] = ("unreadable", "copied", "repeated")
 
 FINISH = "finish"
-_NOW = "No tool is left. Answer now."
-#: Said in place of a thought that a reply only repeated, when it is asked for once more.
-_LOOK = "Say what the last step shows."
 #: Words of an answer that may well be all of a thought.
 _SHORT = 10
 #: So many steps for what had been seen already, with nothing new between, end the loop.
@@ -127,7 +130,9 @@ class Toolbox:
             known = ", ".join(self.tools)
             return Seen(f"There is no tool {use.tool}. Use one of {known}.", empty=True)
         name, *others = tool.args
-        value = _given(use.arguments, name)
+        # Or the first one, whatever a model called it.
+        first = (value for key, value in use.arguments.items() if key != "top_k")
+        value = use.arguments[name] if name in use.arguments else next(first, None)
         if not shown_text(value):
             return Seen(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
@@ -204,45 +209,46 @@ class ToolAsker:
         """The next turn, after what was `done`."""
         offered = self._offered(done)
         if self.native:
-            return self._native(done, offered)
+            reply = self._converse(done, offered)
+            text = argument_text(reply.answer)
+            calls = reply.tool_calls.tool_calls if reply.get("tool_calls") else []
+            uses = tuple(ToolUse(call.name, call.args or {}) for call in calls)
+            unreadable = bool(reply.get("parse_fallback"))
+            return Turn(text, uses=uses) if uses else Turn(answer=text, unreadable=unreadable)
         reply = self._typed(done, turns_left, offered)
-        thought = argument_text(reply.get("thought"))
-        again = any(alike(thought, step.thought) for step in done) and not self._ends(reply, done)
-        if "resample" in self.guards and again:
+        turn = self._read(reply, done, offered)
+        thought, earlier = argument_text(reply.get("thought")), [step.thought for step in done]
+        open_ = turn.uses or turn.unreadable
+        if "resample" in self.guards and open_ and any(alike(thought, one) for one in earlier):
             self.trace.count("resampled")
-            reply = self._typed(done, turns_left, offered, copied=thought)
-            thought = argument_text(reply.get("thought"))
-        answer = self._answer_of(reply)
-        if self._ends(reply, done):
-            return Turn(thought, answer, guess=reply.tool != FINISH)
-        if not reply.tool:
-            return Turn(unreadable=True)
-        value = reply.get("arguments") or reply.get("argument") or ""
-        if is_answer(answer):  # beside another tool, it is what the model thinks so far
-            thought = f"{thought} Answer so far: {answer}".strip()
-        name = next(iter(offered[reply.tool].args), "") if reply.tool in offered else ""
-        return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
+            turn = self._read(self._typed(done, turns_left, offered, copied=thought), done, offered)
+        return turn
 
     def conclude(self, done: Sequence[Done]) -> str:
         """The answer that the same conversation gives when no tool is left."""
         if self.native:
             text = argument_text(self._converse(done, self.box.offered, last=True).answer)
         else:
-            text = self._answer_of(self._typed(done, 0, {}, last=True))
+            text = _answer_of(self._typed(done, 0, {}, last=True))
         if text:
             self.trace.step("answer", input=self.trace.question, observation=text)
         return text
 
-    @staticmethod
-    def _answer_of(reply: dspy.Prediction) -> str:
-        """The answer of a typed turn; what it gives to finish counts as well."""
-        given = reply.get("arguments") or reply.get("argument") if reply.tool == FINISH else ""
-        return argument_text(reply.get("answer")) or argument_text(given)
-
-    def _ends(self, reply: dspy.Prediction, done: Sequence[Done]) -> bool:
-        """Whether a typed turn ends the loop."""
-        guess = "reader" in self.guards and done and is_answer(argument_text(reply.get("answer")))
-        return bool(reply.tool == FINISH or guess)
+    def _read(
+        self, reply: dspy.Prediction, done: Sequence[Done], offered: Mapping[str, dspy.Tool]
+    ) -> Turn:
+        """The turn in a typed reply."""
+        thought, answer = argument_text(reply.get("thought")), _answer_of(reply)
+        guess = "reader" in self.guards and bool(done) and is_answer(answer)
+        if reply.tool == FINISH or guess:
+            return Turn(thought, answer, guess=reply.tool != FINISH)
+        if not reply.tool:
+            return Turn(unreadable=True)
+        if is_answer(answer):  # beside another tool, it is what the model thinks so far
+            thought = f"{thought} Answer so far: {answer}".strip()
+        name = next(iter(offered[reply.tool].args), "") if reply.tool in offered else ""
+        value = reply.get("arguments") or reply.get("argument") or ""
+        return Turn(thought, uses=(ToolUse(reply.tool, {name: value}),))
 
     def _typed(
         self,
@@ -259,7 +265,7 @@ class ToolAsker:
         if copied:
             config = {**config, "temperature": RESAMPLING_TEMPERATURE}
             fresh = [replace(s, thought="") if alike(s.thought, copied) else s for s in shown]
-            trajectory = f"{rendered(fresh)}\n\n{_LOOK}"
+            trajectory = f"{rendered(fresh)}\n\nSay what the last step shows."
         others: dict[str, Any] = {"config": config} if config else {}
         if len(offered) < len(self.box.tools):
             others["signature"] = _choosing(self.predictor.signature, tuple(offered))
@@ -274,25 +280,17 @@ class ToolAsker:
             **others,
         )
 
-    def _native(self, done: Sequence[Done], offered: Mapping[str, dspy.Tool]) -> Turn:
-        reply = self._converse(done, offered)
-        text = argument_text(reply.answer)
-        if reply.get("tool_calls"):
-            calls = reply.tool_calls.tool_calls
-            return Turn(text, uses=tuple(ToolUse(call.name, call.args or {}) for call in calls))
-        return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
-
     def _converse(
         self, done: Sequence[Done], offered: Mapping[str, dspy.Tool], *, last: bool = False
     ) -> dspy.Prediction:
-        config = {**self.config, **({"tool_choice": "none"} if last else {})}
+        """The reply of a native turn, which is the answer if it is the `last`."""
         history: list[dict[str, Any]] = []
         for _, steps in groupby(self._shown(done), key=lambda step: step.turn):
             of_turn = list(steps)
             calls = [(s.use.tool, dict(s.use.arguments), s.observation) for s in of_turn]
             history.append({"text": of_turn[0].thought, "calls": calls})
         if last:
-            history.append({CLOSING: _NOW})
+            history.append({CLOSING: "No tool is left. Answer now."})
         with dspy.context(adapter=ToolConversation(parallel=None if last else self.parallel)):
             return self.trace.ask(
                 self.predictor,
@@ -302,7 +300,7 @@ class ToolAsker:
                 tools=list(offered.values()),
                 question=self.trace.question,
                 history=dspy.History(messages=history),
-                config=config,
+                config={**self.config, **({"tool_choice": "none"} if last else {})},
             )
 
     def _offered(self, done: Sequence[Done]) -> Mapping[str, dspy.Tool]:
@@ -318,6 +316,12 @@ class ToolAsker:
         return shown_again(done, self.context_tokens, mark="repeated" in self.guards)
 
 
+def _answer_of(reply: dspy.Prediction) -> str:
+    """The answer of a typed turn; what it gives to finish counts as well."""
+    given = reply.get("arguments") or reply.get("argument") if reply.tool == FINISH else ""
+    return argument_text(reply.get("answer")) or argument_text(given)
+
+
 @dataclass
 class ToolLoop:
     """The turns of one question, asked for by `ask`.
@@ -327,7 +331,6 @@ class ToolLoop:
     alone. `guess` is an answer beside a tool, which the reader is to settle.
     """
 
-    box: Toolbox
     ask: ToolAsker
     max_steps: int
     token_budget: float = float("inf")
@@ -335,30 +338,38 @@ class ToolLoop:
     done: list[Done] = field(default_factory=list)
     guess: str = ""
 
-    def run(self) -> tuple[str, StopReason]:
+    def __post_init__(self) -> None:
+        self.box, self.trace = self.ask.box, self.ask.trace
+
+    def run(self, *, search_first: bool = False) -> tuple[str, StopReason]:
         """The answer, blank if there is none yet, and why the turns ended.
 
-        What was done before, such as a search for the question, is no turn of the model's.
-
-        Raises:
-            BudgetSpentError: calls or searches are spent.
+        `search_first` searches the question, which is no turn of the model's.
         """
+        try:
+            if search_first:
+                self._search_question(0)
+            return self._run()
+        except BudgetSpentError:
+            return "", "budget"
+
+    def _run(self) -> tuple[str, StopReason]:
         guards, first = self.ask.guards, bool(self.done)
         for number in range(self.max_steps):
             if sum(step.tokens for step in self.done) >= self.token_budget:
                 return "", "budget"
             turn = self.ask(self.done, self.max_steps - number)
             if turn.unreadable:
-                if "unreadable" in guards and self.search_question(number + first):
+                if "unreadable" in guards and self._search_question(number + first):
                     continue
                 return "", "no_progress" if idle(self.done) else "parse_fallback"
             if not turn.uses:
-                early = "unsearched" in guards and not self.box.trace.passages
-                if early and self.search_question(number + first):
-                    self.box.trace.count("unsearched_answer")
+                early = "unsearched" in guards and not self.trace.passages
+                if early and self._search_question(number + first):
+                    self.trace.count("unsearched_answer")
                     continue
                 if "copied" in guards and (event := self._copied(turn)):
-                    self.box.trace.count(event)
+                    self.trace.count(event)
                     return "", "no_progress"
                 return self._answered(turn), "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
@@ -367,11 +378,11 @@ class ToolLoop:
                 return "", "no_progress"
         return "", "max_steps"
 
-    def search_question(self, turn: int = 0) -> bool:
+    def _search_question(self, turn: int) -> bool:
         """Whether a search for the question itself was still to be made, and now was."""
         use = self.box.question_search()
-        asked = {search.query for search in self.box.trace.searches}
-        if self.box.trace.question in asked or use in [step.use for step in self.done]:
+        asked = {search.query for search in self.trace.searches}
+        if self.trace.question in asked or use in [step.use for step in self.done]:
             return False
         self._use(use, "", turn)
         return True
@@ -383,14 +394,14 @@ class ToolLoop:
 
     def _answered(self, turn: Turn) -> str:
         """The turn's answer, blank where it is for a reader to give."""
-        self.box.trace.step("answer", thought=turn.thought, observation=turn.answer)
+        self.trace.step("answer", thought=turn.thought, observation=turn.answer)
         if turn.guess:
-            self.box.trace.count("guess_beside_tool")
+            self.trace.count("guess_beside_tool")
             self.guess = turn.answer
             return ""
         if is_answer(turn.answer):
             return turn.answer
-        self.box.trace.count("finish_without_answer")
+        self.trace.count("finish_without_answer")
         return ""
 
     def _copied(self, turn: Turn) -> str:
@@ -400,7 +411,7 @@ class ToolLoop:
             return "copied_observation"
         if turn.answer.startswith(tuple(f"{name}(" for name in self.box.tools)):
             return "copied_step"
-        if answer == normalise_answer(self.box.trace.question):
+        if answer == normalise_answer(self.trace.question):
             return "echoed_question"
         if answer == normalise_answer(turn.thought) and len(answer.split()) > _SHORT:
             return "echoed_thought"
@@ -409,7 +420,7 @@ class ToolLoop:
     def _use(self, use: ToolUse, thought: str, turn: int) -> None:
         seen = self.box.use(use)
         self.done.append(Done(turn, thought, use, seen.observation, seen.empty))
-        self.box.trace.step(
+        self.trace.step(
             use.tool,
             input=use.shown,
             thought=thought,
@@ -417,9 +428,3 @@ class ToolLoop:
             pids=seen.pids,
             notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
         )
-
-
-def _given(arguments: Mapping[str, Any], name: str) -> Any:
-    """The argument `name`, or the first one whatever a model called it."""
-    others = (value for key, value in arguments.items() if key != "top_k")
-    return arguments[name] if name in arguments else next(others, None)

@@ -1,8 +1,7 @@
 """The state of one question: what was asked, searched, found and spent.
 
-A `Trace` lives for one `forward`. Programs ask models, search and note steps through it, so that
-the budget is checked before each call, failures that have a way out take it and are counted, and
-every program leaves the same kind of record.
+Programs ask models, search and note steps through it, so that the budget is checked before each
+call, failures that have a way out take it and are counted, and all leave the same kind of record.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -76,11 +75,6 @@ class Budget:
                 raise BudgetSpentError("LM calls")
             self.calls += 1
 
-    def give_call_back(self) -> None:
-        """Undo one `spend_call`: the LM refused the call, so nothing was said or billed."""
-        with self._lock:
-            self.calls -= 1
-
     def spend_retrievals(self, n: int) -> None:
         """Count `n` searches.
 
@@ -113,25 +107,21 @@ class _Log:
         """Add `step`; False if its texts were cut, or it was left out, because the log is full."""
         if len(self.steps) >= MAX_STEPS:
             return False
-        step = replace(step, calls=(*step.calls, *self.pending.take()))
-        size = len(step.input) + len(step.thought) + len(step.observation)
+        texts: dict[str, Any] = {
+            name: getattr(step, name) for name in ("input", "thought", "observation")
+        }
+        size = sum(map(len, texts.values()))
         fits = self.chars + size <= MAX_STEP_CHARS or size <= _HEAD
         if fits:
             self.chars += size
         else:
-            step = replace(
-                step,
-                input=_head(step.input),
-                thought=_head(step.thought),
-                observation=_head(step.observation),
-            )
-        self.steps.append(step)
+            texts = {name: _head(text) for name, text in texts.items()}
+        self.steps.append(replace(step, **texts, calls=(*step.calls, *self.pending.take())))
         return fits
 
-    def add(self, search: Search, passages: Sequence[Passage]) -> None:
-        """Add `search` and its `passages`; a search too many is left out, its passages are not."""
-        if len(self.searches) < MAX_STEPS:
-            self.searches.append(search)
+    def add(self, passages: Iterable[Passage], *searches: Search) -> None:
+        """Add `passages` and `searches`; searches too many are left out, their passages are not."""
+        self.searches += searches[: MAX_STEPS - len(self.searches)]
         for passage in passages:
             self.seen.setdefault(passage.pid, passage)
 
@@ -140,9 +130,7 @@ class _Log:
         for step in other.steps:
             self.note(step)
         self.pending.add(*other.pending.take())
-        self.searches += other.searches
-        for pid, passage in other.seen.items():
-            self.seen.setdefault(pid, passage)
+        self.add(other.seen.values(), *other.searches)
 
 
 @dataclass(frozen=True)
@@ -157,12 +145,7 @@ class Trace:
     """What one question has done so far. Local to one `forward`; safe under `fan_out`."""
 
     def __init__(
-        self,
-        question: str,
-        retriever: Retriever,
-        budget: Budget,
-        *,
-        style: AnswerStyle = "brief",
+        self, question: str, retriever: Retriever, budget: Budget, *, style: AnswerStyle = "brief"
     ) -> None:
         self.question, self.retriever, self.budget = question, retriever, budget
         self.style = style
@@ -258,15 +241,15 @@ class Trace:
                 try:
                     return predictor(**inputs), inputs
                 except AdapterParseError as error:
-                    read = error.read if isinstance(error, PartialReplyError) else {}
-                    if read:
+                    if read := error.read if isinstance(error, PartialReplyError) else {}:
                         self.count("partial_reply")
                         mended = {**(otherwise or {}), **read, "partial_reply": True}
                         return dspy.Prediction(**mended), inputs
                     self.count("parse_fallback")
                     break
                 except ContextWindowExceededError as error:
-                    self.budget.give_call_back()
+                    with self._lock:  # nothing was said or billed
+                        self.budget.calls -= 1
                     refusal = "" if attempt else str(error)  # words that did not help: halve
                     room = int(lm.kwargs.get("max_tokens") or 0)
                     cut = shortened(inputs, refusal=refusal, reply_tokens=room)
@@ -296,19 +279,15 @@ class Trace:
             BudgetSpentError: not that many searches are left.
         """
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
-        new = [q for q in dict.fromkeys(queries) if (q, k) not in self._cache]
-        self.budget.spend_retrievals(len(new))
-        start = time.perf_counter()
-        with crossing("retriever"), contained("the retriever"):
-            hits_of = self.retriever.search_many(new, k=k) if new else []
-        searched = dict(zip(new, hits_of, strict=True))
-        each = (time.perf_counter() - start) / max(len(new), 1)
+        new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
+        found, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new))
+        hits_of = dict(zip(new, found, strict=True))
         with self._lock:
             for query in queries:
-                fresh = query in searched and (query, k) not in self._cache
-                hits = self._cache.setdefault((query, k), searched.get(query, []))
-                pairs = tuple((p.pid, p.score) for p in hits)
-                self._log.add(Search(query, k, pairs, each if fresh else 0.0, not fresh), hits)
+                cached = (query, k) in self._cache
+                hits = self._cache.setdefault((query, k), hits_of.get(query, []))
+                pairs = tuple((passage.pid, passage.score) for passage in hits)
+                self._log.add(hits, Search(query, k, pairs, 0.0 if cached else seconds, cached))
         return [list(self._cache[query, k]) for query in queries]
 
     def search_by(
@@ -319,14 +298,19 @@ class Trace:
         Raises:
             BudgetSpentError: no search is left, and `find` is not called.
         """
-        self.budget.spend_retrievals(1)
-        start = time.perf_counter()
-        with crossing("retriever"), contained("the retriever"):
-            passages = list(find())
+        passages, seconds = self._timed(find, 1)
         pairs = tuple((passage.pid, passage.score) for passage in passages)
         with self._lock:
-            self._log.add(Search(query, k, pairs, time.perf_counter() - start), passages)
+            self._log.add(passages, Search(query, k, pairs, seconds))
         return passages
+
+    def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
+        """What `find` gives for `n` searches, and the seconds that each took."""
+        self.budget.spend_retrievals(n)
+        start = time.perf_counter()
+        with crossing("retriever"), contained("the retriever"):
+            found = list(find()) if n else []
+        return found, (time.perf_counter() - start) / max(n, 1)
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
         """`hits` of a program's own index as the retriever of the run would show them.
@@ -356,7 +340,7 @@ class Trace:
             with use(current().plus(_ItemLog(self, pair[0]), pair[0].pending)):
                 return function(pair[1])
 
-        results = fan_out(run, list(zip(logs, items[:affordable], strict=True)))
+        results = fan_out(run, list(zip(logs, items, strict=False)))
         for log in logs:
             outer.merge(log)
         return results
@@ -371,11 +355,6 @@ class Trace:
         with self._lock:
             self.counts[event] += n
         _log.info("counted", extra=fields_of(what=event, n=n))
-
-    def absorb(self, other: Trace) -> None:
-        """Append what `other`, another trace of the same question, holds."""
-        self._log.merge(other._root)
-        self.counts.update(other.counts)
 
     def prediction(
         self,
@@ -395,8 +374,8 @@ class Trace:
         return dspy.Prediction(
             answer=answer,
             passages=self.passages if passages is None else list(passages),
-            steps=list(self.steps),
-            searches=list(self.searches),
+            steps=list(log.steps),
+            searches=list(log.searches),
             stop_reason=stop_reason,
             counts=self.counts,
             **extra,

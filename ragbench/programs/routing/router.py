@@ -8,17 +8,17 @@ trained model where ours is a short rule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
-from ragbench.context import current, use
 from ragbench.errors import ConfigError, KnobError
 from ragbench.knobs import Knobs
-from ragbench.programs.core import PROGRAMS, Budget, Described, RAGProgram, Trace, calls_of
+from ragbench.programs.core import PROGRAMS, Described, RAGProgram, Trace, calls_of
 from ragbench.programs.routing.features import question_features
 from ragbench.programs.routing.policy import Policy, decide, leaves
+from ragbench.record import Step
 from ragbench.retrievers import Progress, Retriever
 
 
@@ -99,32 +99,23 @@ class Router(RAGProgram):
         Raises:
             dspy.LMError: the provider failed.
         """
-        trace = Trace(question, self.retriever.for_question(question), Budget(1, 1))
-        try:
-            with use(replace(current(), question=question).plus(trace.pending)):
-                number = self._choose(trace)
-            prediction = self.programs.by_number[number](question=question)
-        except Exception as error:
-            inner = getattr(error, "ragbench_trace", None)
-            if isinstance(inner, Trace):
-                trace.absorb(inner)
-            error.ragbench_trace = trace  # type: ignore[attr-defined]  # for the record
-            raise
-        prediction.steps = [*trace.steps, *prediction.steps]
-        prediction.searches = [*trace.searches, *prediction.searches]
-        return prediction
-
-    def _choose(self, trace: Trace) -> int:
-        """The number of the program for the question, noted as a step."""
-        features = question_features(trace.question)
+        features = question_features(question)
         number, because = decide(self.policy.rule, features)
         chosen = self.policy.programs[number]
         rounded = {name: round(value, 4) for name, value in features.items()}
-        trace.step(
+        route = Step(
             "route",
-            input=trace.question,
+            input=question,
             thought="; ".join(because) or "one program for every question",
             observation=chosen.label,
             notes={"program": chosen.program, **rounded},
         )
-        return number
+        try:
+            prediction = self.programs.by_number[number](question=question)
+        except Exception as error:
+            trace = getattr(error, "ragbench_trace", None)
+            if isinstance(trace, Trace):  # for the record
+                trace.steps.insert(0, route)
+            raise
+        prediction.steps = [route, *prediction.steps]
+        return prediction

@@ -14,8 +14,7 @@ import dspy
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
-from ragbench.programs.a_rag.program import ARAG
-from ragbench.programs.a_rag.tools import ChunkTools, Settings
+from ragbench.programs.a_rag import ARAG, ARAGKnobs, ChunkTools
 from ragbench.programs.core import Trace
 from ragbench.programs.core.tools import Seen, ToolUse
 from ragbench.programs.core.trace import Budget
@@ -56,7 +55,7 @@ def parts(world: World) -> Parts:
 
 def _box(index: GranularIndex) -> ChunkTools:
     retriever = make_retriever("bm25", index.corpus)
-    return ChunkTools(Trace("a question", retriever, Budget(99, 99)), index, Settings())
+    return ChunkTools(Trace("a question", retriever, Budget(99, 99)), index, ARAGKnobs())
 
 
 def _found(seen: Seen) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from ragbench.programs.core import Trace
 from ragbench.programs.core.tools import ToolUse
 from ragbench.programs.core.trace import Budget
-from ragbench.programs.react.tools import PageTools
+from ragbench.programs.react import PageTools, ReActKnobs
 from ragbench.retrievers import Corpus, Passage, make_retriever
 from tests.conformance.parity.ours import Parts, World
 
@@ -27,9 +27,7 @@ def parts(world: World) -> Parts:
     retriever = make_retriever("bm25", corpus)
 
     def box() -> PageTools:
-        return PageTools(
-            Trace("q", retriever, Budget(99, 99)), k=FOUND, words=120, lookup=True, guard=False
-        )
+        return PageTools(Trace("q", retriever, Budget(99, 99)), ReActKnobs(k=FOUND))
 
     def opened(entity: str) -> dict[str, Any]:
         tools = box()

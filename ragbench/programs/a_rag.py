@@ -21,11 +21,16 @@ answers without tools. The oldest steps leave the prompt where they outgrow `con
 LM's own window; answers are brief by default (`answer_style=free` as published). `guards` lists
 what is added to help a model (see `ragbench.programs.core.tools`); `short_words` shows chunks of so
 many words whole, since a snippet hides the sentence after its match.
+
+A chunk is named by its position in the corpus, so that n - 1 and n + 1 stand beside chunk n.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Self
 
 import dspy
@@ -34,30 +39,44 @@ from pydantic import Field, field_validator, model_validator
 from ragbench.context import current, making
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
-from ragbench.programs.a_rag.tools import MAX_TOP_K, ChunkTools, Settings
+from ragbench.metrics import tokens
 from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
-    BudgetSpentError,
     ProgramKnobs,
     RAGProgram,
-    StopReason,
     Trace,
     is_answer,
+    role_lm,
 )
 from ragbench.programs.core.tools import (
     DEFAULT_GUARDS,
     Backend,
     Guard,
+    Seen,
     ToolAsker,
+    Toolbox,
     ToolLoop,
+    ToolUse,
     check_backend,
     guards_of,
     tool_predictor,
 )
-from ragbench.programs.core.trace import role_lm
-from ragbench.retrievers import Distracting, GranularIndex, PerQuestion, Progress, Retriever
+from ragbench.retrievers import (
+    Distracting,
+    GranularIndex,
+    Match,
+    Passage,
+    PerQuestion,
+    Progress,
+    Retriever,
+)
 from ragbench.signatures import ToolStep
+
+#: The most chunks that one search may show.
+MAX_TOP_K = 20
+
+_SHORT = 4  # letters; shorter words of a question are no keywords
 
 #: What the agent is told beside its task, and the tools that must be in use for it.
 _RULES: tuple[tuple[str, set[str]], ...] = (
@@ -111,17 +130,11 @@ class ARAGKnobs(ProgramKnobs):
             raise ValueError("keyword_search and semantic_search are both off; leave one on")
         return self
 
-    def tools(self) -> Settings:
-        """The part that decides the tools."""
-        return Settings(
-            keyword_search=self.keyword_search,
-            semantic_search=self.semantic_search,
-            chunk_read=self.chunk_read,
-            whole_chunks=self.whole_chunks,
-            word_boundary=self.word_boundary,
-            k=self.k,
-            short_words=self.short_words,
-        )
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools in use."""
+        every = ("keyword_search", "semantic_search", "chunk_read")
+        return tuple(name for name in every if getattr(self, name))
 
 
 @PROGRAMS.register("a_rag")
@@ -143,8 +156,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.settings = self.knobs.tools()
-        names = self.settings.names
+        names = self.knobs.names
         step = ToolStep
         if self.knobs.prompt == "full":
             rules = " ".join(rule for rule, needed in _RULES if needed <= set(names))
@@ -189,40 +201,171 @@ class ARAG(RAGProgram[ARAGKnobs]):
         """Turns until one answers, then an answer of the same conversation if none did."""
         self.check_lms(dspy.settings.lm, current().role_lms)
         knobs = self.knobs
-        box = ChunkTools(trace, self.index_of(trace.retriever), self.settings)
+        config: dict[str, Any] = {}
+        if knobs.reasoning_effort:
+            if role_lm("reason").supports_reasoning:
+                config["reasoning_effort"] = knobs.reasoning_effort
+            else:
+                trace.count("reasoning_effort_ignored")
         asker = ToolAsker(
             self.act,
-            box,
+            ChunkTools(trace, self.index_of(trace.retriever), knobs),
             backend=knobs.backend,
             context_tokens=knobs.context_tokens,
             guards=knobs.guards,
             parallel=knobs.parallel_tools,
-            config=self._effort(trace),
+            config=config,
         )
         loop = ToolLoop(
-            box,
             asker,
             max_steps=knobs.max_steps,
             token_budget=knobs.token_budget,
             parallel=knobs.parallel_tools and asker.native,
         )
-        answer: str
-        reason: StopReason
-        try:
-            answer, reason = loop.run()
-        except BudgetSpentError:
-            answer, reason = "", "budget"
+        answer, reason = loop.run()
         answer = answer or asker.conclude(loop.done)
         if loop.guess and not is_answer(answer):
             answer = loop.guess
         return trace.prediction(answer, reason)
 
-    def _effort(self, trace: Trace) -> dict[str, Any]:
-        """What asks the LM for the reasoning effort, where it reasons at all."""
-        effort = self.knobs.reasoning_effort
-        if not effort:
-            return {}
-        if not role_lm("reason").supports_reasoning:
-            trace.count("reasoning_effort_ignored")
-            return {}
-        return {"reasoning_effort": effort}
+
+class ChunkTools(Toolbox):
+    """The tools of one question; where chunks cannot be read, searches show them whole."""
+
+    def __init__(self, trace: Trace, index: GranularIndex, knobs: ARAGKnobs) -> None:
+        super().__init__(trace, knobs.names)
+        self.index, self.knobs = index, knobs
+        self._read: set[int] = set()
+        top_k = {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": knobs.k}
+        for name in self.tools.keys() & {"keyword_search", "semantic_search"}:
+            tool = self.tools[name]
+            tool.args["top_k"] = top_k
+            semantic = name == "semantic_search" and knobs.whole_chunks
+            whole = semantic or not knobs.chunk_read
+            parts = "the whole chunks" if whole else "matching sentences"
+            tool.desc = f"{tool.desc.removesuffix('.')}; shows {parts}."
+
+    def keyword_search(self, keywords: list[str], top_k: int | None = None) -> Seen:
+        """Find chunks with these exact words or names, each an item."""
+        words = listed(keywords, split=False)
+        bounded = self.knobs.word_boundary
+        return self._search(
+            ", ".join(words),
+            top_k,
+            lambda k: self.index.keyword_search(words, k=k, word_boundary=bounded),
+        )
+
+    def semantic_search(self, query: str, top_k: int | None = None) -> Seen:
+        """Find chunks by meaning."""
+        query = " ".join(listed(query, split=False))
+        find = self.index.semantic_search
+        if self.knobs.whole_chunks:
+            find = self.index.chunk_search
+        return self._search(query, top_k, lambda k: find(query, k=k), similar=True)
+
+    def chunk_read(self, chunk_ids: list[str]) -> Seen:
+        """Read whole chunks by their numbers."""
+        ids = listed(chunk_ids, split=True)
+        numbers = [_number(text) for text in ids]
+        size = len(self.index.corpus)
+        known = [n for n in dict.fromkeys(numbers) if n is not None and 0 <= n < size]
+        new = [n for n in known if n not in self._read]
+        shown = {passage.pid for passage in self.trace.passages}
+        unseen = [self.index.corpus[n].scored(0.0) for n in new]
+        if any(passage.pid not in shown for passage in unseen):
+            query = f"chunk_read {', '.join(map(str, new))}"
+            self.trace.search_by(lambda: unseen, query, k=len(new))
+        blocks: list[str] = []
+        for text, number in zip(ids, numbers, strict=True):
+            if number is None or number not in known:
+                blocks.append(f"Chunk {text}: not found.")
+            elif number in self._read:
+                blocks.append(f"Chunk {number} has been read before.")
+            else:
+                self._read.add(number)
+                blocks.append(self._text(number))
+        texts = tuple(self.index.corpus[n].text for n in new)
+        pids = tuple(self.index.corpus[n].pid for n in known)
+        return Seen("\n\n".join(blocks), pids, texts, empty=not new)
+
+    def question_search(self) -> ToolUse:
+        """A search for the question itself, by meaning where that tool is in use."""
+        if self.knobs.semantic_search:
+            return ToolUse("semantic_search", {"query": self.trace.question})
+        words = [word for word in dict.fromkeys(tokens(self.trace.question)) if len(word) >= _SHORT]
+        return ToolUse("keyword_search", {"keywords": words or [self.trace.question]})
+
+    def _search(self, query: str, top_k: Any, find: Any, *, similar: bool = False) -> Seen:
+        k = self.knobs.k
+        with suppress(TypeError, ValueError):  # none, or no number
+            k = min(max(int(top_k), 1), MAX_TOP_K)
+        matches: list[Match] = []
+
+        def found() -> list[Passage]:
+            matches.extend(find(k))
+            return [match.passage for match in matches]
+
+        self.trace.search_by(found, query, k=k)
+        if not matches:
+            other = ", or semantic_search" if self.knobs.semantic_search else ""
+            advice = f"No chunk matches. Try one name or word alone{other}."
+            return Seen("Nothing found." if similar else advice, (), (), empty=True)
+        shown = [self._show(match, similar=similar) for match in matches]
+        return Seen(
+            "\n".join(line for line, _ in shown),
+            tuple(match.passage.pid for match in matches),
+            tuple(text for _, texts in shown for text in texts),
+        )
+
+    def _show(self, match: Match, *, similar: bool) -> tuple[str, Sequence[str]]:
+        passage, knobs = match.passage, self.knobs
+        number = self.index.corpus.positions[passage.pid]
+        head = _name(number, passage)
+        if similar:
+            head += f" (similarity {passage.score:.3f})"
+        short = len(passage.text.split()) <= knobs.short_words
+        if short or not knobs.chunk_read or (similar and knobs.whole_chunks):
+            self._read.add(number)
+            return f"{head}: {passage.text}", (passage.text,)
+        if not match.sentences:  # a keyword that reaches over the end of a sentence
+            return head, ()
+        return f"{head}: ... {' ... '.join(match.sentences)} ...", match.sentences
+
+    def _text(self, number: int) -> str:
+        passage = self.index.corpus[number]
+        block = f"{_name(number, passage)}:\n{passage.text}"
+        near = [str(self.index.corpus.positions[p.pid]) for p in self.index.neighbours(passage.pid)]
+        # Paragraphs stand in no order that means anything.
+        if self.index.corpus.view == "chunk" and near:
+            block += f"\n(Beside it: {' and '.join(near)}.)"
+        return block
+
+
+def listed(value: Any, *, split: bool) -> list[str]:
+    """The texts that a model gave as an argument: a list, JSON, or one text.
+
+    They are cut at commas, semicolons and line ends where `split` says so; keywords never are, for
+    names have commas. A full stop at the end of a text is no part of it.
+    """
+    if isinstance(value, str) and value.strip().startswith("["):
+        with suppress(ValueError):
+            value = json.loads(value)
+    parts = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    texts = [str(part) for part in parts]
+    if split:
+        texts = [piece for text in texts for piece in re.split(r"[,;\n]", text.strip("[] "))]
+    texts = [" ".join(text.split()).rstrip(" .").strip("\"'") for text in texts]
+    return [text for text in texts if text]
+
+
+def _number(text: str) -> int | None:
+    match = re.fullmatch(
+        r"(?:chunk)?[\s_]*(?:id)?[\s#:\[(]*(\d{1,9})[\])]?\.?(?:\s*\|.*)?",
+        text.strip(),
+        re.IGNORECASE,
+    )
+    return int(match[1]) if match else None
+
+
+def _name(number: int, passage: Passage) -> str:
+    return f"Chunk {number} | {passage.title}" if passage.title else f"Chunk {number}"

@@ -1,0 +1,212 @@
+"""Programs around a program: the controls that a verdict on compiling needs.
+
+Form: an optimizer that teaches a model to answer in three words instead of a sentence raises EM and
+F1 without a better answer. How much of its gain is of that kind shows when the same program, not
+compiled, gets two fixed things that know nothing of any question: `FORM_INSTRUCTION`, added to the
+instructions of every predictor that has an output `answer`, and `bare_answer`, which cuts the final
+answer down and never puts a character in.
+
+Votes: self-consistency (Wang et al. 2022, arXiv:2203.11171), the control at equal cost: what the
+tokens that a compiled prompt takes would buy without compiling. The first vote is the program's
+answer as it is, at the run's own temperature, and it wins a tie; the paper samples them all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dspy
+
+from ragbench.context import current, use
+from ragbench.ledger import fan_out
+from ragbench.metrics import normalise_answer
+from ragbench.programs.core import NO_ANSWER, Described, IndexAhead, RAGProgram
+from ragbench.record import Step
+from ragbench.retrievers import Passage, Progress
+
+
+class Around(RAGProgram):
+    """Ask another program."""
+
+    # A wrapper is made of a finished program, not of a retriever and knobs, and is not registered.
+    def __init__(self, inner: RAGProgram) -> None:
+        dspy.Module.__init__(self)
+        self.inner = inner
+        self.name = inner.name  # type: ignore[misc]
+        self.retriever, self.knobs = inner.retriever, inner.knobs
+
+    @property
+    def label(self) -> str:
+        """As the inner program."""
+        return self.inner.label
+
+    def index_facts(self) -> Mapping[str, Any]:
+        """As the inner program."""
+        return self.inner.index_facts()
+
+    def index_ahead(self) -> Sequence[IndexAhead]:
+        """As the inner program."""
+        return self.inner.index_ahead()
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """As the inner program."""
+        self.inner.check_lms(lm, role_lms)
+
+    def other_calls(self) -> Sequence[Described]:
+        """As the inner program."""
+        return self.inner.other_calls()
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """As the inner program."""
+        self.inner.prepare(progress)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The inner program's prediction, as the subclass changes it."""
+        raise NotImplementedError
+
+
+FORM_INSTRUCTION = (
+    "Form of the answer: only the name, date, number or short phrase that was asked for, or yes or "
+    "no. No sentence, no explanation, no label, no quotation marks."
+)
+
+_WRAPPING = " \t\r\n\"'`*_“”\u2018\u2019«»"
+_LABEL = re.compile(
+    r"^(?:(?:so|thus|therefore|hence),?\s+)?(?:the\s+)?(?:final\s+|short\s+)?answer"
+    r"(?:\s+to\s+the\s+question)?(?:\s*:\s*|\s+is\s*:?\s+)",
+    re.IGNORECASE,
+)
+_CLOSED_QUESTION = re.compile(
+    r"^(?:(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|may|might)\b)",
+    re.IGNORECASE,
+)
+_YES_NO = re.compile(r"^(?:yes|no)\b", re.IGNORECASE)
+
+
+def bare_answer(answer: str, question: str = "") -> str:
+    """The part of `answer` that answers: always a contiguous piece of it, and never blank.
+
+    The first line that is not blank, without quotation marks, emphasis, a label such as "The answer
+    is", and the full stop at its end (one after a single letter, as in "Jr. A.", stays); of an
+    answer to a yes/no question that starts with yes or no, that word. Where nothing would be left,
+    the answer as it is.
+    """
+    lines = [line for line in answer.splitlines() if line.strip(_WRAPPING)]
+    bare = lines[0].strip(_WRAPPING) if lines else ""
+    labelled = _LABEL.match(bare)
+    if labelled and labelled.end() == len(bare) and len(lines) > 1:
+        bare, labelled = lines[1].strip(_WRAPPING), None  # "Answer:" on a line of its own
+    if labelled:
+        bare = bare[labelled.end() :].strip(_WRAPPING)
+    if bare.endswith(".") and not re.search(r"(?:\b[^\W\d]|\.\w*)\.$", bare):
+        bare = bare[:-1].strip(_WRAPPING)
+    closed = _YES_NO.match(bare) if _CLOSED_QUESTION.match(question.strip()) else None
+    return (closed[0] if closed else bare) or answer
+
+
+def repair_form(program: RAGProgram) -> FormRepaired:
+    """`program` with `FORM_INSTRUCTION` where it answers, and its final answer made bare.
+
+    Changes `program` itself, which must be fresh.
+    """
+    for predictor in program.predictors():
+        signature = predictor.signature
+        if "answer" in signature.output_fields:
+            predictor.signature = signature.with_instructions(
+                f"{signature.instructions}\n\n{FORM_INSTRUCTION}"
+            )
+    return FormRepaired(program)
+
+
+class FormRepaired(Around):
+    """Ask another program and make its answer bare."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The inner program's prediction, with the bare answer; a change is counted."""
+        prediction = self.inner(question=question)
+        bare = bare_answer(str(prediction.answer), question)
+        if bare != prediction.answer:
+            prediction.counts["form_repaired"] += 1
+            prediction.answer = bare
+        return prediction
+
+
+#: Temperature of every vote but the first, as in the paper.
+TEMPERATURE = 0.7
+
+
+def vote_counts(votes: float) -> tuple[int, int, float]:
+    """Few votes, more votes, and the share of questions that get more, for `votes` on average.
+
+    Two votes cannot change an answer, since the first wins a tie: below 3 it is 1 and 3.
+    """
+    if votes < 3:
+        return 1, 3, max(0.0, votes - 1) / 2
+    few = math.floor(votes + 1e-9)
+    return few, few + 1, max(0.0, votes - few)
+
+
+def with_more_votes(questions: Sequence[str], votes: float) -> frozenset[str]:
+    """Those of `questions` that get more votes, spread evenly over their order.
+
+    Of a longer list that begins with these, the same of these are among them.
+    """
+    _, _, share = vote_counts(votes)
+    return frozenset(
+        question
+        for i, question in enumerate(questions)
+        if math.floor((i + 1) * share + 1e-9) > math.floor(i * share + 1e-9)
+    )
+
+
+class Voting(Around):
+    """Ask another program several times and keep the most common answer."""
+
+    def __init__(self, inner: RAGProgram, votes: float, more: Collection[str] = ()) -> None:
+        super().__init__(inner)
+        self.few, self.many, _ = vote_counts(votes)
+        self.more = frozenset(more)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The prediction of the winning vote, with the steps and searches of all.
+
+        Raises:
+            dspy.LMError: the provider failed in one of the votes.
+        """
+        votes = self.many if question in self.more else self.few
+        cast = fan_out(lambda number: self._vote(question, number), range(votes))
+        given = [p for p in cast if p.answer != NO_ANSWER]
+        tally = Counter(normalise_answer(p.answer) for p in given)
+        most = max(tally.values(), default=0)
+        winner = next((p for p in given if tally[normalise_answer(p.answer)] == most), cast[0])
+        seen: dict[str, Passage] = {}
+        for passage in (passage for p in cast for passage in p.passages):
+            seen.setdefault(passage.pid, passage)
+        vote = Step("vote", observation=winner.answer, notes=dict(tally))
+        return dspy.Prediction(
+            **{
+                **dict(winner.items()),
+                "steps": [*(step for p in cast for step in p.steps), vote],
+                "searches": [search for p in cast for search in p.searches],
+                "passages": list(seen.values()),
+                "counts": sum((Counter(p.counts) for p in cast), Counter()),
+            }
+        )
+
+    def _vote(self, question: str, number: int) -> dspy.Prediction:
+        if not number:
+            return self.inner(question=question)
+
+        def sampling(lm: dspy.LM) -> dspy.LM:
+            # The rollout gives a vote a seed and a place in the cache of its own.
+            return lm.copy(rollout_id=number, temperature=TEMPERATURE)
+
+        context = current()
+        roles = {role: sampling(lm) for role, lm in context.role_lms.items()}
+        with use(replace(context, role_lms=roles), lm=sampling(dspy.settings.lm)):
+            return self.inner(question=question)
