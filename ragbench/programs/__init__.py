@@ -18,7 +18,7 @@ from ragbench.programs.react import ReActRAG as ReActRAG
 from ragbench.programs.reap import REAP as REAP
 from ragbench.programs.rlm import RLM as RLM
 from ragbench.programs.rlm_repl.program import RLMRepl as RLMRepl
-from ragbench.programs.routing.router import Router as Router
+from ragbench.programs.routing import Router as Router
 from ragbench.programs.self_rag import SelfRAG as SelfRAG
 from ragbench.programs.tree_rag import RAPTOR as RAPTOR, TreeRAG as TreeRAG
 from ragbench.programs.vanilla import VanillaRAG as VanillaRAG

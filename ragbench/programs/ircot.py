@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
 import dspy
@@ -83,26 +83,6 @@ class IRCoTKnobs(ProgramKnobs):
     resample: bool = Field(False, description="ask once more where a sentence is repeated")
 
 
-@dataclass
-class Chain:
-    """One question's sentences, and the passages found with the best score each ever had."""
-
-    thoughts: list[str] = field(default_factory=list)
-    passages: dict[str, Passage] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
-    searches: int = 0
-
-    def add(self, found: Sequence[Passage]) -> list[Passage]:
-        """Take the passages of one search; those that are new."""
-        self.searches += 1
-        new = [passage for passage in found if passage.pid not in self.passages]
-        for passage in found:
-            self.passages.setdefault(passage.pid, passage)
-            before = self.best.get(passage.pid, passage.score)
-            self.best[passage.pid] = max(passage.score, before)
-        return new
-
-
 @PROGRAMS.register("ircot")
 class IRCoT(RAGProgram[IRCoTKnobs]):
     """Think one sentence, search with it, and repeat until the answer follows."""
@@ -140,14 +120,14 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         Raises:
             AllLeftOutError: `passage_words` leaves no passage of those found.
         """
-        chain = Chain()
+        chain = Chain(trace, self.knobs)
         answer: str
         reason: StopReason
         try:
             answer, reason = self._think_and_search(trace, chain)
         except BudgetSpentError:
             answer, reason = "", "budget"
-        kept = self.kept(trace, chain)
+        kept = chain.kept()
         if chain.passages and not kept:
             raise AllLeftOutError(
                 f"all {len(chain.passages)} passages found have more than "
@@ -158,19 +138,16 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         return trace.prediction(answer, reason, passages=kept)
 
     def _answer_of(self, trace: Trace, chain: Chain) -> str:
-        context = self._context(trace, chain)
+        shown = {"context": chain.context(), "question": trace.question}
         if self.knobs.separate_reader:
-            return trace.answer(self.read, last=True, context=context, question=trace.question)
-        notes = list(chain.thoughts)
-        return trace.answer(
-            self.conclude, last=True, context=context, notes=notes, question=trace.question
-        )
+            return trace.answer(self.read, last=True, **shown)
+        return trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **shown)
 
     def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, StopReason]:
         """The chain's answer, blank if it gives none, and why it ended."""
         knobs = self.knobs
         if knobs.initial_retrieval:
-            self._search(trace, chain, trace.question)
+            chain.search(trace.question)
         for left in reversed(range(knobs.max_steps)):
             step, thought = self._next(trace, chain)
             said = [*chain.thoughts, trace.question]
@@ -191,8 +168,8 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             if knobs.initial_retrieval and not left:  # a search a sentence, the first included
                 trace.step("think", thought=thought)
                 continue
-            query = self.query(trace.question, chain.thoughts)
-            pids = self._search(trace, chain, query)
+            query = chain.query()
+            pids = chain.search(query)
             trace.step("think", thought=thought, input=query, pids=pids)
         return "", "max_steps"
 
@@ -204,51 +181,73 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         step = trace.ask(
             self.think,
             otherwise={"thought": "", "next_step": "", "answer": ""},
-            context=self._context(trace, chain),
+            context=chain.context(),
             question=trace.question,
             thoughts="\n".join(written),
             config={"temperature": RESAMPLING_TEMPERATURE} if copied else {},
         )
         return step, first_sentence(str(step.thought or "").strip())
 
-    def _search(self, trace: Trace, chain: Chain, query: str) -> tuple[str, ...]:
+
+class Chain:
+    """One question's sentences, and the passages found with the best score each ever had."""
+
+    def __init__(self, trace: Trace, knobs: IRCoTKnobs) -> None:
+        self.trace, self.knobs = trace, knobs
+        self.thoughts: list[str] = []
+        self.passages: dict[str, Passage] = {}
+        self.best: dict[str, float] = {}
+        self.searches = 0
+
+    def search(self, query: str) -> tuple[str, ...]:
+        """The pids found for `query`, whose passages are taken."""
         if self.knobs.skip_inferences:
             words = [word for word in query.split() if word.lower() not in _QUESTION_WORDS]
             query = " ".join(words) or query
-        found = trace.search(query, k=self.knobs.k)
-        long = sum(self._too_long(trace, passage) for passage in chain.add(found))
-        if long:
-            trace.count("passage_left_out", long)
+        found = self.trace.search(query, k=self.knobs.k)
+        new = [passage for passage in found if passage.pid not in self.passages]
+        if long := sum(map(self._too_long, new)):
+            self.trace.count("passage_left_out", long)
+        self.add(found)
         return tuple(passage.pid for passage in found)
 
-    def query(self, question: str, thoughts: Sequence[str]) -> str:
-        """What is searched with after `thoughts`: the last one, or the last that states a fact."""
-        if not self.knobs.skip_inferences:
-            return thoughts[-1]
-        facts = [thought for thought in thoughts if not is_inference(thought)]
-        return facts[-1] if facts else question
+    def add(self, found: Sequence[Passage]) -> None:
+        """Take the passages of one search."""
+        self.searches += 1
+        for passage in found:
+            self.passages.setdefault(passage.pid, passage)
+            before = self.best.get(passage.pid, passage.score)
+            self.best[passage.pid] = max(passage.score, before)
 
-    def kept(self, trace: Trace, chain: Chain) -> list[Passage]:
+    def query(self) -> str:
+        """What is searched with next: the last sentence, or the last that states a fact."""
+        if not self.knobs.skip_inferences:
+            return self.thoughts[-1]
+        facts = [thought for thought in self.thoughts if not is_inference(thought)]
+        return facts[-1] if facts else self.trace.question
+
+    def kept(self) -> list[Passage]:
         """The passages to show, in order."""
-        passages = list(chain.passages.values())
+        passages = list(self.passages.values())
         if self.knobs.keep == "best":
-            passages.sort(key=lambda passage: -chain.best[passage.pid])
-        passages = [passage for passage in passages if not self._too_long(trace, passage)]
+            passages.sort(key=lambda passage: -self.best[passage.pid])
+        passages = [passage for passage in passages if not self._too_long(passage)]
         if self.knobs.keep == "first_distinct":
             passages = _distinct(passages)
         return passages[: self.knobs.max_passages]
 
-    def _too_long(self, trace: Trace, passage: Passage) -> bool:
+    def _too_long(self, passage: Passage) -> bool:
         limit = self.knobs.passage_words
-        paragraph = trace.retriever.corpus.view == "paragraph"
+        paragraph = self.trace.retriever.corpus.view == "paragraph"
         return bool(limit) and paragraph and len(passage.text.split()) > limit
 
-    def _context(self, trace: Trace, chain: Chain) -> list[str]:
-        tokens, words = self.knobs.context_tokens, self.knobs.shown_words
-        shown = [first_words(passage, words) for passage in self.kept(trace, chain)]
+    def context(self) -> list[str]:
+        """The passages as a prompt shows them."""
+        tokens = self.knobs.context_tokens
+        shown = [first_words(passage, self.knobs.shown_words) for passage in self.kept()]
         lines = render(shown, max_tokens=tokens)
-        if self.knobs.keep == "best" and chain.searches > 1:
-            fitting = sorted(shown[: len(lines)], key=lambda passage: chain.best[passage.pid])
+        if self.knobs.keep == "best" and self.searches > 1:
+            fitting = sorted(shown[: len(lines)], key=lambda passage: self.best[passage.pid])
             lines = render(fitting, max_tokens=tokens)
         return lines
 

@@ -32,10 +32,10 @@ def parts(world: World) -> Parts:
 
 
 def _query(program: IRCoT, given: Mapping[str, Any]) -> str:
-    thoughts = list(given["thoughts"])
     trace = Trace(given["question"], program.retriever, Budget(9, 9))
-    query = program.query(given["question"], thoughts) if thoughts else given["question"]
-    program._search(trace, Chain(), query)
+    chain = Chain(trace, program.knobs)
+    chain.thoughts = list(given["thoughts"])
+    chain.search(chain.query() if chain.thoughts else given["question"])
     return trace.searches[0].query
 
 
@@ -45,10 +45,10 @@ def _kept(
     passages: Mapping[str, Passage],
     batches: Sequence[Sequence[str]],
 ) -> list[list[str]]:
-    trace, chain, rows = Trace("q", retriever, Budget(99, 99)), Chain(), []
+    chain, rows = Chain(Trace("q", retriever, Budget(99, 99)), program.knobs), []
     for batch in batches:
         chain.add([passages[pid] for pid in batch])
-        rows.append([p.pid for p in program.kept(trace, chain)])
+        rows.append([p.pid for p in chain.kept()])
     return rows
 
 

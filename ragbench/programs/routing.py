@@ -1,0 +1,329 @@
+"""The router: computes the features of a question, and lets the program of its policy answer.
+
+A policy says which of several programs answers a question, by a decision tree on what is known of
+the wording before anything answers it. Types and numbers of hops are predicted by fixed rules,
+never read from the data set. `ragbench recommend` learns the tree from finished runs and writes the
+file. Routing by the complexity of a question, learned from which programs answer it, is of
+Adaptive-RAG (Jeong et al. 2024, arXiv:2403.14403), whose classifier is a trained model where ours
+is a short rule.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dspy
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+from ragbench.errors import ConfigError, KnobError
+from ragbench.knobs import Knobs
+from ragbench.programs.core import PROGRAMS, Described, RAGProgram, Trace, calls_of
+from ragbench.record import Step
+from ragbench.retrievers import Progress, Retriever
+
+_COMPARING = re.compile(
+    r"\b(?:both|same|common|either|neither|than|first|earli(?:er|est)|lat(?:er|est)|old(?:er|est)"
+    r"|young(?:er|est)|elde(?:r|st)|long(?:er|est)|short(?:er|est)|larg(?:er|est)|small(?:er|est)"
+    r"|bigg(?:er|est)|high(?:er|est)|low(?:er|est)|tall(?:er|est)|close(?:r|st)|more|fewer|less|most"
+    r"|least|farther|further|before|after|between|differ\w*|compar\w*)\b",
+    re.IGNORECASE,
+)
+_JOINED = re.compile(r"\b(?:or|and)\b", re.IGNORECASE)
+#: Two names to choose from.
+_CHOICE = re.compile(r"[A-Z][^\s,]*\s+or\s+(?:the\s+|The\s+)?[\"\u201c]?[A-Z]")
+_CLOSED = re.compile(
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|may|might)\b",
+    re.IGNORECASE,
+)
+_QUANTITY = re.compile(
+    r"\b(?:when|how (?:many|much|long|old|far|tall|large|often)|(?:what|which|in what|in which) "
+    r"(?:\w+ )?(?:year|date|day|month|century|decade|number|population|age|percentage))\b",
+    re.IGNORECASE,
+)
+#: Words that tie one thing to another: each is a relation that may have to be looked up.
+_RELATION = re.compile(r"\b(?:of|by|whose|who|whom|that|which|where)\b|['\u2019]s\b", re.IGNORECASE)
+#: A run of capitalised words, small joining words among them; a text in quotation marks.
+_NAME = re.compile(
+    r"[\"\u201c]([^\"\u201d]+)[\"\u201d]|\b[A-Z][\w.'\u2019&-]*(?:\s+(?:(?:of|the|de|la|van|von|in)\s+)?"
+    r"[A-Z0-9][\w.'\u2019&-]*)*"
+)
+_ASKING = re.compile(
+    r"(?:who|whose|whom|what|which|where|when|why|how|in|on|at|of|the|are|is|was|were|did|do|does"
+    r"|has|have|had|between|both|a|an|for|to|from|by|after|before)\b",
+    re.IGNORECASE,
+)
+
+#: The most relations that count as hops.
+_MOST_HOPS = 4
+
+
+class Feature(BaseModel):
+    """A feature as a rule says it, with `{}` for the bound where it has one.
+
+    `yes` is said where the feature is at least the bound. `whole` ones are counted.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    yes: str
+    no: str
+    whole: bool = False
+
+    def describe(self, bound: float, *, yes: bool) -> str:
+        """The condition in words."""
+        shown = str(math.ceil(bound)) if self.whole else f"{bound:.3g}"
+        return (self.yes if yes else self.no).format(shown)
+
+
+FEATURES: Mapping[str, Feature] = {
+    "words": Feature(yes="it has {} words or more", no="it has fewer than {} words", whole=True),
+    "names": Feature(yes="it has {} names or more", no="it has fewer than {} names", whole=True),
+    "comparison": Feature(yes="it asks for a comparison", no="it asks for no comparison"),
+    "yes_no": Feature(yes="it asks for yes or no", no="it does not ask for yes or no"),
+    "quantity": Feature(
+        yes="it asks for a date or a number", no="it asks for neither a date nor a number"
+    ),
+    "hops": Feature(
+        yes="its wording has {} hops or more", no="its wording has fewer than {} hops", whole=True
+    ),
+}
+
+
+def question_features(question: str) -> dict[str, float]:
+    """The features of the wording; empty words give zeros.
+
+    `hops` is predicted: 2 for a comparison, else one more than the relations in the wording, from
+    1 to 4. `comparison`, `yes_no` and `quantity` are 0 or 1.
+    """
+    found = (name[0] for name in _NAME.finditer(question))
+    names = [name for name in found if len(name.split()) > 1 or not _ASKING.fullmatch(name)]
+    comparison = _is_comparison(question, len(names))
+    # Without the words that only ask, in which "which" relates nothing.
+    asked = re.sub(r"^\W*(?:(?:in|on|at|by|of|for|from|to)\s+)?\w+", "", question, count=1)
+    relations = len(_RELATION.findall(asked))
+    return {
+        "words": float(len(re.findall(r"\w+(?:['\u2019]\w+)?", question))),
+        "names": float(len(names)),
+        "comparison": float(comparison),
+        "yes_no": float(bool(_CLOSED.match(question.strip()))),
+        "quantity": float(bool(_QUANTITY.search(question))),
+        "hops": 2.0 if comparison else float(min(1 + relations, _MOST_HOPS)),
+    }
+
+
+def _is_comparison(question: str, names: int) -> bool:
+    """Whether two things are set side by side: two names, and words that compare or choose."""
+    if names < 2:
+        return False
+    closed = bool(_CLOSED.match(question.strip()))
+    side_by_side = closed or bool(_COMPARING.search(question))
+    return bool(_CHOICE.search(question)) or (side_by_side and bool(_JOINED.search(question)))
+
+
+#: Version of the file, and of the features in it.
+FORMAT: Literal[1] = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Leaf(_Part):
+    """Questions that one program answers: its number, and each program's mean score on them.
+
+    The means are of the questions that the rule was learned from, so they flatter.
+    """
+
+    program: int = Field(ge=0)
+    n: int = Field(0, ge=0)
+    means: list[FiniteFloat] = []
+
+
+class Split(_Part):
+    """Two ways to go on: `yes` where the feature is at least the bound, else `no`."""
+
+    feature: str
+    at_least: FiniteFloat
+    yes: Node
+    no: Node
+
+    @model_validator(mode="after")
+    def _known(self) -> Split:
+        if self.feature not in FEATURES:
+            raise ValueError(f"no feature {self.feature!r}; those known: {', '.join(FEATURES)}")
+        return self
+
+
+Node = Split | Leaf
+Split.model_rebuild()
+
+
+class Candidate(_Part):
+    """A program that the rule may choose, with its knobs, and the identity of its run."""
+
+    label: str
+    program: str
+    set: dict[str, Any] = {}
+    run: str = ""
+    identity: dict[str, Any] = {}
+
+
+class LearnedFrom(_Part):
+    """The questions that the rule was learned from: data set, ids, hashes of normalised texts."""
+
+    dataset: str = ""
+    digest: str = ""
+    ids: list[str] = []
+    hashes: list[str] = []
+
+
+class Policy(_Part):
+    """What a policy file holds; `evidence` is what was measured, for people."""
+
+    format: Literal[1]
+    kind: Literal["ragbench policy"] = "ragbench policy"
+    metric: str
+    programs: list[Candidate] = Field(min_length=1)
+    rule: Node
+    learned_from: LearnedFrom = LearnedFrom()
+    seed: int = 0
+    evidence: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _whole(self) -> Policy:
+        for _, leaf in leaves(self.rule):
+            if leaf.program >= len(self.programs):
+                raise ValueError(f"the rule chooses program {leaf.program}, which is not listed")
+        return self
+
+
+def decide(rule: Node, features: Mapping[str, float]) -> tuple[int, list[str]]:
+    """The number of the program for a question of these `features`, and the conditions it met.
+
+    Raises:
+        KeyError: a feature that the rule reads is not there.
+    """
+    met: list[str] = []
+    while isinstance(rule, Split):
+        yes = features[rule.feature] >= rule.at_least
+        met.append(condition(rule, yes=yes))
+        rule = rule.yes if yes else rule.no
+    return rule.program, met
+
+
+def condition(split: Split, *, yes: bool) -> str:
+    """One side of `split` in words."""
+    return FEATURES[split.feature].describe(split.at_least, yes=yes)
+
+
+def leaves(rule: Node, met: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:
+    """Every leaf with the conditions that lead to it, those that are met first."""
+    if isinstance(rule, Leaf):
+        yield met, rule
+        return
+    yield from leaves(rule.yes, (*met, condition(rule, yes=True)))
+    yield from leaves(rule.no, (*met, condition(rule, yes=False)))
+
+
+class RouterKnobs(Knobs):
+    """The router has none; those of its programs are in its policy."""
+
+
+class _Bounds(RouterKnobs):
+    """The limits of a question, whichever program answers it."""
+
+    max_calls: int
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """The programs by number. Kept where DSPy does not look: no optimizer may change them."""
+
+    by_number: Mapping[int, RAGProgram]
+
+
+@PROGRAMS.register("router", listed=False)
+class Router(RAGProgram):
+    """Choose a program for the question and let it answer."""
+
+    name = "router"
+    family = "workflow"
+    paper = "arXiv:2403.14403"
+    calls = "those of the program chosen"
+    Knobs = RouterKnobs  # type: ignore[assignment]
+    variants: Mapping[str, Mapping[str, Any]] = {}  # type: ignore[misc]
+
+    def __init__(self, retriever: Retriever, policy: Policy | None = None) -> None:
+        dspy.Module.__init__(self)
+        if policy is None:
+            raise ConfigError("router runs a policy: give --policy, of `recommend --router`")
+        self.retriever, self.policy = retriever, policy
+        used = sorted({leaf.program for _, leaf in leaves(policy.rule)})
+        made = {
+            number: PROGRAMS.get(policy.programs[number].program)(
+                retriever, **policy.programs[number].set
+            )
+            for number in used
+        }
+        self.programs = _Programs(made)
+        most = max(each.knobs.max_calls for each in made.values())
+        self.knobs = _Bounds(max_calls=most)  # type: ignore[assignment]
+
+    @classmethod
+    def resolve_knobs(cls, given: Mapping[str, Any]) -> Any:
+        """No knobs.
+
+        Raises:
+            KnobError: one is given.
+        """
+        if given:
+            raise KnobError(
+                f"router has no knob {next(iter(given))!r}: those of its programs are in its policy"
+            )
+        return RouterKnobs()
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """As each of its programs."""
+        for program in self.programs.by_number.values():
+            program.check_lms(lm, role_lms)
+
+    def other_calls(self) -> Sequence[Described]:
+        """Those of its programs."""
+        return [call for program in self.programs.by_number.values() for call in calls_of(program)]
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """As each of its programs."""
+        for program in self.programs.by_number.values():
+            program.prepare(progress)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        """The prediction of the program chosen, after a step `route` that says which and why.
+
+        Raises:
+            dspy.LMError: the provider failed.
+        """
+        features = question_features(question)
+        number, because = decide(self.policy.rule, features)
+        chosen = self.policy.programs[number]
+        rounded = {name: round(value, 4) for name, value in features.items()}
+        route = Step(
+            "route",
+            input=question,
+            thought="; ".join(because) or "one program for every question",
+            observation=chosen.label,
+            notes={"program": chosen.program, **rounded},
+        )
+        try:
+            prediction = self.programs.by_number[number](question=question)
+        except Exception as error:
+            trace = getattr(error, "ragbench_trace", None)
+            if isinstance(trace, Trace):  # for the record
+                trace.steps.insert(0, route)
+            raise
+        prediction.steps = [route, *prediction.steps]
+        return prediction
