@@ -52,9 +52,7 @@ def test_runs_within_its_stated_budget(name: str, shape: str, tmp_path: Path) ->
 def test_every_predictor_that_was_asked_shows_demonstrations(shape: str, tmp_path: Path) -> None:
     lm = scripted()
     found = OPTIMIZERS.get("bootstrap")().compile(program(shape), task(tmp_path, lm))
-    asked = {
-        row.predictor for row in calls_of(found.program) if row.signature in lm.signatures
-    }
+    asked = {row.predictor for row in calls_of(found.program) if row.signature in lm.signatures}
     assert asked
     for name, predictor in found.program.named_predictors():
         assert predictor.demos or name.removesuffix(".predict") not in asked

@@ -210,13 +210,9 @@ def test_ends_within_its_budget_with_an_answer(name: str, variant: str, script: 
 @pytest.mark.parametrize(("name", "variant"), ALL)
 def test_a_small_budget_is_kept(name: str, variant: str, max_calls: int) -> None:
     for script in (plausible, never_stops, never_parses):
-        _keeps(name, variant, script, max_calls)
-
-
-def _keeps(name: str, variant: str, script: Script, max_calls: int) -> None:
-    prediction, ledger = run(make(name, variant, max_calls=max_calls), script)
-    assert prediction.answer.strip()
-    assert lm_calls(ledger) <= max_calls
+        prediction, ledger = run(make(name, variant, max_calls=max_calls), script)
+        assert prediction.answer.strip()
+        assert lm_calls(ledger) <= max_calls
 
 
 @pytest.mark.parametrize(("name", "variant"), ALL)
@@ -333,14 +329,6 @@ def test_saved_state_loads_and_gives_the_same_prompts(
     assert "Rule 0." in "".join(prompts[0])
 
 
-@pytest.mark.parametrize(("name", "variant"), ALL)
-def test_a_program_can_be_copied_as_optimizers_do(name: str, variant: str) -> None:
-    program = make(name, variant)
-    copied = program.deepcopy()
-    assert copied.retriever is program.retriever
-    assert fingerprint(*run(copied, plausible)) == fingerprint(*run(program, plausible))
-
-
 #: Calls on the happy path with the default knobs: the script answers and never needs a loop.
 HAPPY = {
     ("direct", "default"): 1,
@@ -412,18 +400,3 @@ def test_calls_and_searches_at_the_most(name: str, variant: str) -> None:
     calls, searches = MOST[name, variant]
     assert lm_calls(ledger) == calls
     assert len([s for s in prediction.searches if not s.cached]) == searches
-
-
-#: Calls that must wait for each other, of those that the program makes in all.
-AT_ONCE = {
-    ("rq_rag", "default"): (plausible, 3, 7),
-    ("self_rag", "combined"): (plausible, 2, 6),
-    ("self_rag", "per_passage"): (plausible, 4, 21),
-}
-
-
-@pytest.mark.parametrize(("name", "variant"), AT_ONCE)
-def test_independent_calls_run_at_once(name: str, variant: str) -> None:
-    script, path, calls = AT_ONCE[name, variant]
-    _, ledger = run(make(name, variant), script)
-    assert (ledger.path.calls, len(ledger.calls)) == (path, calls)

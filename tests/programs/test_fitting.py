@@ -86,10 +86,6 @@ def test_room_is_left_for_the_reply() -> None:
     assert 3480 <= len(shorter["text"]) <= 3500
 
 
-def test_nothing_left_to_cut() -> None:
-    assert shortened({"context": ["short"], "question": "q" * 999}) is None
-
-
 def test_a_line_names_the_passage_that_it_shows() -> None:
     twins = [Passage("a", "A town", "It is old."), Passage("b", "A town", "It is old. It lies by")]
     lines = render(twins, max_tokens=100)

@@ -8,7 +8,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.programs.ircot import AllLeftOutError, IRCoT, ending, is_inference
+from ragbench.programs.ircot import AllLeftOutError, IRCoT, ending
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
 from tests.programs.shelf import converse, shelf
@@ -128,11 +128,6 @@ def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
         IRCoT(shelf()), QUESTION, CoTStep=[think("Salt Road is by Orla Venn."), settled]
     )
     assert (prediction.answer, prediction.stop_reason) == ("Orla", "answered")
-
-
-def test_inferences_begin_with_a_conclusion_or_add_up() -> None:
-    said = ["Therefore it is.", "Then 3 + 4 = 7 of them.", "Thus she was.", "Some say so."]
-    assert [is_inference(sentence) for sentence in said] == [True, True, True, False]
 
 
 def test_paper_searches_with_facts_and_without_question_words() -> None:

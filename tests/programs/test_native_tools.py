@@ -176,12 +176,6 @@ def test_the_search_for_the_question_is_a_turn_of_its_own() -> None:
     ]
 
 
-def test_react_concludes_the_conversation_at_the_limit() -> None:
-    prediction, bodies = talk(ReActRAG(shelf(), max_steps=1), [search("Orla Venn"), "Harwick"])
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
-    assert bodies[-1]["tool_choice"] == "none"
-
-
 def test_a_blank_conclusion_is_followed_by_the_reader() -> None:
     prediction, bodies = talk(
         ReActRAG(shelf(), max_steps=1), [search("Orla Venn"), " ", '{"answer": "Harwick"}']

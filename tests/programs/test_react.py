@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -78,17 +78,6 @@ def test_the_question_may_be_searched_before_the_first_turn() -> None:
     assert "Step 2." in lm.asked[1].inputs["trajectory"]
 
 
-def test_the_tool_is_narrowed_to_the_programs_own() -> None:
-    def tools(**knobs: Any) -> tuple[Any, ...]:
-        program = ReActRAG(shelf(), **knobs)
-        return get_args(program.act.signature.output_fields["tool"].annotation)
-
-    assert tools() == ("search", "lookup", "finish")
-    assert tools(lookup=False) == ("search", "finish")
-    _, lm = talk(FINISH, lookup=False)
-    assert "lookup" not in lm.asked[0].prompt
-
-
 def test_act_only_has_no_thoughts() -> None:
     turns = [
         {"answer": "", "tool": "search", "argument": "Orla"},
@@ -127,14 +116,6 @@ def test_a_finish_without_an_answer_is_left_to_the_reader(finish: Any) -> None:
 def test_an_answer_given_to_finish_as_its_argument_counts() -> None:
     finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
     assert ended(talk(LOOK, finish)[0]) == ("Harwick", "answered")
-
-
-def test_advice_where_there_is_no_such_tool_or_no_argument() -> None:
-    prediction, _ = talk(act("search"), act("lookup", "born"), FINISH)
-    assert observations(prediction)[:2] == [
-        "search needs the argument words.",
-        "No sentence has this text.",
-    ]
 
 
 def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:

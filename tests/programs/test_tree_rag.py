@@ -14,7 +14,7 @@ from ragbench.experiments.runs.context import check_roles
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.tree_rag import RAPTOR, TreeRAG
-from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import ask, shelf
@@ -106,11 +106,3 @@ def test_a_question_of_its_own_passages_has_a_tree_of_its_own() -> None:
     prediction, _, _ = ask(program, script, "Who?")
     assert {p.pid for p in prediction.passages} <= {"Orla Venn", "Salt Road"}
     assert prediction.steps[0].notes["layers"] == [2]
-
-
-def test_one_passage_is_a_tree_of_one_node() -> None:
-    corpus = Corpus([Passage("p", "Orla Venn", "She was born in Harwick.")])
-    for variant in TreeRAG.variants:
-        program = TreeRAG(make_retriever("bm25", corpus), variant=variant)
-        prediction, _, _ = ask(program, script, QUESTION)
-        assert [p.pid for p in prediction.passages] == ["p"]
