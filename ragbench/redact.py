@@ -1,4 +1,4 @@
-"""Takes keys out of text that is about to be kept or shown."""
+"""Takes keys, and what is no character, out of text that is about to be kept or shown."""
 
 from __future__ import annotations
 
@@ -65,3 +65,20 @@ def _secrets() -> list[tuple[str, str]]:
         secrets.sort(key=lambda pair: (-len(pair[1]), pair[0]))
         _found = before, secrets
     return secrets
+
+
+def encodable(value: Any) -> Any:
+    """`value` with `?` for every lone surrogate, in texts, lists and mappings alike.
+
+    JSON may say half of a surrogate pair, which is no character and cannot be written down.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {encodable(name): encodable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(encodable(inner) for inner in value)
+    return value

@@ -30,7 +30,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from pydantic import BaseModel
 
 from ragbench.context import current
-from ragbench.lms.calls import Capabilities, MeteredEngine, Retries
+from ragbench.lms.calls import Capabilities, Client, MeteredEngine, Retries
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import UnknownPrice, parse_price
 
@@ -114,25 +114,13 @@ class ScriptedLM(RagbenchLM):
         return [asked.signature for asked in self.asked]
 
 
-class _ScriptedClient:
+class _ScriptedClient(Client):
     provider = "scripted"
 
     def __init__(self, script: Script, latency_s: float, cuts: bool) -> None:
         self.script, self.latency_s, self.cuts = script, latency_s, cuts
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
-
-    def prepare(self) -> None:
-        pass
-
-    def rate_limits(self) -> dict[str, list[str]]:
-        return {}
-
-    def check(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def complete(self, request: Request) -> Response:
         with self._lock:

@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dspy
-from dspy.lm15 import (
-    LM15Error,
-    Message,
-    Request,
-    Response,
-    ServerError,
-    TextPart,
-    Usage,
-)
+from dspy.lm15 import LM15Error, Message, Request, Response, ServerError, TextPart, Usage
 
 from ragbench.errors import LMSetupError
+from ragbench.lms.calls import Client
 
 PREFIX = "object:"
 #: What ragbench's own calls set, of the settings of an LM.
@@ -65,15 +57,12 @@ def sampling_of(lm: dspy.BaseLM) -> dict[str, Any]:
     return {name: given[name] for name in _SAMPLING if given.get(name) is not None}
 
 
-class GivenClient:
+class GivenClient(Client):
     """The way to a model through an LM object; see `ragbench.lms.calls.Client`."""
 
     def __init__(self, lm: dspy.BaseLM) -> None:
         self._lm = lm.copy(cache=False, num_retries=0)
         self.provider = lm.model.partition("/")[0]
-
-    def prepare(self) -> None:
-        """Nothing: the object is ready."""
 
     def complete(self, request: Request) -> Response:
         """One attempt, by the object."""
@@ -86,16 +75,6 @@ class GivenClient:
             cause = error.__cause__
             raise cause if isinstance(cause, LM15Error) else ServerError(str(error)) from error
         return answered if isinstance(answered, Response) else _response(answered, request)
-
-    def rate_limits(self) -> Mapping[str, Sequence[str]]:
-        """None are known."""
-        return {}
-
-    def check(self) -> None:
-        """Nothing: the first call shows it."""
-
-    def close(self) -> None:
-        """Nothing: the object is its owner's."""
 
 
 def _messages(request: Request) -> list[dict[str, str]]:

@@ -23,7 +23,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.ledger import count
 from ragbench.lms.adapters.repair import UnreadableError, read_value, repaired_json
 from ragbench.lms.cache import forget_reply
-from ragbench.lms.encodable import encodable
+from ragbench.redact import encodable
 
 _HEADER = re.compile(r"\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?")
 #: What models put around a header, which is no part of the field before it.

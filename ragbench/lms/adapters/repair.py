@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import json_repair
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ragbench.lms.encodable import encodable
+from ragbench.redact import encodable
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|of)\s*(\d+(?:\.\d+)?)")

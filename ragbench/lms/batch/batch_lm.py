@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from ragbench.lms.calls import (
     MeteredEngine,
     Retries,
 )
-from ragbench.lms.calls.http import HttpReply
+from ragbench.lms.calls.http import HttpReply, Transport
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing, priced
 from ragbench.lms.specs import HostedSpec
@@ -110,26 +109,19 @@ class _Task:
     made: Counter[str] = field(default_factory=Counter)
 
 
-class _Transport:
+class _Transport(Transport):
     """What stands in the place of the network; see the module."""
 
     def __init__(self, client: BatchClient) -> None:
+        super().__init__()
         self._client = client
-        self._local = threading.local()
 
-    @property
-    def last(self) -> HttpReply | None:
-        """What the calling thread's last request got."""
-        reply: HttpReply | None = getattr(self._local, "last", None)
-        return reply
-
-    def stream(self, request: Any) -> HttpReply:
+    def send(self, request: Any) -> HttpReply:
         """The reply that is known; else the request is collected.
 
         Raises:
             PendingReply: it was.
         """
-        self._local.last = None
         task = current().get(_Task)
         assert task is not None
         path = urlsplit(request.url).path
@@ -141,12 +133,7 @@ class _Transport:
             beta = tuple((n, v) for n, v in request.headers if n.lower() == "anthropic-beta")
             self._client.asked[key] = Item(key, path, json.loads(request.body), beta)
             raise PendingReply("the reply comes with a batch")
-        made = HttpReply(reply.status, json.dumps(reply.body).encode())
-        self._local.last = made
-        return made
-
-    def close(self) -> None:
-        """Nothing is open."""
+        return HttpReply(reply.status, json.dumps(reply.body).encode())
 
 
 def batched(lm: RagbenchLM) -> RagbenchLM:

@@ -1,7 +1,6 @@
 """Calls to servers of models: sent, limited, tried again, priced and filed."""
 
 from ragbench.ledger import count as count
-from ragbench.lms.calls.attempt import Attempt as Attempt, Reply as Reply
 from ragbench.lms.calls.breaker import PATIENCE_S as PATIENCE_S, Breaker as Breaker
 from ragbench.lms.calls.caller import (
     Answered as Answered,
@@ -27,10 +26,12 @@ from ragbench.lms.calls.http import HttpRequest as HttpRequest
 from ragbench.lms.calls.limits import (
     GIVE_PRICE as GIVE_PRICE,
     Amount as Amount,
+    Attempt as Attempt,
     CallRefusedError as CallRefusedError,
     LimitReachedError as LimitReachedError,
     Limits as Limits,
     QuestionTimeoutError as QuestionTimeoutError,
+    Reply as Reply,
     Reservation as Reservation,
     Scope as Scope,
     Spent as Spent,

@@ -18,8 +18,7 @@ from dspy import lm15
 
 from ragbench import logs
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
-from ragbench.lms.calls.attempt import Attempt
-from ragbench.lms.calls.limits import refuse, stop, stopped_by
+from ragbench.lms.calls.limits import Attempt, refuse, stop, stopped_by
 from ragbench.lms.calls.rate import LONGEST_RESET_S
 from ragbench.redact import redact
 

@@ -16,9 +16,16 @@ from dspy import lm15
 from dspy.lm15 import LM15Error
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from ragbench.lms.calls.attempt import Attempt, Reply, Value
 from ragbench.lms.calls.breaker import Breaker
-from ragbench.lms.calls.limits import Amount, CallRefusedError, Reservation, Scope
+from ragbench.lms.calls.limits import (
+    Amount,
+    Attempt,
+    CallRefusedError,
+    Reply,
+    Reservation,
+    Scope,
+    Value,
+)
 from ragbench.lms.calls.rate import LONGEST_RESET_S, RateLimit
 from ragbench.logs import fields, get
 from ragbench.record import FailedAttempts

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from dspy import lm15
 from dspy.lm15 import (
@@ -26,7 +26,7 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import HttpClient, HttpReply, get
+from ragbench.lms.calls.http import HttpClient, HttpReply, Transport, get
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 from ragbench.redact import without_keys
 
@@ -50,7 +50,7 @@ _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vll
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 
 
-class Client(Protocol):
+class Client:
     """A way to one model."""
 
     #: DSPy's name of the provider, which says how its token counts read.
@@ -65,9 +65,11 @@ class Client(Protocol):
         Raises:
             dspy.lm15.LM15Error: it failed.
         """
+        raise NotImplementedError
 
     def rate_limits(self) -> Mapping[str, Sequence[str]]:
         """The headers of the calling thread's last reply, names in lower case."""
+        return {}
 
     def check(self) -> None:
         """Do nothing if calls can be made now.
@@ -80,35 +82,19 @@ class Client(Protocol):
         """Let go of connections and of processes that only this process uses."""
 
 
-class Transport(Protocol):
-    """What carries requests; `last` is what the calling thread's last one got."""
-
-    @property
-    def last(self) -> HttpReply | None:
-        """See the class."""
-
-    def stream(self, request: Any) -> HttpReply:
-        """The reply to a request of `dspy.lm15`."""
-
-    def close(self) -> None:
-        """Let go of connections."""
-
-
-class StoredReply:
+class StoredReply(Transport):
     """A transport whose every reply is this one."""
 
     def __init__(self, status: int, body: bytes) -> None:
-        self.last = HttpReply(status, body, (("content-type", "application/json"),))
+        super().__init__()
+        self._reply = HttpReply(status, body)
 
-    def stream(self, request: Any) -> HttpReply:
+    def send(self, request: Any) -> HttpReply:
         """The reply."""
-        return self.last
-
-    def close(self) -> None:
-        """Nothing is open."""
+        return self._reply
 
 
-class HostedClient:
+class HostedClient(Client):
     """A model behind a server that somebody else runs."""
 
     def __init__(
@@ -119,16 +105,11 @@ class HostedClient:
         self._config = self._routed(self._transport)
         self._router = LMRouter(self._config)
         name = f"compatible:{spec.model}" if self._config.providers else _route(spec)
-        resolution = self._router.resolve(name)
-        self.provider, self._route = str(resolution.provider), name
-        self._model = resolution.model
+        self.provider, self._route = str(self._router.resolve(name).provider), name
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process takes the key from its own environment."""
         return partial(type(self), timeout=self._timeout), (self.spec,)
-
-    def prepare(self) -> None:
-        """Nothing: the server is not ours."""
 
     def complete(self, request: Request) -> Response:
         """One attempt; see `Client`."""

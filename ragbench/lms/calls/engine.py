@@ -18,16 +18,14 @@ from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
 
 from ragbench.errors import RagbenchError
 from ragbench.ledger import count, file_lm_call
-from ragbench.lms.calls.attempt import Reply
 from ragbench.lms.calls.breaker import Breaker
 from ragbench.lms.calls.caller import Answered, Caller, CallSpec, Retries
 from ragbench.lms.calls.client import MOST_TOKENS, Client, billed_usage
-from ragbench.lms.calls.limits import CallRefusedError, replies_are_limited
+from ragbench.lms.calls.limits import CallRefusedError, Reply, replies_are_limited
 from ragbench.lms.calls.rate import RateLimit
-from ragbench.lms.encodable import encodable
 from ragbench.lms.prices import Pricing, UnknownPrice, list_price, priced, reply_of
 from ragbench.record import FailedAttempts
-from ragbench.redact import without_keys
+from ragbench.redact import encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
 METER_KEY = "ragbench"

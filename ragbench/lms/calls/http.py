@@ -1,9 +1,7 @@
 """The one HTTP client: it follows no redirect, and bounds every reply in size and in time.
 
-What is sent carries a key, so that a server may not say where else it goes. A reply has to be there
-as a whole when the time is over, which ends with the question's, and breaks off a second after the
-command was stopped: a server that drips bytes, or headers, holds nothing up. Interim replies (100,
-103) are passed over.
+What is sent carries a key, so a server may not say where else it goes. A whole reply has to be
+there when the time is over, which ends with the question's and soon after the command was stopped.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -31,7 +28,6 @@ from ragbench.context import current
 #: Longest reply that is read; answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20
 CONNECT_S = 10.0
-_CHUNK = 64 * 1024
 _Connection = httpcore.HTTPConnection | httpcore.HTTPProxy
 #: Headers that the client writes itself.
 _OWN_HEADERS = frozenset({"host", "content-length", "accept-encoding", "connection"})
@@ -53,7 +49,7 @@ class HttpReply:
 
     status: int
     body: bytes
-    headers: Sequence[tuple[str, str]] = field(default=())
+    headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),)
     reason, http_version = "", "HTTP/1.1"
 
     def named(self) -> Mapping[str, Sequence[str]]:
@@ -77,19 +73,11 @@ class HttpReply:
         pass
 
 
-class HttpClient:
-    """Sends requests, each over a connection of its own that is kept for others; thread-safe."""
+class Transport:
+    """Carries the requests of `dspy.lm15`: over the network, or to what stands in its place."""
 
-    def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
-        self.timeout_s, self.max_bytes = timeout_s, max_bytes
-        self._idle: dict[tuple[str, str, int], list[_Connection]] = {}
-        self._process = os.getpid()
+    def __init__(self) -> None:
         self._local = threading.local()
-        finalize(self, _close_all, self._idle)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens connections of its own."""
-        return type(self), (self.timeout_s,)
 
     @property
     def last(self) -> HttpReply | None:
@@ -98,28 +86,57 @@ class HttpClient:
         return reply
 
     def stream(self, request: Any) -> HttpReply:
-        """The whole reply to `request`, by the name that `dspy.lm15` calls a transport by.
+        """The whole reply to `request`, also where it is an error.
+
+        Raises:
+            lm15.LM15Error: there is none.
+        """
+        self._local.last = None
+        self._local.last = reply = self.send(request)
+        return reply
+
+    def send(self, request: Any) -> HttpReply:
+        """`stream`, without a note of the reply."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class HttpClient(Transport):
+    """Sends requests, each over a connection of its own that is kept for others; thread-safe."""
+
+    def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
+        super().__init__()
+        self.timeout_s, self.max_bytes = timeout_s, max_bytes
+        self._idle: dict[tuple[str, str, int], list[_Connection]] = {}
+        self._process = os.getpid()
+        finalize(self, _close_all, self._idle)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens connections of its own."""
+        return type(self), (self.timeout_s,)
+
+    def send(self, request: Any) -> HttpReply:
+        """The whole reply.
 
         Raises:
             lm15.TimeoutError: it was not there in time.
             lm15.TransportError: there is none, it is too long, or the process was stopped.
             lm15.InvalidRequestError: it is a redirect.
         """
-        self._local.last = None
         if stopping.stopped():
             raise lm15.TransportError("the command was stopped")
         deadline = current().deadline
-        _bounds.end = time.monotonic() + self.timeout_s
-        if deadline is not None:
-            _bounds.end = min(_bounds.end, deadline.at)
+        end = time.monotonic() + self.timeout_s
+        _bounds.end = end if deadline is None else min(end, deadline.at)
         _bounds.left = _bounds.most = self.max_bytes
         try:
-            self._local.last = reply = self._send(request)
+            reply = self._exchange(request)
         except httpcore.TimeoutException:
             raise lm15.TimeoutError("the request timed out") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise lm15.TransportError(why) from error
+            raise lm15.TransportError(str(error) or type(error).__name__) from error
         if 300 <= reply.status < 400:
             raise lm15.InvalidRequestError(
                 f"HTTP {reply.status}: the server redirects, and keys are not sent on; give the "
@@ -132,25 +149,26 @@ class HttpClient:
         """Close the connections that no request uses."""
         _close_all(self._idle)
 
-    def _send(self, request: Any) -> HttpReply:
+    def _exchange(self, request: Any) -> HttpReply:
         url = httpcore.URL(request.url)
-        scheme, host = url.scheme.decode(), url.host.decode()
-        place = (scheme, host, url.origin.port)
+        host = url.host.decode()
+        place = (url.scheme.decode(), host, url.origin.port)
         authority = f"[{host}]" if ":" in host else host
         authority += "" if url.port is None else f":{url.port}"
         headers = [(n, v) for n, v in request.headers if n.lower() not in _OWN_HEADERS]
         headers += [("Host", authority), ("Accept-Encoding", "gzip")]
         headers.append(("Content-Length", str(len(request.body))))
-        times = {"connect": min(CONNECT_S, self.timeout_s), "read": 1.0, "write": self.timeout_s}
-        asked = httpcore.Request(
-            request.method,
-            url,
-            headers=[(name.encode(), value.encode()) for name, value in headers],
-            content=request.body,
-            extensions={"timeout": {**times, "pool": self.timeout_s}},
-        )
+        times = {"connect": min(CONNECT_S, self.timeout_s), "write": self.timeout_s}
         connection = self._connection(place)
-        response = connection.handle_request(asked)
+        response = connection.handle_request(
+            httpcore.Request(
+                request.method,
+                url,
+                headers=[(name.encode(), value.encode()) for name, value in headers],
+                content=request.body,
+                extensions={"timeout": {**times, "read": 1.0, "pool": self.timeout_s}},
+            )
+        )
         try:
             body = b"".join(response.iter_stream())
         finally:
@@ -167,23 +185,24 @@ class HttpClient:
             self._idle.clear()
             self._process = os.getpid()
         kept = self._idle.setdefault(place, [])
-        with suppress(IndexError):
-            while True:
+        while kept:
+            try:
                 connection = kept.pop()
-                if isinstance(connection, httpcore.HTTPProxy):  # which looks for itself
-                    return connection
-                if not (connection.is_closed() or connection.has_expired()):
-                    return connection
-                connection.close()
+            except IndexError:  # another thread was faster
+                break
+            if isinstance(connection, httpcore.HTTPProxy):  # which looks for itself
+                return connection
+            if not (connection.is_closed() or connection.has_expired()):
+                return connection
+            connection.close()
         scheme, host, port = place
         options: dict[str, Any] = {"network_backend": _Backend()}
         if scheme == "https":
             options["ssl_context"] = _ssl_context()
         if (proxy := getproxies().get(scheme)) and not proxy_bypass(host):
             return httpcore.HTTPProxy(proxy, **options)
-        return httpcore.HTTPConnection(
-            httpcore.Origin(scheme.encode(), host.encode(), port), **options
-        )
+        origin = httpcore.Origin(scheme.encode(), host.encode(), port)
+        return httpcore.HTTPConnection(origin, **options)
 
 
 def _close_all(idle: Mapping[Any, list[_Connection]]) -> None:
@@ -202,24 +221,14 @@ class _Bounds(threading.local):
 _bounds = _Bounds()
 
 
-class _Backend(httpcore.NetworkBackend):
+class _Backend(httpcore.SyncBackend):
     """Connections whose every wait ends with the request's time, or with the command."""
 
-    def __init__(self) -> None:
-        self._inner = httpcore.SyncBackend()
-
     def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+        self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
     ) -> httpcore.NetworkStream:
-        """A connection to `host`."""
         timeout = max(0.001, min(timeout or CONNECT_S, _bounds.end - time.monotonic()))
-        made = self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(made)
+        return _Stream(super().connect_tcp(host, port, timeout, *args, **kwargs))
 
 
 class _Stream(httpcore.NetworkStream):
@@ -233,7 +242,7 @@ class _Stream(httpcore.NetworkStream):
             self._inner.write(unsent, max(0.001, _bounds.end - time.monotonic()))
         while (left := _bounds.end - time.monotonic()) > 0 and not stopping.cut_off():
             try:
-                data = self._inner.read(min(max_bytes, _CHUNK), min(left, stopping.POLL_S))
+                data = self._inner.read(max_bytes, min(left, stopping.POLL_S))
             except httpcore.ReadTimeout:
                 continue
             _bounds.left -= len(data)  # headers and the frames of chunks can be endless, too
@@ -248,16 +257,11 @@ class _Stream(httpcore.NetworkStream):
     def close(self) -> None:
         self._inner.close()
 
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> _Stream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, timeout))
-
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
+
+    def start_tls(self, *args: Any, **kwargs: Any) -> _Stream:
+        return _Stream(self._inner.start_tls(*args, **kwargs))
 
 
 def _too_long(most: int) -> lm15.TransportError:

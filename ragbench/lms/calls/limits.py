@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from dspy import LMError
 
@@ -28,6 +28,8 @@ from ragbench.context import Deadline, current, use
 from ragbench.errors import ConfigError, RagbenchError, StoppedError
 from ragbench.ledger import current_ledger
 from ragbench.record import Call, billed, was_sent
+
+Value = TypeVar("Value")
 
 
 class CallRefusedError(LMError):
@@ -372,6 +374,44 @@ class Scope:
                 _turn.notify_all()  # whoever waits is refused too
                 refuse(one.refusal(asked))
         return all(one.has_room(asked) for one in self.spent)
+
+
+@dataclass(frozen=True)
+class Reply(Generic[Value]):
+    """What a server answered: `value` as the caller reads it, and what it took.
+
+    `cost_usd` is None where no price is known; `headers` are those of the reply, in lower case.
+    """
+
+    value: Value
+    tokens: int
+    cost_usd: float | None
+    headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One attempt at a call; its reply or its error is filled in when it has ended."""
+
+    prompt: int  # a hash, which tells prompts apart
+    prompt_tokens: int  # estimated
+    reply_tokens: int  # at the most
+    scope: Scope
+    reply: Reply[Any] | None = None
+    error: Exception | None = None  # an `LM15Error` has `retry_after`
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of prompt and reply, as far as they can be known before."""
+        return self.prompt_tokens + self.reply_tokens
+
+    @property
+    def rate_limits(self) -> Mapping[str, Sequence[str]]:
+        """The headers that came back, names in lower case; empty where none did."""
+        if self.reply is not None:
+            return self.reply.headers
+        headers = getattr(self.error, "rate_limit_headers", None)
+        return headers if isinstance(headers, Mapping) else {}
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +12,14 @@ from dspy import lm15
 from dspy.lm15 import LMRouter, Request, Response, RouterConfig
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.client import HostedClient, attempt, openai_compatible
-from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest
+from ragbench.lms.calls.client import Client, HostedClient, attempt, openai_compatible
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, Transport
 from ragbench.lms.calls.limits import CallRefusedError, Scope
 from ragbench.lms.local import LocalServer
 from ragbench.lms.specs import OTHER_PROVIDERS, HostedSpec
 
 
-class LocalClient:
+class LocalClient(Client):
     """A model that `LocalServer` serves; at most as many calls at once as it has slots."""
 
     provider = "llamacpp"
@@ -65,10 +64,6 @@ class LocalClient:
             with self._slot:
                 self._free += 1
                 self._slot.notify()
-
-    def rate_limits(self) -> Mapping[str, Sequence[str]]:
-        """None: the server has no limits but its slots."""
-        return {}
 
     def check(self) -> None:
         """See `Client`; starts the server."""
@@ -136,20 +131,14 @@ class LiteLLMClient(HostedClient):
             raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
 
 
-class _LiteLLM:
+class _LiteLLM(Transport):
     """Carries a chat request by `litellm.completion`, over the one HTTP client."""
 
     def __init__(self, spec: HostedSpec, timeout: float) -> None:
+        super().__init__()
         self._spec, self._timeout = spec, timeout
-        self._local = threading.local()
 
-    @property
-    def last(self) -> HttpReply | None:
-        """What the calling thread's last request got."""
-        reply: HttpReply | None = getattr(self._local, "last", None)
-        return reply
-
-    def stream(self, request: Any) -> HttpReply:
+    def send(self, request: Any) -> HttpReply:
         """The reply to `request`, also where it is an error."""
         import litellm
         from litellm import exceptions as failed
@@ -164,10 +153,9 @@ class _LiteLLM:
         if key := spec.key() or ("none" if spec.api_base and spec.key_variables else None):
             options["api_key"] = key
         _bound(litellm)
-        self._local.last = None
         try:
             answer = litellm.completion(num_retries=0, max_retries=0, **options)
-            self._local.last = HttpReply(200, answer.model_dump_json().encode())
+            return HttpReply(200, answer.model_dump_json().encode())
         except failed.Timeout:
             raise lm15.TimeoutError("the request timed out") from None
         except failed.APIConnectionError as error:
@@ -181,12 +169,7 @@ class _LiteLLM:
             told = {"error": {"message": _told(error), "code": code}}
             headers = getattr(getattr(error, "response", None), "headers", None) or {}
             body = json.dumps(told).encode()
-            self._local.last = HttpReply(status, body, list(headers.items()))
-        last: HttpReply = self._local.last
-        return last
-
-    def close(self) -> None:
-        """Nothing: LiteLLM's connections are those of the process."""
+            return HttpReply(status, body, list(headers.items()))
 
 
 def _told(error: Exception) -> str:

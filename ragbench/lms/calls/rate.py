@@ -24,7 +24,7 @@ from time import monotonic
 from dspy.lm15 import RateLimitError
 
 from ragbench.ledger import count
-from ragbench.lms.calls.attempt import Attempt
+from ragbench.lms.calls.limits import Attempt
 from ragbench.stopping import POLL_S
 
 START_OPEN = 8

@@ -13,10 +13,10 @@ from dspy.lm15 import LM15Error, OpenAIChatLM
 
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.ledger import file_call
-from ragbench.lms.calls.attempt import Reply, Value
 from ragbench.lms.calls.breaker import PATIENCE_S, Breaker, reason
 from ragbench.lms.calls.caller import TRANSIENT, Answered, Caller, CallSpec, Retries
 from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, post
+from ragbench.lms.calls.limits import Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
 from ragbench.lms.specs import key_in
 from ragbench.record import Call
@@ -90,9 +90,7 @@ class ServerCalls:
         self._http = HttpClient(timeout or TIMEOUT_S, max_bytes=MAX_REPLY_BYTES)
         key = self._server.key_variable
         self._breaker = Breaker(self.name, patience=patience, key_variable=key)
-        self._caller = Caller(
-            self.name, retries=Retries(), breaker=self._breaker, rate=self._rate
-        )
+        self._caller = Caller(self.name, retries=Retries(), breaker=self._breaker, rate=self._rate)
 
     def make(
         self, asked: CallSpec[Value], file_failure: Callable[..., None] = lambda error, **took: None
@@ -170,18 +168,9 @@ class Service(ServerCalls):
             RagbenchError: as `make`.
         """
 
-        def file_failure(
-            error: Exception, *, attempts: int, latency_s: float, failed: object
-        ) -> None:
+        def file_failure(error: Exception, *, failed: object, **took: Any) -> None:
             kind = type(error).__name__
-            call = Call(
-                model=self.model,
-                kind=self._kind,
-                latency_s=latency_s,
-                attempts=attempts,
-                error=kind,
-            )
-            file_call(call)
+            file_call(Call(model=self.model, kind=self._kind, error=kind, **took))
 
         call = CallSpec(
             send=lambda: self._send(asked),
