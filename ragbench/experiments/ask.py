@@ -15,11 +15,7 @@ from ragbench.record import Record
 
 
 def open_context(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
-    """The run context of `ask`, with the compiled state if the config names one.
-
-    Raises:
-        RagbenchError: something the user can mend.
-    """
+    """The run context of `ask`, with the compiled state if the config names one."""
     run_context = build(config, like=like, no_questions=config.data.dataset == "documents")
     if config.compiled is not None:
         load_artefact(config.compiled, run_context.program)
@@ -37,11 +33,7 @@ def over_documents(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def answer_example(config: RunConfig) -> Record:
-    """The record of the split's first question.
-
-    Raises:
-        RagbenchError: something the user can mend.
-    """
+    """The record of the split's first question."""
     run_context = open_context(config)
     with run_context.active():
         return ask(run_context.program, run_context.examples[0])

@@ -8,28 +8,23 @@ from ragbench.errors import ConfigError, KnobError
 from ragbench.experiments.config import load_config, make_config
 
 
-def test_unknown_field_names_the_near_one() -> None:
-    with pytest.raises(KnobError, match="did you mean retriever"):
-        make_config({"retreiver": "bm25"})
-
-
 @pytest.mark.parametrize(
-    ("field", "value", "expected"),
+    ("given", "expected"),
     [
-        ("limit", 0, ">= 1"),
-        ("limit", "many", "limit='many'"),
-        ("split", "dev", "train | validation | test"),
-        ("temperature", 3, "<= 2"),
-        ("workers", -1, ">= 1"),
+        ({"retreiver": "bm25"}, "did you mean retriever"),
+        ({"data": {"splt": "test"}}, "did you mean data.split"),
+        ({"limit": 0}, "limit=0 .*>= 1"),
+        ({"limit": "many"}, "limit='many'"),
+        ({"split": "dev"}, r"split='dev' .*train \| validation \| test"),
+        ({"temperature": 3}, "temperature=3 .*<= 2"),
+        ({"workers": -1}, "workers=-1 .*>= 1"),
+        *(({"timeout": v}, "timeout") for v in ("nan", "-inf", float("nan"), float("inf"))),
+        *(({field: "inf"}, field) for field in ("temperature", "rpm", "patience")),
     ],
 )
-def test_value_out_of_bounds_names_value_and_bound(
-    field: str, value: object, expected: str
-) -> None:
-    with pytest.raises(KnobError) as error:
-        make_config({field: value})
-    assert expected in str(error.value)
-    assert field in str(error.value)
+def test_a_mistake_is_one_line_with_the_cure(given: dict[str, object], expected: str) -> None:
+    with pytest.raises(KnobError, match=expected) as error:
+        make_config(given)
     assert "\n" not in str(error.value)
 
 
@@ -41,24 +36,26 @@ def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
     assert (config.data.limit, config.seed, config.program) == (7, 1, "ircot")
 
 
-def test_circle_of_inherits_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("inherits: b.yaml\n")
-    (tmp_path / "b.yaml").write_text("inherits: a.yaml\n")
-    with pytest.raises(ConfigError, match="inherits itself"):
-        load_config(tmp_path / "a.yaml")
-
-
-@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\n", "inherits: 3\n", "inherits: nowhere\n"])
-def test_malformed_file_is_one_line(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("inherits: a.yaml\n", "inherits itself"),
+        ("inherits: 3\n", "must name one config"),
+        ("inherits: nowhere\n", "no config 'nowhere'"),
+        ("- a\n- b\n", "must be a mapping"),
+        ("a: [1\n", "is not YAML"),
+        ("set: &a {k: 3}\nlm: *a\n", "aliases are not allowed"),
+        ("seed: 1\nseed: 2\n", "key 'seed' comes twice"),
+        ("set: {k: 1, k: 2}\n", "key 'k' comes twice"),
+        ("set: " + "[" * 30 + "]" * 30, "nested more than 20 levels deep"),
+        ("lm: " + "x" * 1_000_001, "larger than 1,000,000 bytes"),
+    ],
+)
+def test_a_malformed_or_hostile_file_is_one_line(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match=problem) as error:
         load_config(tmp_path / "a.yaml")
     assert "\n" not in str(error.value)
-
-
-def test_missing_file_lists_the_shipped_names() -> None:
-    with pytest.raises(ConfigError, match="no config 'nowhere'"):
-        load_config("nowhere")
 
 
 def test_flat_and_nested_keys_are_the_same() -> None:
@@ -77,26 +74,6 @@ def test_a_key_given_in_both_forms_is_refused_where_they_differ() -> None:
     with pytest.raises(ConfigError, match=r"set.k is given twice, as 3 and as 4"):
         make_config({"k": 3, "set": {"k": 4}})
     assert make_config({"k": 3, "set": {"k": "3"}}).set == {"k": "3"}
-    with pytest.raises(KnobError, match=r"did you mean data.split"):
-        make_config({"data": {"splt": "test"}})
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("set: &a {k: 3}\nlm: *a\n", "aliases are not allowed"),
-        ("seed: 1\nseed: 2\n", "key 'seed' comes twice"),
-        ("set: {k: 1, k: 2}\n", "key 'k' comes twice"),
-        ("set: " + "[" * 30 + "]" * 30, "nested more than 20 levels deep"),
-        ("lm: " + "x" * 1_000_001, "larger than 1,000,000 bytes"),
-    ],
-)
-def test_hostile_yaml_is_refused_in_one_line(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "a.yaml").write_text(text)
-    with pytest.raises(ConfigError) as error:
-        load_config(tmp_path / "a.yaml")
-    assert problem in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_yaml_guesses_no_base_60_octal_or_boolean_words(tmp_path: Path) -> None:
@@ -105,13 +82,6 @@ def test_yaml_guesses_no_base_60_octal_or_boolean_words(tmp_path: Path) -> None:
     )
     found = load_config(tmp_path / "a.yaml")["set"]
     assert found == {"a": "2:10", "b": 10, "c": "on", "d": 1000.0, "e": True, "f": "2020-01-01"}
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", float("nan"), float("inf")])
-@pytest.mark.parametrize("field", ["temperature", "timeout", "rpm", "patience"])
-def test_numbers_are_finite(field: str, value: object) -> None:
-    with pytest.raises(KnobError, match=field):
-        make_config({field: value})
 
 
 def test_folder_name_cannot_leave_runs() -> None:

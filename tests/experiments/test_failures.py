@@ -20,6 +20,7 @@ from ragbench.programs import PROGRAMS
 from ragbench.programs.react import CorpusTools
 from ragbench.redact import redact
 from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import ScriptedLM, plausible
 
@@ -45,25 +46,13 @@ def test_class_of_the_error_names_the_boundary(error: Exception, boundary: str) 
     assert classify(error).boundary == boundary
 
 
-def caught(function: Callable[[], None]) -> Exception:
-    try:
-        function()
-    except Exception as error:
-        return error
-    raise AssertionError("nothing was raised")
-
-
 def test_innermost_mark_counts_and_a_class_that_says_enough_wins() -> None:
-    def search_in_a_tool() -> None:
-        with crossing("tool"), crossing("retriever"):
-            raise LMSetupError("the embeddings server gave 2 vectors for 3 texts")
-
-    def call_in_a_tool() -> None:
-        with crossing("tool"):
-            raise LMServerError("500", model="m")
-
-    assert classify(caught(search_in_a_tool)).boundary == "retriever"
-    assert classify(caught(call_in_a_tool)).boundary == "provider"
+    with pytest.raises(LMSetupError) as search, crossing("tool"), crossing("retriever"):
+        raise LMSetupError("the embeddings server gave 2 vectors for 3 texts")
+    with pytest.raises(LMServerError) as call, crossing("tool"):
+        raise LMServerError("500", model="m")
+    assert classify(search.value).boundary == "retriever"
+    assert classify(call.value).boundary == "provider"
 
 
 def fail(*_: object, **__: object) -> None:
@@ -75,34 +64,30 @@ def broken_search(self: object, query: str) -> str:
     raise KeyError("p7")
 
 
-def record_of(
-    program: str,
+@pytest.mark.parametrize(
+    ("program", "broken", "name", "fails", "boundary"),
+    [
+        ("vanilla", BM25, "search_many", fail, "retriever"),
+        ("react", CorpusTools, "search", broken_search, "tool"),
+        ("vanilla", PROGRAMS.get("vanilla"), "solve", fail, "program"),
+    ],
+)
+def test_the_record_names_what_failed(
     monkeypatch: pytest.MonkeyPatch,
+    program: str,
     broken: type,
     name: str,
-    fail: Callable[..., object] = fail,
-) -> str:
-    monkeypatch.setattr(broken, name, fail)
+    fails: Callable[..., object],
+    boundary: str,
+) -> None:
+    monkeypatch.setattr(broken, name, fails)
     corpus = Corpus((Passage("p", "Oslo", "Oslo is a city.", ("Oslo is a city.",)),))
-    retriever = make_retriever("bm25", corpus, setting="pooled")
-    made = PROGRAMS.get(program)(retriever)
+    made = PROGRAMS.get(program)(make_retriever("bm25", corpus, setting="pooled"))
     example = dspy.Example(qid="q", question="Where is Oslo?", answers=["Norway"])
     with dspy.context(lm=ScriptedLM(plausible), adapter=dspy.JSONAdapter()):
-        return str(ask(made, example).failure.boundary)
-
-
-def test_question_that_a_search_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragbench.retrievers.bm25 import BM25
-
-    assert record_of("vanilla", monkeypatch, BM25, "search_many") == "retriever"
-
-
-def test_question_that_a_tool_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert record_of("react", monkeypatch, CorpusTools, "search", fail=broken_search) == "tool"
-
-
-def test_question_that_the_program_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert record_of("vanilla", monkeypatch, PROGRAMS.get("vanilla"), "solve") == "program"
+        record = ask(made, example)
+    assert record.failure is not None
+    assert record.failure.boundary == boundary
 
 
 @pytest.mark.parametrize(
@@ -117,6 +102,8 @@ def test_question_that_the_program_failed(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_what_looks_like_a_key_is_taken_out(text: str) -> None:
     assert "abcdefghijklmnopqrstuvwx" not in redact(text)
+    ordinary = "cannot read /tmp/a/key.json: the key 'qid' is missing, token 12 of 40"
+    assert redact(ordinary) == ordinary
 
 
 def test_values_of_keys_are_taken_out_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +132,3 @@ def test_a_key_of_a_dotenv_file_is_taken_out(
     (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=orange-canyon-south\n")
     load_dotenv(tmp_path / ".env")
     assert redact("orange-canyon-south") == "[ANTHROPIC_API_KEY]"
-
-
-def test_ordinary_text_is_left_alone(tmp_path: Path) -> None:
-    text = f"cannot read {tmp_path}/key.json: the key 'qid' is missing, token 12 of 40"
-    assert redact(text) == text

@@ -137,11 +137,7 @@ def write_policy(policy: Policy, path: Path) -> None:
 
 
 def read_policy(path: Path) -> Policy:
-    """The policy in `path`.
-
-    Raises:
-        RunError: it is missing, or is no policy.
-    """
+    """The policy in `path`. Raises RunError: it is missing, or is no policy."""
     if not path.is_file():
         raise RunError(f"no policy {path}; `ragbench recommend RUN... --router -o FILE` writes one")
     return read_json(path, Policy)

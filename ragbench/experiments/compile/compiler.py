@@ -55,9 +55,6 @@ def compile_program(
     """Compile, or continue a compile that was cut off, and return the artefact's folder.
 
     Data and retriever are shared with `like` where that is of the same ones.
-
-    Raises:
-        RagbenchError: something the user can mend.
     """
     plan = make_plan(config, settings, like=like)
     with locked(plan.folder):

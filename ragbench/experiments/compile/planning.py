@@ -69,9 +69,6 @@ def make_plan(
     """Check everything and put it together; asks no LM.
 
     Data and retriever are shared with `like` where that is of the same ones.
-
-    Raises:
-        RagbenchError: something the user can mend.
     """
     if config.compiled is not None:
         raise ConfigError("compile starts from a program as it is; leave --compiled out")

@@ -108,11 +108,7 @@ def check(config: RunConfig) -> type[RAGProgram]:
 
 
 def check_roles(program: RAGProgram, roles: Iterable[str]) -> None:
-    """Do nothing if the program has every one of `roles`.
-
-    Raises:
-        UnknownNameError: it has not.
-    """
+    """Do nothing if the program has every one of `roles`. Raises UnknownNameError: it has not."""
     known = {row.role for row in calls_of(program)}
     for role in roles:
         if role not in known:
@@ -136,9 +132,6 @@ def build(
 
     Data and retriever are those of `like` where its config asks for the same ones. With
     `no_questions` none are chosen, for questions that are not of the data set.
-
-    Raises:
-        RagbenchError: something the user can mend.
     """
     quiet_libraries()
     program = check(config)
@@ -235,11 +228,7 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
 
 
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
-    """The run context of `config`, with compiled state and controls applied; calls no LM.
-
-    Raises:
-        RagbenchError: something the user can mend.
-    """
+    """The run context of `config`, with compiled state and controls applied; calls no LM."""
     run_context = build(config, like=like)
     if config.compiled is not None:
         sidecar = load_artefact(config.compiled, run_context.program)

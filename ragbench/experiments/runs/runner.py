@@ -66,11 +66,7 @@ def evaluate(
     on_record: OnRecord | None = None,
     on_prepare: OnPrepare | None = None,
 ) -> Evaluation:
-    """Run `config`, or continue it; data and retriever are those of `like` where they are the same.
-
-    Raises:
-        RagbenchError: something the user can mend.
-    """
+    """Run `config`, or continue it, with data and retriever of `like` where they are the same."""
     run_context = ready(config, like=like)
     return run(run_context, on_start=on_start, on_record=on_record, on_prepare=on_prepare)
 
