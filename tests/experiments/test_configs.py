@@ -89,32 +89,19 @@ def test_data_of_ones_own_take_the_place_of_the_hub() -> None:
     assert make_config({"dataset": "musique", "hub": True}, base=base).data.hub
 
 
-@pytest.mark.parametrize(
-    ("line", "near"), [("retreiver: bm25", "retriever"), ("reply_token: 5", "reply_tokens")]
-)
-def test_misspelt_key_is_refused_with_the_near_name(tmp_path: Path, line: str, near: str) -> None:
-    (tmp_path / "mine.yaml").write_text(f"inherits: ircot\n{line}\n")
-    with pytest.raises(KnobError, match=f"did you mean {near}") as error:
+def test_misspelt_names_are_refused_with_the_near_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("inherits: ircot\nreply_token: 5\n")
+    with pytest.raises(KnobError, match="did you mean reply_tokens"):
         make_config({}, base=load_config(tmp_path / "mine.yaml"))
-    assert "\n" not in str(error.value)
-
-
-def test_misspelt_knob_is_refused_with_the_near_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("inherits: ircot\nset: {max_step: 6}\n")
-    config = make_config({}, base=load_config(tmp_path / "mine.yaml"))
     with pytest.raises(KnobError, match="did you mean max_steps"):
-        PROGRAMS.get(config.program).resolve_knobs(config.set)
+        make_config({}, base=load_config(tmp_path / "mine.yaml")).identity()
 
 
-def test_full_configs_say_what_a_question_takes() -> None:
-    every = sorted(SHIPPED.glob("*_full.yaml"))
-    said = [
-        path
-        for path in every
-        if re.match(
-            r"# The whole split\. A question takes \d+( to \d+)? calls? and [\d,]+ to [\d,]+ "
-            r"tokens \(estimated by --dry-run\)\.\n",
-            path.read_text("utf-8"),
-        )
-    ]
-    assert said == every
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*_full.yaml")), ids=lambda path: path.stem)
+def test_full_configs_say_what_a_question_takes(path: Path) -> None:
+    assert re.match(
+        r"# The whole split\. A question takes \d+( to \d+)? calls? and [\d,]+ to [\d,]+ tokens "
+        r"\(estimated by --dry-run\)\.\n",
+        path.read_text("utf-8"),
+    )

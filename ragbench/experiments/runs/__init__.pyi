@@ -21,11 +21,6 @@ from .evaluation import (
     stop_lines as stop_lines,
     wanted as wanted,
 )
-from .failure_policies import (
-    failed as failed,
-    paired_treatments as paired_treatments,
-    treatments as treatments,
-)
 from .question import (
     ask as ask,
 )
@@ -47,6 +42,9 @@ from .summary import (
     Spent as Spent,
     Summary as Summary,
     error_of as error_of,
+    failed as failed,
     headline_intervals as headline_intervals,
+    paired_treatments as paired_treatments,
     summarize as summarize,
+    treatments as treatments,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -14,7 +14,6 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from ragbench.calls import Totals
-from ragbench.experiments.runs.failure_policies import failed, treatments
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.record import Record, Sum
@@ -24,6 +23,18 @@ T = TypeVar("T")
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
 HEADLINE = ("em", "f1")
+
+# Three ways to count questions that failed, over the same questions:
+#
+#     scored 0    every question by its first record; a failed one scores the worst
+#     left out    the questions whose first record did not fail
+#     retried     every question by its last record; one that fails still scores the worst
+#
+# *Retried* is the run as it stands, and the headline of every table. It flatters where failures are
+# not the server's alone: a question that its program fails at random is asked until it answers.
+# *Left out* flatters a program that fails on hard questions. *Scored 0* blames the program for the
+# server. Where no question ever failed, all three are the same and none is shown.
+SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
 
 #: Marks a field that is left out of the file where it is empty, 0 or None.
 _NOT_EMPTY = Field(exclude_if=lambda value: not value)
@@ -131,6 +142,11 @@ def score_record(record: Record) -> dict[str, float | None]:
     return {name: get_metric(name).score(record) for name in HEADLINE}
 
 
+def failed(record: Record) -> bool:
+    """Whether the question got no answer."""
+    return record.failed
+
+
 def error_of(record: Record) -> str | None:
     """Boundary and class of the error of a failed record, such as `provider/LMServerError`."""
     return record.failure.name if record.failure else None
@@ -196,6 +212,36 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
             for name, value in zip(("mean", "p50", "p95"), latency, strict=False)
         },
     )
+
+
+def treatments(records: StoredRecords) -> dict[str, StoredRecords]:
+    """The records that each treatment counts, by question; empty where no question ever failed."""
+    first = records.first
+    at_first = first.column(failed)
+    if not any((*at_first.values(), *records.column(failed).values())):
+        return {}
+    answered = first.only(qid for qid, fails in at_first.items() if not fails)
+    return {SCORED_0: first, LEFT_OUT: answered, RETRIED: records}
+
+
+def paired_treatments(
+    a: StoredRecords, b: StoredRecords, qids: Sequence[str]
+) -> dict[str, tuple[StoredRecords, StoredRecords]]:
+    """The records of two runs that each treatment counts, over `qids`.
+
+    *Left out* keeps the questions that failed at first in neither run. Empty where none of `qids`
+    ever failed in either.
+    """
+    sides = (a.first, b.first, a, b)
+    columns = [side.column(failed) for side in sides]
+    if not any(column[qid] for column in columns for qid in qids):
+        return {}
+    answered = [q for q in qids if not columns[0][q] and not columns[1][q]]
+    return {
+        SCORED_0: (a.first.only(qids), b.first.only(qids)),
+        LEFT_OUT: (a.first.only(answered), b.first.only(answered)),
+        RETRIED: (a.only(qids), b.only(qids)),
+    }
 
 
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
