@@ -11,7 +11,7 @@ timing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import dspy
@@ -38,6 +38,9 @@ from ragbench.signatures import (
     TreeNode,
 )
 
+#: What a split says of its combination where none is needed.
+_LAST = "last"
+
 
 class RLMKnobs(ProgramKnobs):
     """Knobs of `rlm`."""
@@ -52,6 +55,43 @@ class RLMKnobs(ProgramKnobs):
         True, description="solve in order where one uses the answer of another"
     )
     memo: bool = Field(True, description="ask a sub-question once")
+
+
+@dataclass
+class Solved:
+    """A node's answer, the calls it took, and the nodes it made."""
+
+    answer: str
+    calls: int
+    nodes: list[TreeNode]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A node to be solved: what it asks, where it stands, and the calls it may spend."""
+
+    question: str
+    id: str
+    calls: int
+    depth: int = 0
+    ancestors: tuple[str, ...] = ()
+
+    def child(self, number: int, question: str, calls: int) -> Branch:
+        """The branch of sub-question `number`, which may spend `calls`."""
+        above = *self.ancestors, question_key(self.question)
+        return Branch(question, f"{self.id}.{number}", calls, self.depth + 1, above)
+
+    def solved(self, answer: str, calls: int, below: Sequence[TreeNode] = ()) -> Solved:
+        """This node with `answer`, and those `below` it; all took `calls`."""
+        node = TreeNode(
+            id=self.id,
+            parent=self.id.rpartition(".")[0],
+            depth=self.depth,
+            question=self.question,
+            status="solved" if is_answer(answer) else "open",
+            answer=answer,
+        )
+        return Solved(answer, calls, [node, *below])
 
 
 @PROGRAMS.register("rlm")
@@ -72,105 +112,47 @@ class RLM(RAGProgram[RLMKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The root, solved; answered by its own passages where all else came to nothing."""
-        recursion = Recursion(
-            trace, self.knobs, decompose=self.decompose, read=self.read, combine=self.combine
-        )
-        solved = recursion.run()
-        tree = [node.model_dump() for node in solved.nodes]
-        return trace.prediction(solved.answer, "answered", tree=tree)
+        searches = max(trace.budget.max_retrievals, 1)  # every node searches once
+        calls = min(trace.budget.calls_left + 1, searches)
+        root = self._resolved(trace, Branch(trace.question, "0", calls), {})
+        tree = [node.model_dump() for node in root.nodes]
+        return trace.prediction(root.answer, "answered", tree=tree)
 
     def force(self, trace: Trace) -> str:
         """An answer from all passages so far."""
         return self.answer_from(trace, self.read, trace.passages)
 
-
-@dataclass
-class Solved:
-    """A node's answer, the calls it took, and the nodes it made."""
-
-    answer: str
-    calls: int
-    nodes: list[TreeNode] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Branch:
-    """A node to be solved: what it asks, where it stands, and the calls it may spend."""
-
-    question: str
-    id: str
-    calls: int
-    depth: int = 0
-    ancestors: tuple[str, ...] = ()
-
-    def child(self, number: int, question: str, calls: int) -> Branch:
-        """The branch of sub-question `number`, which may spend `calls`."""
-        key = question_key(self.question)
-        return Branch(
-            question, f"{self.id}.{number}", calls, self.depth + 1, (*self.ancestors, key)
-        )
-
-    def node(self, answer: str) -> TreeNode:
-        """What the record keeps of it."""
-        return TreeNode(
-            id=self.id,
-            parent=self.id.rpartition(".")[0],
-            depth=self.depth,
-            question=self.question,
-            status="solved" if is_answer(answer) else "open",
-            answer=answer,
-        )
-
-
-#: What a split says of its combination where none is needed.
-_LAST = "last"
-
-
-class Recursion:
-    """The recursion of one question."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        knobs: RLMKnobs,
-        *,
-        decompose: dspy.Module,
-        read: dspy.Module,
-        combine: dspy.Module,
-    ) -> None:
-        self.trace, self.knobs = trace, knobs
-        self._decompose, self._read, self._combine = decompose, read, combine
-
-    def run(self) -> Solved:
-        """The root, solved; answered by its own passages where all else came to nothing."""
-        trace = self.trace
-        searches = max(trace.budget.max_retrievals, 1)  # every node searches once
-        calls = min(trace.budget.calls_left + 1, searches)
-        return self._solve(Branch(trace.question, "0", calls), {})
-
-    def _solve(self, branch: Branch, memo: dict[str, str]) -> Solved:
+    def _resolved(self, trace: Trace, branch: Branch, memo: dict[str, str]) -> Solved:
+        """The node, from memory, from its passages, or split; `memo` gets its answer."""
         key = question_key(branch.question)
         if branch.depth and (not key or key in branch.ancestors):  # once placeholders are filled
-            self.trace.count("cycle_refused")
-            return Solved("", 0, [branch.node("")])
+            trace.count("cycle_refused")
+            return branch.solved("", 0)
         if self.knobs.memo and key in memo:
-            self.trace.count("memo_hit")
-            return Solved(memo[key], 0, [branch.node(memo[key])])
-        passages = self.trace.search(branch.question, k=self.knobs.k)
+            trace.count("memo_hit")
+            return branch.solved(memo[key], 0)
+        passages = trace.search(branch.question, k=self.knobs.k)
         if branch.depth >= self.knobs.max_depth or branch.calls < 4:
-            answer = self._leaf(branch, passages)
-            solved = Solved(answer, 1, [branch.node(answer)])
+            solved = branch.solved(self._leaf(trace, branch, passages), 1)
         else:
-            solved = self._decide(branch, passages, memo)
+            solved = self._decided(trace, branch, passages, memo)
         memo[key] = solved.answer
         return solved
 
-    def _decide(self, branch: Branch, passages: list[Passage], memo: dict[str, str]) -> Solved:
+    def _leaf(self, trace: Trace, branch: Branch, passages: Sequence[Passage]) -> str:
+        context = render(passages, max_tokens=self.knobs.context_tokens)
+        last = not branch.depth
+        return trace.answer(self.read, last=last, context=context, question=branch.question)
+
+    def _decided(
+        self, trace: Trace, branch: Branch, passages: list[Passage], memo: dict[str, str]
+    ) -> Solved:
+        """The node, answered, split or given up by one call, which sees its passages."""
         breadth = self._breadth(branch)
-        reply = self.trace.ask(
-            self._decompose,
+        reply = trace.ask(
+            self.decompose,
             otherwise={"mode": "direct", "answer": "", "sub_questions": [], "combine": ""},
-            context=self._shown(passages),
+            context=render(passages, max_tokens=self.knobs.context_tokens),
             question=branch.question,
             depth=branch.depth,
             max_depth=self.knobs.max_depth,
@@ -178,132 +160,117 @@ class Recursion:
         )
         answer = str(reply.answer or "").strip()
         if question_key(answer) == question_key(branch.question):  # as small models do
-            self.trace.count("echoed_question")
+            trace.count("echoed_question")
             answer = ""
-        parts = self._parts(branch, list(reply.sub_questions or [])[:breadth])
-        split = reply.mode == "decompose" and bool(parts)
-        if is_answer(answer) and not split:
-            self.trace.step("answer", input=branch.question, observation=answer)
-            return Solved(answer, 1, [branch.node(answer)])
-        if split:
+        parts = _parts(trace, branch, list(reply.sub_questions or [])[:breadth])
+        if reply.mode == "decompose" and parts:
             instruction = str(reply.combine or "").strip()
-            return self._split(branch, passages, memo, parts, instruction)
+            return self._split(trace, branch, passages, memo, parts, instruction)
+        if is_answer(answer):
+            trace.step("answer", input=branch.question, observation=answer)
+            return branch.solved(answer, 1)
         if branch.depth and (reply.mode == "unknown" or answer):  # a refusal, of what was just read
-            self.trace.step("answer", input=branch.question)
-            return Solved("", 1, [branch.node("")])
-        answer = self._leaf(branch, passages)
-        return Solved(answer, 2, [branch.node(answer)])
-
-    def _leaf(self, branch: Branch, passages: Sequence[Passage]) -> str:
-        return self.trace.answer(
-            self._read,
-            last=not branch.depth,
-            context=self._shown(passages),
-            question=branch.question,
-        )
-
-    def _shown(self, passages: Sequence[Passage]) -> list[str]:
-        return render(passages, max_tokens=self.knobs.context_tokens)
-
-    def _parts(self, branch: Branch, proposed: Sequence[str]) -> dict[int, str]:
-        """The sub-questions worth asking, by their number from 1, which placeholders refer to.
-
-        Left out are blanks, repetitions and what is already asked at this node or above it.
-        """
-        parts: dict[int, str] = {}
-        above, asked = {*branch.ancestors, question_key(branch.question)}, {""}
-        for n, text in enumerate(proposed, start=1):
-            key = question_key(text)
-            if key in above:
-                self.trace.count("cycle_refused")
-            elif key not in asked:
-                parts[n] = " ".join(text.split())
-                asked.add(key)
-        return parts
+            trace.step("answer", input=branch.question)
+            return branch.solved("", 1)
+        return branch.solved(self._leaf(trace, branch, passages), 2)
 
     def _breadth(self, branch: Branch) -> int:
         affordable = branch.calls - 2  # this node and its combination; a child costs at least one
+        wanted = 2 if self.knobs.strategy == "binary" else self.knobs.max_children
         if self.knobs.strategy == "adaptive":
             levels = self.knobs.max_depth - branch.depth
-            widest = [b for b in range(2, self.knobs.max_children + 1)]
-            wanted = max([b for b in widest if full_tree(b, levels) <= branch.calls], default=2)
-        else:
-            wanted = 2 if self.knobs.strategy == "binary" else self.knobs.max_children
+            fitting = [b for b in range(2, wanted + 1) if full_tree(b, levels) <= branch.calls]
+            wanted = max(fitting, default=2)
         return int(min(wanted, affordable))
 
     def _split(
         self,
+        trace: Trace,
         branch: Branch,
         passages: list[Passage],
         memo: dict[str, str],
         parts: Mapping[int, str],
         instruction: str,
     ) -> Solved:
-        self.trace.step(
+        """The node from the answers to its `parts`, or from all passages where there are none."""
+        trace.step(
             "decompose",
             input=branch.question,
             thought=instruction,
             observation="\n".join(parts.values()),
             notes={"node": branch.id},
         )
-        before = {passage.pid for passage in self.trace.passages}
-        children = self._children(branch, parts, memo)
+        before = {passage.pid for passage in trace.passages}
+        children = self._children(trace, branch, parts, memo)
+        answers = [child.answer for child in children]
         spent = 1 + sum(child.calls for child in children)
-        if not any(is_answer(child.answer) for child in children):
-            self.trace.count("no_child_answered")
-            more = [p for p in self.trace.passages if p.pid not in before]
-            answer = self._leaf(branch, [*passages, *more])
+        if not any(map(is_answer, answers)):
+            trace.count("no_child_answered")
+            more = [p for p in trace.passages if p.pid not in before]
+            answer = self._leaf(trace, branch, [*passages, *more])
             spent += 1
-        elif instruction.lower().strip(" .") == _LAST and is_answer(children[-1].answer):
-            answer = children[-1].answer
+        elif instruction.lower().strip(" .") == _LAST and is_answer(answers[-1]):
+            answer = answers[-1]
         else:
-            answer = self._combined(branch, children, instruction)
+            asked = [child.nodes[0].question for child in children]
+            notes = [
+                f"{question} {found if is_answer(found) else 'unknown'}"
+                for question, found in zip(asked, answers, strict=True)
+            ]
+            answer = trace.answer(
+                self.combine,
+                last=not branch.depth,
+                notes=notes,
+                question=branch.question,
+                instruction=instruction,
+            )
             spent += 1
-        nodes = [branch.node(answer), *(node for child in children for node in child.nodes)]
-        return Solved(answer, spent, nodes)
+        return branch.solved(answer, spent, [node for child in children for node in child.nodes])
 
     def _children(
-        self, branch: Branch, parts: Mapping[int, str], memo: dict[str, str]
+        self, trace: Trace, branch: Branch, parts: Mapping[int, str], memo: dict[str, str]
     ) -> list[Solved]:
-        left, count = branch.calls - 2, self.trace.count
+        left = branch.calls - 2
         if self.knobs.sequential_children and any(map(answers_used, parts.values())):
             solved: dict[int, Solved] = {}
             for n, part in parts.items():
                 answers = {number: child.answer for number, child in solved.items()}
                 share = left // (len(parts) - len(solved))
-                child = branch.child(n, with_answers(part, parts, answers, count), share)
-                solved[n] = self._solve(child, memo)
+                child = branch.child(n, with_answers(part, parts, answers, trace.count), share)
+                solved[n] = self._resolved(trace, child, memo)
                 left -= solved[n].calls
             return list(solved.values())
         share = left // len(parts)
         # Each child has a memo of its own, for else it would matter which is faster.
         jobs = [
-            (branch.child(n, with_answers(part, parts, {}, count), share), dict(memo))
+            (branch.child(n, with_answers(part, parts, {}, trace.count), share), dict(memo))
             for n, part in parts.items()
         ]
-        at_once = self.trace.fan_out(lambda job: self._solve(*job), jobs, calls_each=0)
+        at_once = trace.fan_out(lambda job: self._resolved(trace, *job), jobs, calls_each=0)
         for _, own in jobs:
             for key, answer in own.items():
                 memo.setdefault(key, answer)
         return at_once
 
-    def _combined(self, branch: Branch, children: list[Solved], instruction: str) -> str:
-        notes = [
-            f"{child.nodes[0].question} {child.answer if is_answer(child.answer) else 'unknown'}"
-            for child in children
-        ]
-        return self.trace.answer(
-            self._combine,
-            last=not branch.depth,
-            notes=notes,
-            question=branch.question,
-            instruction=instruction,
-        )
+
+def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, str]:
+    """The sub-questions worth asking, by their number from 1, which placeholders refer to.
+
+    Left out are blanks, repetitions and what is already asked at this node or above it.
+    """
+    parts: dict[int, str] = {}
+    above, asked = {*branch.ancestors, question_key(branch.question)}, {""}
+    for n, text in enumerate(proposed, start=1):
+        key = question_key(text)
+        if key in above:
+            trace.count("cycle_refused")
+        elif key not in asked:
+            parts[n] = " ".join(text.split())
+            asked.add(key)
+    return parts
 
 
 def full_tree(breadth: int, levels: int) -> int:
     """LM calls of a tree in which every node above the last level splits: nodes + combinations."""
-    widths = [1]
-    for _ in range(levels):
-        widths.append(widths[-1] * breadth)
+    widths = [breadth**level for level in range(levels + 1)]
     return sum(widths) + sum(widths[:-1])
