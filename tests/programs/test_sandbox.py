@@ -181,7 +181,7 @@ def test_what_the_code_may_do(sandbox: Sandbox) -> None:
     assert sandbox.execute("print(len(words), echo('hello'))") == "3 hello"
     found = sandbox.execute("SUBMIT(words[2])\nprint('never')")
     assert isinstance(found, FinalOutput)
-    assert found.output == "north"
+    assert found.output == {"answer": "north"}
 
 
 def test_reset_is_told_and_loses_variables(sandbox: Sandbox) -> None:
@@ -245,8 +245,7 @@ def test_killed_worker_is_replaced(sandbox: Sandbox, gone: bool) -> None:
 
 
 def test_sandboxes_do_not_share_variables() -> None:
-    limits = Limits()
-    one, two = Sandbox(limits), Sandbox(limits)
+    one, two = Sandbox(Limits()), Sandbox(Limits())
     try:
         one.execute("x = 1")
         with pytest.raises(CodeExecutionError, match="x"):

@@ -15,7 +15,7 @@ turns without new code an answer is extracted from the turns. The prompts are ou
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dspy
@@ -92,16 +92,16 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             output_chars=knobs.output_chars,
         )
         calls = _Functions(trace, knobs)
-        functions = calls.all() if knobs.variant == "tools" else calls.models()
-        sandbox = Sandbox(limits, functions, fields=["answer"])
+        functions: list[Callable[..., Any]] = [calls.llm_query, calls.llm_query_batched]
+        if knobs.variant == "tools":
+            functions += [calls.search, calls.read]
+        sandbox = Sandbox(limits, {function.__name__: function for function in functions})
         variables = f"context: a list of {described}"
-        environment = [rules(limits), *map(_told, functions.values())]
+        environment = [variables, rules(limits), *map(_told, functions)]
         answer: str
         reason: StopReason
         try:
-            answer, reason = self._turns(
-                trace, sandbox, calls, turns, {"context": context}, [variables, *environment]
-            )
+            answer, reason = self._turns(trace, sandbox, calls, turns, context, environment)
         except BudgetSpentError:
             answer, reason = "", "budget"
         finally:
@@ -122,8 +122,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         sandbox: Sandbox,
         calls: _Functions,
         turns: list[str],
-        variables: Mapping[str, Any],
-        environment: Sequence[str],
+        context: list[str],
+        environment: list[str],
     ) -> tuple[str, StopReason]:
         """The answer submitted, blank for none, and why the turns ended; `turns` gets each."""
         idle, last = 0, ""
@@ -131,7 +131,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             reply = trace.ask(
                 self.write,
                 otherwise={"reasoning": "", "code": ""},
-                environment=list(environment),
+                environment=environment,
                 question=trace.question,
                 trajectory="\n\n".join(turns),
                 turns_left=left,
@@ -143,7 +143,9 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             if idle == _PATIENCE:
                 return "", "parse_fallback" if reply.get("parse_fallback") else "no_progress"
             try:
-                result = sandbox.execute(code, dict(variables)) if code else "no code was given"
+                result = (
+                    sandbox.execute(code, {"context": context}) if code else "no code was given"
+                )
             except (CodeExecutionError, SyntaxError) as error:
                 result = f"Error: {error}"
             if calls.provider_error is not None:  # whatever the code made of it
@@ -190,14 +192,6 @@ class _Functions:
         self.prompt_chars, self.left = 4 * knobs.context_tokens, knobs.max_sub_calls
         #: What the provider raised in a call of the code, which may have caught it.
         self.provider_error: dspy.LMError | None = None
-
-    def models(self) -> dict[str, Callable[..., Any]]:
-        """Those that ask a model."""
-        return {"llm_query": self.llm_query, "llm_query_batched": self.llm_query_batched}
-
-    def all(self) -> dict[str, Callable[..., Any]]:
-        """Those, and the ones that look passages up."""
-        return {**self.models(), "search": self.search, "read": self.read}
 
     def llm_query(self, prompt: str) -> str:
         """Ask a language model, which sees the prompt alone."""

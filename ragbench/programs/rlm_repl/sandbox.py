@@ -15,9 +15,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_origin
 
 from dspy import CodeExecutionError, CodeInterpreterError, FinalOutput
@@ -72,15 +73,9 @@ class Sandbox:
     """
 
     def __init__(
-        self,
-        limits: Limits | None = None,
-        tools: Mapping[str, Callable[..., Any]] | None = None,
-        fields: Sequence[str] = (),
+        self, limits: Limits, tools: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     ) -> None:
-        self.limits = limits or Limits()
-        self.tools: dict[str, Callable[..., Any]] = dict(tools or {})
-        #: The fields that SUBMIT takes, in order.
-        self.fields = fields
+        self.limits, self.tools = limits, tools
         self._calls_left = self.limits.tool_calls
         self._process: subprocess.Popen[str] | None = None
 
@@ -128,7 +123,7 @@ class Sandbox:
             self.shutdown()
             raise
         if "submitted" in reply:
-            return FinalOutput(self._submitted(**reply["submitted"]))
+            return FinalOutput(_submitted(**reply["submitted"]))
         if "syntax_error" in reply:
             raise SyntaxError(reply["syntax_error"])
         printed = reply["printed"].removesuffix("\n")
@@ -167,14 +162,13 @@ class Sandbox:
         except Exception as error:
             return {"error": type(error).__name__, "message": str(error)[:_ERROR_CHARS]}
 
-    def _submitted(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The fields submitted, by name or in order; a lone value where they do not fit."""
-        names = self.fields
-        if kwargs or not args:
-            return kwargs or None
-        if len(args) == 1 and isinstance(args[0], dict) and set(args[0]) <= set(names):
-            return args[0]
-        return dict(zip(names, args, strict=False)) if names else args[0]
+
+def _submitted(args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What SUBMIT was given, as fields by name; a lone value is the answer."""
+    if kwargs or not args:
+        return kwargs or None
+    named = len(args) == 1 and isinstance(args[0], dict) and set(args[0]) <= {"answer"}
+    return args[0] if named else {"answer": args[0]}
 
 
 def _bound(

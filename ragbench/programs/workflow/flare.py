@@ -118,9 +118,8 @@ class FLARE(RAGProgram[FLAREKnobs]):
                 draft = self._draft(trace, shown, written)
             sentence = first_sentence(str(draft.thought or "").strip())
             known = map(normalise_answer, [*written, trace.question])
-            if draft.next_step != "answer" and (
-                not sentence or normalise_answer(sentence) in known
-            ):
+            repeated = not sentence or normalise_answer(sentence) in known
+            if repeated and draft.next_step != "answer":
                 return "", "parse_fallback" if draft.get("parse_fallback") else "no_progress"
             written.append(sentence)
             pids = tuple(passage.pid for passage in shown) if query else ()
@@ -131,15 +130,10 @@ class FLARE(RAGProgram[FLAREKnobs]):
         return "", "max_steps"
 
     def _draft(self, trace: Trace, shown: list[Passage], written: list[str]) -> dspy.Prediction:
+        nothing = {"thought": "", "uncertain_words": [], "confidence": 0.0, "answer": ""}
         return trace.ask(
             self.draft,
-            otherwise={
-                "thought": "",
-                "uncertain_words": [],
-                "confidence": 0.0,
-                "next_step": "continue",
-                "answer": "",
-            },
+            otherwise={**nothing, "next_step": "continue"},
             context=render(shown, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             thoughts="\n".join(written),
