@@ -31,12 +31,7 @@ from ragbench.programs.core import (
     with_answers,
 )
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import (
-    AnswerFromContext,
-    RecursiveDecompose,
-    SynthesizeAnswer,
-    TreeNode,
-)
+from ragbench.signatures import AnswerFromContext, RecursiveDecompose, SynthesizeAnswer, TreeNode
 
 #: What a split says of its combination where none is needed.
 _LAST = "last"

@@ -65,8 +65,7 @@ def test_a_budget_spent_in_the_loop_ends_in_its_forced_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("route", "reader"),
-    [("none", "DirectAnswer"), ("single", "AnswerFromContext")],
+    ("route", "reader"), [("none", "DirectAnswer"), ("single", "AnswerFromContext")]
 )
 def test_a_fixed_way_asks_for_no_choice(route: str, reader: str) -> None:
     program = AdaptiveRAG(shelf(), route=route)

@@ -310,8 +310,7 @@ def test_one_search_one_answer_from_reports_tables_and_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ablation", "gone"),
-    [("reports", "report-0"), ("tables", "entities"), ("texts", "Salt Road")],
+    ("ablation", "gone"), [("reports", "report-0"), ("tables", "entities"), ("texts", "Salt Road")]
 )
 def test_ablations(ablation: str, gone: str) -> None:
     whole, _, _ = ask(GraphRAG(shelf()), script, QUESTION)

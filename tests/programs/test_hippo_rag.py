@@ -91,12 +91,7 @@ def test_a_phrase_weighs_the_mean_of_its_facts_over_its_passages() -> None:
 def test_synonyms_are_those_alike_of_more_than_two_letters() -> None:
     rows = np.array([[1, 0], [0.9, 0.4359], [0, 1], [1, 0]], dtype=np.float32)
     found = synonyms(["orla", "orlas", "tam", "ab"], rows, 0.8)
-    assert set(found) == {
-        (0, 1),
-        (0, 3),
-        (1, 0),
-        (1, 3),
-    }  # "ab" is too short to ask
+    assert set(found) == {(0, 1), (0, 3), (1, 0), (1, 3)}  # "ab" is too short to ask
     assert found[0, 1] == pytest.approx(0.9, abs=1e-3)
     assert synonyms(["orla", "orlas"], rows[:2], 1.01) == {}
 
@@ -117,11 +112,7 @@ def test_nodes_and_edges_of_an_index() -> None:
     index = indexed(corpus, facts, synonym_threshold=1.01)
     assert index.phrases == ["orla", "tam", "salt"]
     facts_read = [index.fact_text(i) for i in range(3)]
-    assert facts_read == [
-        "orla knows tam",
-        "orla likes tam",
-        "orla knows salt",
-    ]
+    assert facts_read == ["orla knows tam", "orla likes tam", "orla knows salt"]
     assert index.spread.tolist() == [2, 2, 1]
     edges = {tuple(e): float(w) for e, w in zip(index.edges.tolist(), index.weights, strict=True)}
     assert edges == {

@@ -238,10 +238,7 @@ def test_near_duplicates_are_shown_once_under_the_first_label() -> None:
     found = [looked_up("n1", one), looked_up("n2", one, same, other)]
     evidence, duplicates = assemble(found, max_tokens=1000)
     assert [item.label for item in evidence] == ["n1.1", "n2.3"]
-    assert [item.line for item in evidence] == [
-        "[n1.1] T1 | a b c d e",
-        "[n2.3] T3 | v w x y z",
-    ]
+    assert [item.line for item in evidence] == ["[n1.1] T1 | a b c d e", "[n2.3] T3 | v w x y z"]
     assert duplicates == 2
 
 

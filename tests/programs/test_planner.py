@@ -121,10 +121,7 @@ def test_an_answer_of_little_confidence_solves_nothing_and_is_replaced_later() -
         PlannerRAG(shelf()),
         QUESTION,
         RetrievalPlan=gate(),
-        PlannerAction=[
-            do("ROLLOUT", "n0", WHERE, WHO),
-            do("TRAVERSE", "n1"),
-        ],
+        PlannerAction=[do("ROLLOUT", "n0", WHERE, WHO), do("TRAVERSE", "n1")],
         AnswerPart=[solved("Eastmere", 0.1), solved("Orla Venn"), solved("Dunmoor", 0.7)],
         AnswerWithHints=[{"answer": "Dunmoor"}],
     )
@@ -268,13 +265,7 @@ def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> Non
     assert "Orla Venn | " in lm.asked[-1].inputs["context"]
 
 
-@pytest.mark.parametrize(
-    ("knobs", "kind"),
-    [
-        ({"refine": False}, "bridge"),
-        ({}, "comparison"),
-    ],
-)
+@pytest.mark.parametrize(("knobs", "kind"), [({"refine": False}, "bridge"), ({}, "comparison")])
 def test_only_bridge_questions_are_refined(knobs: dict[str, Any], kind: str) -> None:
     prediction, _, _ = converse(
         PlannerRAG(shelf(), **knobs),

@@ -118,10 +118,7 @@ def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before()
         QUESTION,
         **two_passages(),
         CitedAnswer=[cited("Harwick", ("She was born in Harwick.", [1]))],
-        CitedPart=[
-            cited("Dunmoor", ("Harwick is in Dunmoor.", [1])),
-            cited("900"),
-        ],
+        CitedPart=[cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")],
         AuditClaims=[gap("Which county is Harwick in?"), gap("How many live there?"), NOTHING],
         RefineAnswer=[{"answer": "Dunmoor"}, {"answer": "Dunmoor"}],
     )

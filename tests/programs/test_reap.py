@@ -221,12 +221,7 @@ def test_ablations(knob: str, predictors: set[str]) -> None:
     )
     kept = [f["fulfillment"] for f in answer.facts]
     assert (
-        kept
-        == {
-            "use_replanner": ["partial"],
-            "use_fulfillment": ["direct"],
-            "use_clues": [],
-        }[knob]
+        kept == {"use_replanner": ["partial"], "use_fulfillment": ["direct"], "use_clues": []}[knob]
     )
 
 

@@ -25,9 +25,7 @@ def code(text: str) -> dict[str, str]:
     return {"reasoning": "look", "code": f"```python\n{text}\n```"}
 
 
-def explore(
-    *turns: Any, padding: int = 0, **knobs: Any
-) -> tuple[dspy.Prediction, ScriptedLM, Any]:
+def explore(*turns: Any, padding: int = 0, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, Any]:
     """The REPL over blocks of code; once they are used up, the last comes again."""
     left = list(turns)
 

@@ -322,9 +322,7 @@ def _shared(a: str, b: str) -> float:
 
 
 def fill(
-    node: Node,
-    values: Mapping[tuple[str, str], Sequence[str]],
-    instead: Mapping[str, str],
+    node: Node, values: Mapping[tuple[str, str], Sequence[str]], instead: Mapping[str, str]
 ) -> tuple[list[str], int]:
     """The queries of `node`, one per combination of its variables' values, and how many had none.
 
