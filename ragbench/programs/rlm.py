@@ -267,5 +267,5 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
 
 def full_tree(breadth: int, levels: int) -> int:
     """LM calls of a tree in which every node above the last level splits: nodes + combinations."""
-    widths = [breadth**level for level in range(levels + 1)]
+    widths: list[int] = [breadth**level for level in range(levels + 1)]
     return sum(widths) + sum(widths[:-1])
