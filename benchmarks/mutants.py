@@ -110,7 +110,7 @@ MUTANTS = [
     Mutant(COMPARE + "paired.py", 'if "by less than" not in c.verdict', "if True", SENTENCES),
     Mutant(COMPARE + "paired.py", "right_b - right_a", "right_a - right_b", SENTENCES),
     Mutant(COMPARE + "arms.py", "> len(arm) / 2", ">= len(arm) / 2", DESIGN),
-    Mutant(COMPARE + "arms.py", "== len(named):", "in (1, len(named)):", DESIGN),
+    Mutant(COMPARE + "arms.py", "== len(names) else", "in (1, len(names)) else", DESIGN),
     Mutant(COMPARE + "spending.py", "Interval(-ends.high, -ends.low)",
            "Interval(ends.low, ends.high)", DESIGN),
     Mutant(COMPARE + "spending.py", "self.saving.low > 0", "self.saved > 0", DESIGN),

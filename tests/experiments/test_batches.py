@@ -131,29 +131,24 @@ def test_items_that_fail_or_expire_are_sent_again_alone(tmp_path: Path, spec: st
         assert (healed["correct"], server.items) == (6, 9)  # the provider's failure is tried anew
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("faults", "creations"), [({"lose": [1], "down": 3}, 1), ({"busy": [1]}, 2)]
+)
+def test_creation_without_a_reply_is_looked_for_and_repeated_where_it_made_nothing(
+    tmp_path: Path, spec: str, faults: dict[str, Any], creations: int
+) -> None:
+    folder = make_run(tmp_path / "run", four())
+    with BatchServer(fair, **faults) as server:
+        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert (found["correct"], len(server.batches), server.creations) == (2, 1, creations)
+
+
 def test_item_that_always_expires_is_given_up_for_now(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
     with BatchServer(lambda ask: Spoilt("expired")) as server:
         found = judged(folder, batched(lm_at(server, "openai/judge")))["judge"]
         assert (found["unscored"], server.items, found["billed"]["cost_usd"]) == (1, TRIES, 0)
-
-
-@BOTH
-def test_creation_whose_reply_was_lost_is_found_again_not_repeated(
-    tmp_path: Path, spec: str
-) -> None:
-    folder = make_run(tmp_path / "run", four())
-    with BatchServer(fair, lose=[1], down=3) as server:
-        found = judged(folder, batched(lm_at(server, spec)))["judge"]
-        assert (found["correct"], len(server.batches), server.creations) == (2, 1, 1)
-
-
-@BOTH
-def test_creation_that_made_nothing_is_repeated(tmp_path: Path, spec: str) -> None:
-    folder = make_run(tmp_path / "run", four())
-    with BatchServer(fair, busy=[1]) as server:
-        found = judged(folder, batched(lm_at(server, spec)))["judge"]
-        assert (found["correct"], len(server.batches), server.creations) == (2, 1, 2)
 
 
 class StoppedError(Exception):
@@ -263,14 +258,6 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert judged(folder, batched(lm_at(server, "openai/judge")))["judge"]["correct"] == 2
     code, _, err = command(capsys, "score", str(folder), "--batch")
     assert (code, "--judge" in err, err.count("\n")) == (2, True, 1)
-
-
-def test_every_pass_can_be_batched(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", four())
-    with BatchServer(lambda ask: json.dumps({"used": [2, 3]})) as server:
-        lm = batched(lm_at(server, "openai/reader"))
-        scored = score_run(folder, ScoreRequest(attributor=Asking(lm, pace=QUICK)))
-        assert (scored.summary["support_kinds"], len(server.batches)) == ({"attributed": 3}, 1)
 
 
 def test_waiting_for_a_batch_ends_when_the_process_is_stopped(

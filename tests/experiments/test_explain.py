@@ -11,7 +11,7 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.experiments.report.errors import errors_of
 from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.metrics.errors import UNDECIDED, Cause
+from ragbench.metrics.errors import UNDECIDED
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run
 from tests.fakes import Asked, Reply, ScriptedLM
@@ -97,10 +97,6 @@ def test_model_does_not_explain_its_own_answers_unless_told(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="--allow-self-judge"):
         errors_of(folder, asking=Asking(lm))
     assert errors_of(folder, asking=Asking(lm), allow_self=True).asked
-
-
-def test_undecided_causes_are_among_those_that_rules_give() -> None:
-    assert all(Cause(*name.split("/")).name == name for name in UNDECIDED)  # type: ignore[arg-type]
 
 
 def test_command_marks_causes_and_breaks_them_down(

@@ -44,10 +44,6 @@ def table_after(out: str, line: str) -> list[dict[str, str]]:
     return [dict(zip(rows[0], row, strict=True)) for row in rows[2:ends]]
 
 
-def test_default_table_has_no_breakdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "by kind" not in command(capsys, "summarize", str(folder(tmp_path / "run")))[1]
-
-
 def test_every_column_of_the_table_is_broken_down(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

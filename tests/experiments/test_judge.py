@@ -97,14 +97,6 @@ def test_unreadable_reply_is_asked_for_once_more_and_then_unscored(
     assert scored.summary["scores"]["judge"]["n"] == 1
 
 
-def test_retry_that_can_be_read_counts(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
-    lm = ScriptedLM(lambda a: "hm" if a.number == 1 else fair(a), name="judge", schema=False)
-    found = score_run(folder, judging(lm)).summary["judges"]["judge"]
-    assert (found["correct"], found["unscored"]) == (1, 0)
-    assert found["as_if"]["calls"] == 2
-
-
 def test_what_the_provider_failed_is_asked_again_next_time(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
     broken = ScriptedLM(lambda asked: rate_limited(), name="judge")

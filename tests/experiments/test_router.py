@@ -69,17 +69,6 @@ def test_a_failure_keeps_the_choice_and_what_the_program_did() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"rule": {"program": 0}, "programs": [Candidate(label="x", program="nosuch")]}, "nosuch"),
-    ],
-)
-def test_what_cannot_be_run_is_said(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(RagbenchError, match=words):
-        Router(shelf(), policy(**fields))
-
-
-@pytest.mark.parametrize(
     "rule",
     [
         {"program": 2},
@@ -97,6 +86,9 @@ def test_the_router_is_found_by_name_and_not_listed() -> None:
     assert "router" not in PROGRAMS.names()
     with pytest.raises(ConfigError, match="give --policy"):
         PROGRAMS.get("router")(make_retriever("bm25", Corpus(()), setting="pooled"))
+    unknown = policy(rule={"program": 0}, programs=[Candidate(label="x", program="nosuch")])
+    with pytest.raises(RagbenchError, match="nosuch"):
+        Router(shelf(), unknown)
 
 
 def test_the_config_takes_both_or_neither(tmp_path: Path) -> None:
