@@ -42,7 +42,7 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     train. Give the same command again to continue, or with more --trials to search further. Use a
     result with `ragbench eval --compiled FOLDER`, on the test split.
     """
-    from ragbench.experiments.report.tune import print_tuned
+    from ragbench.experiments.report.compiled import print_tuned
     from ragbench.experiments.runs import limited
     from ragbench.experiments.tune import estimate_tune, tune, tune_folder
     from ragbench.knobs import resolve

@@ -14,7 +14,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from ragbench.errors import ConfigError, DataError, KnobError, RunError, UnknownNameError
 from ragbench.experiments.artifacts.artifact import read_sidecar
 from ragbench.experiments.config import TuneConfig
-from ragbench.experiments.report.tune import print_tuned
+from ragbench.experiments.report.compiled import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate
 from ragbench.experiments.tune.front import without_luck
 from ragbench.experiments.tune.search_space import make_space

@@ -1,17 +1,20 @@
-"""The compiled programs in a folder, as a table."""
+"""Compiled programs as people read them: those in a folder, and the front of a `tune`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
 from ragbench.experiments.compile import ASKED
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.metrics import expected_lead
+
+if TYPE_CHECKING:
+    from ragbench.experiments.tune import Point, Tuned
 
 
 @dataclass(frozen=True)
@@ -112,3 +115,45 @@ def _mean(name: str, scored: Mapping[str, Any]) -> dict[str, Any]:
 def ends(interval: Mapping[str, float] | None) -> tuple[float, float] | None:
     """Low and high of an interval as a sidecar has it."""
     return (interval["low"], interval["high"]) if interval else None
+
+
+def print_tuned(tuned: Tuned) -> None:
+    """Print the front, with the knobs as they were given below it."""
+    names = list(tuned.default.values)
+    rows = []
+    for point in tuned.front:
+        card = read_sidecar(point.folder)
+        gain = with_interval("gain", card.scores["difference"], ends(card.scores.get("interval")))
+        luck = {"by_choosing": by_choosing(card, tuned.trials)}
+        rows.append({"point": f"front/{point.folder.name}", **_point(point), **gain, **luck})
+    rows.append({"point": "as given", **_point(tuned.default)})
+    columns = [
+        Column("point", "program"),
+        *(Column(name, kind="number", interval=True) for name in names),
+        Column("gain", f"{names[0]}, difference", "gain", interval=True, drop=2),
+        Column("by_choosing", "by choosing", drop=3),
+        Column("n", kind="count", drop=4),
+        Column("failed", kind="count", drop=5),
+        Column("knobs", drop=1),
+    ]
+    print_table(Table("front", columns, rows))
+    given_up = f", {tuned.pruned} pruned" if tuned.pruned else ""
+    say(f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective")
+    if best := tuned.best:
+        say(
+            f"the best {names[0]} of {best.candidates} looks like {best.seen:.4g}; without the "
+            f"luck of being chosen: {best.corrected:.4g}, 95 % interval "
+            f"[{best.interval.low:.4g}, {best.interval.high:.4g}]"
+        )
+    say(
+        "chosen by the scores shown, which flatters them; on held-out questions: "
+        f"ragbench eval --compiled {tuned.front[0].folder}"
+    )
+
+
+def _point(point: Point) -> dict[str, Any]:
+    row: dict[str, Any] = {"n": point.n, "failed": point.failed}
+    for name, value in point.values.items():
+        row |= with_interval(name, value, point.intervals.get(name))
+    shown = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in point.knobs.items()}
+    return row | {"knobs": ", ".join(f"{name}={value}" for name, value in shown.items())}

@@ -28,6 +28,7 @@ _EFFICIENCY = {
     "per_usd": "F1 per $",
     "per_second": "F1 per second",
 }
+_LATENCY = {"p50": "latency p50 s", "p95": "latency p95 s"}
 _RESOURCES = {"calls": "calls", "tokens": "tokens", "cost_usd": "cost $", "latency_s": "latency s"}
 
 
@@ -36,16 +37,11 @@ def print_scores(runs: Sequence[Scored]) -> None:
     for run in runs:
         say(f"{name_of(run)}: {run.folder}")
     failing = [run for run in runs if run.summary["n_failed"]]
-    tables = [
-        metric_table(runs),
-        failure_table(failing) if failing else None,
-        breakdown_table(runs),
-        efficiency_table(runs),
-        budget_table(runs),
-        gold_table(runs),
-    ]
-    for table in filter(None, tables):
-        print_table(table)
+    failures = failure_table(failing) if failing else None
+    shown = (breakdown_table, efficiency_table, budget_table, gold_table)
+    for table in (metric_table(runs), failures, *(make(runs) for make in shown)):
+        if table:
+            print_table(table)
     for run in runs:
         prefix = f"{name_of(run)}: " if len(runs) > 1 else ""
         say(*(prefix + line for line in notes(run)))
@@ -61,8 +57,8 @@ def metric_table(runs: Sequence[Scored]) -> Table:
     names = column_names(runs)
     scores = [run.summary["scores"] for run in runs]
     rows = [
-        {"metric": "questions"} | {n: r.summary["n"] for n, r in zip(names, runs, strict=True)},
-        {"metric": "failed"} | {n: r.summary["n_failed"] for n, r in zip(names, runs, strict=True)},
+        {"metric": words} | dict(zip(names, (r.summary[key] for r in runs), strict=True))
+        for words, key in (("questions", "n"), ("failed", "n_failed"))
     ]
     for metric in dict.fromkeys(metric for by_metric in scores for metric in by_metric):
         row: dict[str, Any] = {"metric": metric}
@@ -133,13 +129,9 @@ def efficiency_table(runs: Sequence[Scored]) -> Table:
     names = column_names(runs)
     rows = [
         {"efficiency": words}
-        | {n: r.summary["efficiency"].get(key) for n, r in zip(names, runs, strict=True)}
-        for key, words in _EFFICIENCY.items()
-    ]
-    rows += [
-        {"efficiency": f"latency {point} s"}
-        | {n: r.summary["latency_s"].get(point) for n, r in zip(names, runs, strict=True)}
-        for point in ("p50", "p95")
+        | dict(zip(names, (r.summary[of].get(key) for r in runs), strict=True))
+        for of, words_of in (("efficiency", _EFFICIENCY), ("latency_s", _LATENCY))
+        for key, words in words_of.items()
     ]
     columns = [Column("efficiency"), *(Column(name, kind="number") for name in names)]
     return Table("costs", columns, rows, "cost, as if nothing had been cached")

@@ -41,9 +41,8 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
 }
 #: A blank at which no cell is broken.
 _TIED = "\N{NO-BREAK SPACE}"
-#: Cells are not padded further than this in Markdown, so that one long cell is not as many blanks
-#: in every row.
-_PADDED = 60
+#: Cells are not padded further than this in Markdown: one long cell would lengthen every row.
+_MOST_PADDING = 60
 #: First characters that make a spreadsheet take a text for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -131,14 +130,9 @@ def ends_of(name: str) -> tuple[str, str]:
 
 def with_interval(name: str, value: float | None, interval: Any) -> dict[str, float | None]:
     """A value and its interval (a pair, an object with `low` and `high`, or None) for a row."""
-    if interval is None:
-        low = high = None
-    else:
-        low, high = (
-            (interval.low, interval.high)
-            if hasattr(interval, "low")
-            else (interval[0], interval[1])
-        )
+    if hasattr(interval, "low"):
+        interval = (interval.low, interval.high)
+    low, high = interval or (None, None)
     return dict(zip((name, *ends_of(name)), (value, low, high), strict=True))
 
 
@@ -207,9 +201,7 @@ def on_terminal(table: Table, room: int) -> str:
     block of lines.
     """
     columns, left_out = list(table.columns), list[str]()
-    while room:
-        if _least(_cells(table, columns)) <= room:
-            break
+    while room and _least(_cells(table, columns)) > room:
         droppable = [column for column in columns if column.drop]
         if not droppable:
             return _blocks(table, room)
@@ -219,7 +211,9 @@ def on_terminal(table: Table, room: int) -> str:
         left_out.append(gone.heading + value)
     cells = _cells(table, columns)
     lines = _aligned(cells, _fit(cells, room), [c.kind == "text" for c in columns])
-    return "\n".join([f"\x1b[1m{lines[0]}\x1b[0m", *lines[1:], *_left_out(left_out, room)])
+    note = f"left out for the width: {', '.join(left_out)} (--wide shows all)"
+    below = _wrapped(note, room) if left_out else []
+    return "\n".join([f"\x1b[1m{lines[0]}\x1b[0m", *lines[1:], *below])
 
 
 def _same(table: Table, column: Column) -> bool:
@@ -260,14 +254,22 @@ def _aligned(
         parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
         for at in range(max(map(len, parts))):
             shown = [part[at] if at < len(part) else "" for part in parts]
-            padded = (
-                f"{text:<{width}}" if words else f"{text:>{width}}"
-                for text, width, words in zip(shown, widths, left, strict=True)
-            )
-            lines.append(f"| {' | '.join(padded)} |".replace(_TIED, " "))
+            lines.append(_padded(shown, widths, left).replace(_TIED, " "))
         if number == 0:
-            lines.append(f"|{'|'.join('-' * (width + 2) for width in widths)}|")
+            lines.append(_rule(widths))
     return lines
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    cells = (
+        f"{text:<{width}}" if words else f"{text:>{width}}"
+        for text, width, words in zip(row, widths, left, strict=True)
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(widths: Sequence[int]) -> str:
+    return f"|{'|'.join('-' * (width + 2) for width in widths)}|"
 
 
 def _blocks(table: Table, room: int) -> str:
@@ -283,11 +285,6 @@ def _blocks(table: Table, room: int) -> str:
     return "\n".join(lines)
 
 
-def _left_out(names: Sequence[str], room: int) -> list[str]:
-    line = f"left out for the width: {', '.join(names)} (--wide shows all)"
-    return _wrapped(line, room) if names else []
-
-
 def _wrapped(text: str, width: int) -> list[str]:
     """`text` in lines of at most `width` characters, broken at blanks alone; 0: one line."""
     if not width or len(text) <= width:
@@ -301,18 +298,10 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _markdown(table: Table) -> str:
     escaped = str.maketrans({"|": r"\|", _TIED: " "})
     cells = [[c.translate(escaped) for c in row] for row in _cells(table, table.columns)]
-    widths = [min(max(map(len, column)), _PADDED) for column in zip(*cells, strict=True)]
+    widths = [min(max(map(len, column)), _MOST_PADDING) for column in zip(*cells, strict=True)]
     left = [column.kind == "text" for column in table.columns]
-
-    def line(row: Sequence[str]) -> str:
-        padded = (
-            f"{cell:<{width}}" if words else f"{cell:>{width}}"
-            for cell, width, words in zip(row, widths, left, strict=True)
-        )
-        return f"| {' | '.join(padded)} |"
-
-    return "\n".join([line(cells[0]), f"|{'|'.join('-' * (w + 2) for w in widths)}|",
-                      *map(line, cells[1:])])  # fmt: skip
+    head, *lines = (_padded(row, widths, left) for row in cells)
+    return "\n".join([head, _rule(widths), *lines])
 
 
 def _latex(table: Table) -> str:
@@ -322,19 +311,16 @@ def _latex(table: Table) -> str:
         | {_TIED: "~"}
     )
     sides = "".join("l" if column.kind == "text" else "r" for column in table.columns)
-    lines = [
-        " & ".join(cell.translate(escaped) for cell in row) + r" \\"
-        for row in _cells(table, table.columns)
-    ]
-    return "\n".join([rf"\begin{{tabular}}{{{sides}}}", lines[0], r"\hline", *lines[1:],
-                      r"\end{tabular}"])  # fmt: skip
+    rows = _cells(table, table.columns)
+    head, *lines = (" & ".join(c.translate(escaped) for c in row) + r" \\" for row in rows)
+    begin, end = rf"\begin{{tabular}}{{{sides}}}", r"\end{tabular}"
+    return "\n".join([begin, head, r"\hline", *lines, end])
 
 
 def _html(table: Table) -> str:
     lines = []
-    for row, tag in zip(
-        _cells(table, table.columns), ["th", *["td"] * len(table.rows)], strict=True
-    ):
+    for number, row in enumerate(_cells(table, table.columns)):
+        tag = "td" if number else "th"
         cells = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join(["<table>", *lines, "</table>"])

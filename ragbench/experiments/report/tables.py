@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragbench.errors import RagbenchError
 from ragbench.experiments.compare.spending import index_cost, index_lines
-from ragbench.experiments.report.run_names import told_apart
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.experiments.runs import (
     HEADLINE,
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from ragbench.experiments.runs import Evaluation, PolicyScores, Spent, Summary
     from ragbench.metrics import Grouping
 
+#: Settings that are named at the most where runs of one name differ.
+SETTINGS = 4
+#: Fields of an identity that the card has in another form.
+_SHOWN = frozenset({"k", "lm", "api_base", "dataset"})
+_HASH = re.compile(r"(?:\w+:)?[0-9a-f]{16,}")
 #: Share of gold passages found, beside the scores where gold passages are known.
 EVIDENCE = "all_recall"
 #: Share of questions without a readable reply above which a table warns.
@@ -92,8 +99,12 @@ def title_of(evaluation: Evaluation) -> str:
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
     """One row per run, called by `labels` or by its program and what tells it from the others."""
     rows = [
-        {"program": label, **run_row(run.summary, run.records), **_index(run),
-         **dict.fromkeys(run.card.unknown)}
+        {
+            "program": label,
+            **run_row(run.summary, run.records),
+            **_index(run),
+            **dict.fromkeys(run.card.unknown),
+        }
         for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True)
     ]
     return Table("runs", [Column("program"), *_known(rows)], rows)
@@ -162,12 +173,66 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     Runs that no setting tells apart have their folder's name, too.
     """
     cards = [evaluation.card for evaluation in evaluations]
-    labels = told_apart(cards, [name_of_system(card) for card in cards])
+    labels = _told_apart(cards, [name_of_system(card) for card in cards])
     twice = {label for label, n in Counter(labels).items() if n > 1}
     return [
         f"{label}, {evaluation.folder.name}" if label in twice else label
         for label, evaluation in zip(labels, evaluations, strict=True)
     ]
+
+
+def _told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:
+    """`names`, with the settings that differ where runs of one name are of different settings.
+
+    A setting that is a hash stands as what was given for it, a compiled program as its seed.
+    """
+    leaves = [settings_of(card) for card in cards]
+    labels = []
+    for card, mine, name in zip(cards, leaves, names, strict=True):
+        like = [theirs for theirs, other in zip(leaves, names, strict=True) if other == name]
+        differing = [key for key in mine if any(mine[key] != each.get(key) for each in like)]
+        if "retriever" in differing:  # another one has other settings
+            differing = [key for key in differing if not key.startswith("retriever.")]
+        words = [_setting(card, key, mine[key]) for key in differing]
+        labels.append(", ".join([name, *list(filter(None, words))[:SETTINGS]]))
+    return labels
+
+
+def _setting(card: RunCard, key: str, value: Any) -> str:
+    """A setting in words; empty where there are none for it."""
+    if value in (None, "", False):
+        return ""
+    if not _HASH.fullmatch(str(value)):
+        return f"{key}={value}"
+    given = (card.config or {}).get(key)
+    if key == "compiled":
+        return _seed_of(given)
+    return f"{key}={Path(given).name}" if isinstance(given, str) else ""
+
+
+def _seed_of(folder: object) -> str:
+    """The seed that the program in `folder` was compiled with, else the folder's name."""
+    from ragbench.experiments.artifacts import read_sidecar
+
+    if not isinstance(folder, str):
+        return ""
+    try:
+        return f"seed {read_sidecar(Path(folder)).optimizer['seed']}"
+    except (RagbenchError, KeyError):
+        return Path(folder).name
+
+
+def settings_of(card: RunCard) -> dict[str, Any]:
+    """Setting -> value of all that can change a record, knobs first."""
+    settings_by_name = {**card.knobs, "data": card.data.name, "LM": card.model}
+    settings = card.identity.get("retriever_set") or {}
+    settings_by_name |= {
+        name: value
+        for name, value in card.identity.items()
+        if name not in _SHOWN and not isinstance(value, dict)
+    }
+    settings_by_name |= {f"retriever.{name}": value for name, value in settings.items()}
+    return settings_by_name
 
 
 def name_of_system(card: RunCard) -> str:

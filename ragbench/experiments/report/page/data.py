@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from ragbench.experiments.compare.arms import clusters_of, gold_pids
 from ragbench.experiments.compare.spending import index_cost
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.recommend.advice import SPENDING
-from ragbench.experiments.report.run_names import settings_of
 from ragbench.experiments.report.tables import (
     EVIDENCE,
     label_runs,
     measured,
+    settings_of,
     without_evidence,
 )
 from ragbench.experiments.runs import Evaluation, failed
@@ -299,18 +298,11 @@ def card_rows(card: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
 def _before(board: Board, at: int) -> int | None:
     """The run of the same settings, data and LM that was not compiled, for a compiled one."""
     mine = board.runs[at]
-    if not mine.compiled:
-        return None
-    return next(
-        (
-            number
-            for number, other in enumerate(board.runs)
-            if not other.compiled
-            and other.settings == mine.settings
-            and other.run.card.data.digest == mine.run.card.data.digest
-        ),
-        None,
-    )
+    for number, other in enumerate(board.runs if mine.compiled else ()):
+        same_data = other.run.card.data.digest == mine.run.card.data.digest
+        if same_data and not other.compiled and other.settings == mine.settings:
+            return number
+    return None
 
 
 def _baselines(board: Board) -> list[int]:
@@ -334,21 +326,16 @@ def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int,
 
     Runs over other data, or that share no two questions, have none.
     """
-    pairs: dict[tuple[int, int], Comparison] = {}
-    for a, b in combinations(range(len(board.runs)), 2):
-        if a in baselines or b in baselines:
-            for one, other in ((a, b), (b, a)):
-                if one in baselines and (found := contrast(board, one, other, metric)):
-                    pairs[one, other] = found
     shown: dict[int, dict[int, Json]] = {}
-    for baseline in baselines:
-        family = {b: c for (a, b), c in pairs.items() if a == baseline}
+    for a in baselines:
+        others = (b for b in range(len(board.runs)) if b != a)
+        family = {b: c for b in others if (c := _contrast(board, a, b, metric))}
         corrected = correct(list(family.values()))
-        shown[baseline] = {b: _difference(c) for b, c in zip(family, corrected, strict=True)}
+        shown[a] = {b: _difference(c) for b, c in zip(family, corrected, strict=True)}
     return shown
 
 
-def contrast(board: Board, a: int, b: int, metric: str) -> Comparison | None:
+def _contrast(board: Board, a: int, b: int, metric: str) -> Comparison | None:
     """Run `b` against run `a` over the questions that have a score in both."""
     left, right = board.runs[a], board.runs[b]
     if left.run.card.data.digest != right.run.card.data.digest:
@@ -356,25 +343,20 @@ def contrast(board: Board, a: int, b: int, metric: str) -> Comparison | None:
     shared = sorted(set(left.scores[metric]) & set(right.scores[metric]))
     if len(shared) < 2:
         return None
-    kind = get_metric(metric)
+    sides = ({q: side.scores[metric][q] for q in shared} for side in (left, right))
+    kind, clusters = get_metric(metric), clusters_of(left.run.records.only(shared))
     return compare_scores(
-        {q: left.scores[metric][q] for q in shared},
-        {q: right.scores[metric][q] for q in shared},
+        *sides,
         higher_is_better=kind.higher_is_better,
         score_range=kind.score_range,
-        method=Method(clusters=clusters_of(left.run.records.only(shared))),
+        method=Method(clusters=clusters),
     )
 
 
 def _difference(c: Comparison) -> Json:
-    return {
-        "n": c.n,
-        "difference": c.difference,
-        "low": c.interval.low if c.interval else None,
-        "high": c.interval.high if c.interval else None,
-        "verdict": c.verdict,
-        "needed": c.n_needed,
-    }
+    low, high = (c.interval.low, c.interval.high) if c.interval else (None, None)
+    return {"n": c.n, "difference": c.difference, "low": low, "high": high,
+            "verdict": c.verdict, "needed": c.n_needed}  # fmt: skip
 
 
 def advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> Json:
