@@ -56,11 +56,6 @@ def test_hotpotqa_distractor(write, hotpot):
     assert own[2].text == "This paragraph is in every question."
 
 
-def test_pooled_has_no_contexts(write, hotpot):
-    data = load_dataset(DataSpec("hotpotqa", data_file=write(hotpot), setting="pooled"))
-    assert (data.setting, data.corpus.contexts, len(data.corpus)) == ("pooled", {}, 21)
-
-
 def test_supporting_facts_without_a_sentence_are_kept_and_counted(write, hotpot):
     hotpot[0]["supporting_facts"] += [["Thing 0", 9], ["Nowhere", 0]]
     data = load_dataset(DataSpec("hotpotqa", data_file=write(hotpot)))
@@ -68,13 +63,6 @@ def test_supporting_facts_without_a_sentence_are_kept_and_counted(write, hotpot)
     assert ("Thing 0", 9) in examples(data)["h0"].support
     assert examples(data)["h0"].gold_pids == []  # one gold passage is unknown
     assert data.card["questions_with_gold"] == 9
-
-
-def test_fullwiki_questions_may_lack_their_gold(write, hotpot):
-    for record in hotpot:
-        record["context"] = record["context"][1:]
-    data = load_dataset(DataSpec("hotpotqa", data_file=write(hotpot)))
-    assert data.card["questions_with_gold"] == 0
 
 
 def test_a_corpus_file_keeps_the_sentences_of_equal_contexts(write, hotpot):
@@ -258,17 +246,6 @@ def test_custom_questions_keep_their_ids(write, custom):
     assert found["mine"].support == [("C", 1)]
     assert found["q000001"].answers == ["B"]
     assert data.setting == "distractor"
-
-
-def test_custom_questions_over_a_corpus_file(write, custom):
-    for record in custom:
-        record.pop("context")
-    corpus = [{"id": "p7", "title": "C", "text": "C is old. C is in D."}, {"text": "A is in B."}]
-    data = load_dataset(
-        DataSpec("jsonl", data_file=write(custom, "m.jsonl"), corpus_file=write(corpus, "c.jsonl"))
-    )
-    assert (data.setting, len(data.corpus)) == ("pooled", 2)
-    assert examples(data)["mine"].gold_pids == ["p7"]
 
 
 def test_chunk_view_moves_the_gold_to_chunks(write, hotpot):

@@ -125,7 +125,8 @@ def test_any_repository_of_the_hub_with_its_fields_named(parquet, write):
         load_dataset(replace(spec, fields=(("question", "query"),)))
 
 
-def test_another_repository_of_a_known_layout(monkeypatch, write):
+@pytest.mark.parametrize("repo", ["Zly0523/linear-rag", "Ayanami0730/rag_test"])
+def test_files_of_a_repository_in_a_known_layout(repo, monkeypatch, write):
     asked = []
 
     def fetch(repo: str, name: str) -> Path:
@@ -134,26 +135,10 @@ def test_another_repository_of_a_known_layout(monkeypatch, write):
         return write(["0:x did it."] if "chunks" in name else content, Path(name).name)
 
     monkeypatch.setattr(hub, "fetch_file", fetch)
-    spec = DataSpec("arag", hub=True, hub_repo="Ayanami0730/rag_test", hub_config="novel")
-    load_dataset(spec)
-    assert asked[0] == "Ayanami0730/rag_test/novel/chunks.json"
-
-
-def test_files_of_the_arag_repository(monkeypatch, write):
-    asked = []
-
-    def fetch(repo: str, name: str) -> Path:
-        asked.append(f"{repo}/{name}")
-        content = [{"id": "1", "question": "Who?", "answer": "x"}]
-        return write(["0:x did it."] if "chunks" in name else content, Path(name).name)
-
-    monkeypatch.setattr(hub, "fetch_file", fetch)
-    data = load_dataset(DataSpec("arag", hub=True, hub_config="medical"))
+    other = None if repo.startswith("Zly") else repo
+    data = load_dataset(DataSpec("arag", hub=True, hub_repo=other, hub_config="medical"))
     assert len(data.corpus) == 1
-    assert asked == [
-        "Zly0523/linear-rag/medical/chunks.json",
-        "Zly0523/linear-rag/medical/questions.json",
-    ]
+    assert asked == [f"{repo}/medical/chunks.json", f"{repo}/medical/questions.json"]
 
 
 @pytest.mark.parametrize("name", ["hotpotqa", "arag"])

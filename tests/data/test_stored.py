@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from ragbench.data import DataSpec, corpora, load_dataset, passage_file
 from ragbench.data.passage_file import PassageFile, stored_passages
 from ragbench.errors import DataError
-from ragbench.retrievers import Corpus, IndexStore, Passage, make_retriever
+from ragbench.retrievers import Corpus, IndexStore, make_retriever
 
 CORPUS = [
     {"id": f"p{i}", "title": f"Thing {i // 2}", "text": f"It is number {i}. It is in Town {i % 7}."}
@@ -148,11 +147,3 @@ def test_characters_that_are_hard_to_store(tmp_path: Path) -> None:
     rows = [{"id": str(i), "title": text, "text": text} for i, text in enumerate(texts)]
     corpus = load_dataset(files(tmp_path, [*CORPUS, *rows])).corpus
     assert [p.title for p in corpus[300:]] == [text.strip() for text in texts]
-
-
-def test_two_readers_share_one_file(tmp_path: Path) -> None:
-    data = load_dataset(files(tmp_path))
-    again = load_dataset(files(tmp_path))
-    os.sync()
-    assert isinstance(data.corpus[7], Passage)
-    assert data.corpus[7] == again.corpus[7]

@@ -20,7 +20,7 @@ from ragbench.experiments.report.sweep import print_swept
 from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.store import read_records
 from ragbench.experiments.sweep.spec import Sweep
-from ragbench.experiments.sweep.sweeps import Benches, Outcome, Swept, checked, run_sweep
+from ragbench.experiments.sweep.sweeps import Outcome, Swept, checked, run_sweep
 from ragbench.metrics.stats.comparison import holm
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.kills import script
@@ -121,13 +121,6 @@ def test_data_and_retriever_are_shared_by_cells_of_one_data_set(load: Any) -> No
     found = [bench for _, bench, _ in checked(sweep)]
     assert len({id(bench.dataset) for bench in found}) == 2
     assert len({id(bench.retriever) for bench in found}) == 4
-
-
-def test_only_the_last_data_set_is_held(load: Any) -> None:
-    sweep, benches = load(matrix={"seed": [1, 2]}), Benches()
-    for _ in checked(sweep, benches):
-        pass
-    assert [bench.config.seed for bench in benches._kept] == [2]
 
 
 def test_a_cell_that_fails_touches_no_other_and_is_tried_again(

@@ -123,33 +123,10 @@ def test_a_mistake_at_any_level_is_named_before_anything_runs(
     assert not server.hits
 
 
-def test_knobs_of_test_time_scaling_are_choices(load: Any) -> None:
-    sweep = load(
-        matrix={
-            "program": "a_rag",
-            "set.max_steps": [2, 8],
-            "set.reasoning_effort": ["low", "high"],
-        }
-    )
-    found = [(c.config.set["max_steps"], c.config.set["reasoning_effort"]) for c in sweep.cells]
-    assert found == [(2, "low"), (2, "high"), (8, "low"), (8, "high")]
-    assert labels(sweep)[1] == "a_rag, max_steps=2, reasoning_effort=high"
-
-
 def test_a_choice_of_k_goes_before_the_k_that_all_share(load: Any) -> None:
     sweep = load(k=4, matrix={"k": [2, 3]}, baseline={"k": 2})
     assert [cell.config.set for cell in sweep.cells] == [{"k": 2}, {"k": 3}]
     assert sweep.pairs == {"vanilla, k=3": "vanilla, k=2"}
-
-
-def test_every_cell_finds_its_baseline_among_many(load: Any) -> None:
-    matrix = {"program": ["vanilla", "ircot"], "seed": [1, 2, 3], "set.k": [1, 2]}
-    sweep = load(matrix=matrix, baseline={"program": "vanilla"})
-    facts = {cell.label: cell.facts for cell in sweep.cells}
-    assert len(sweep.pairs) == 6
-    for cell, base in sweep.pairs.items():
-        assert [facts[c]["program"] for c in (cell, base)] == ["ircot", "vanilla"]
-        assert all(facts[cell][a] == facts[base][a] for a in ("seed", "set.k"))
 
 
 def test_cells_that_come_to_the_same_are_one(load: Any) -> None:
