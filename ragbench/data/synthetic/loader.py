@@ -52,15 +52,12 @@ class Page:
 def stream_passages(size: int, seed: int) -> Iterator[Passage]:
     """The first `size` passages of the world of `seed`, one cell at a time.
 
-    A smaller size gives a prefix of a larger one. Memory does not depend on `size`.
-
-    Raises:
-        ConfigError: `size` is outside 100 to 1,000,000.
+    A smaller size gives a prefix of a larger one. Memory does not depend on `size`. ConfigError
+    where that is outside 100 to 1,000,000.
     """
     check_size(size)
-    namer = Namer(seed)
     for index in range(-(-size // CELL_SIZE)):
-        yield from _page(seed, index, namer).passages[: size - index * CELL_SIZE]
+        yield from _page(seed, index).passages[: size - index * CELL_SIZE]
 
 
 def number_of_questions(size: int) -> int:
@@ -69,11 +66,7 @@ def number_of_questions(size: int) -> int:
 
 
 def check_size(size: int) -> None:
-    """Nothing, where a world can have `size` passages.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Nothing, where a world can have `size` passages, else ConfigError."""
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise ConfigError(f"size must be from {MIN_SIZE} to {MAX_SIZE:,} passages, not {size:,}")
 
@@ -87,28 +80,26 @@ def load_synthetic(spec: DataSpec) -> Dataset:
     return assemble(spec, _items(spec.size, spec.seed), pool=stream_passages(spec.size, spec.seed))
 
 
-def _page(seed: int, index: int, namer: Namer) -> Page:
-    cell = build_cell(seed, index, namer)
+@lru_cache(maxsize=64)  # the default world whole: it is read as corpus, then asked about
+def _page(seed: int, index: int) -> Page:
+    cell = build_cell(seed, index, Namer(seed))
     dice = Dice(f"{seed}:{index}:text")
     return Page(cell, tuple(render(entity, dice) for entity in cell.entities))
 
 
 def _items(size: int, seed: int) -> Iterator[Item]:
     """The questions, cell by cell; only whole cells are asked about."""
-    namer, cells = Namer(seed), size // CELL_SIZE
-
-    @lru_cache(maxsize=4)
-    def page(index: int) -> Page:
-        return _page(seed, index, namer)
-
+    cells = size // CELL_SIZE
     keys: set[str] = set()
     for index, kinds in sorted(_plan(size, seed).items()):
-        own, beside = page(index), page((index + 1) % cells)
+        own, beside = _page(seed, index), _page(seed, (index + 1) % cells)
+        spread = Counter(chain(*own.words, *beside.words))
         graph, dice = Graph(own.cell), Dice(f"{seed}:{index}:questions")
         for number, kind in enumerate(kinds):
             asked = _new_question(own.cell, graph, kind, dice, keys)
             if asked is not None:
-                yield _item(f"syn-{seed}-{index:05d}-{number:02d}", asked, own, beside)
+                qid = f"syn-{seed}-{index:05d}-{number:02d}"
+                yield _item(qid, asked, (own, beside), spread)
 
 
 def _plan(size: int, seed: int) -> dict[int, list[str]]:
@@ -131,7 +122,8 @@ def _new_question(cell: Cell, graph: Graph, kind: str, dice: Dice, keys: set[str
     return None
 
 
-def _item(qid: str, asked: Asked, own: Page, beside: Page) -> Item:
+def _item(qid: str, asked: Asked, pages: tuple[Page, Page], spread: Counter[str]) -> Item:
+    own = pages[0]
     gold = [own.of(entity).passage for entity in asked.gold]
     support = [(hop.subject.title, own.of(hop.subject).stated[hop.relation]) for hop in asked.hops]
     example = make_example(
@@ -145,18 +137,20 @@ def _item(qid: str, asked: Asked, own: Page, beside: Page) -> Item:
         decomposition=[{"question": hop.question, "answer": hop.answer} for hop in asked.hops],
         logic=asked.logic,
     )
-    near = _near(asked.question, gold, (own, beside), CONTEXT_SIZE - len(gold))
+    near = _near(asked.question, gold, pages, spread)[: CONTEXT_SIZE - len(gold)]
     context = Dice(f"{qid}:context").shuffled([*gold, *near])
     return Item(Row(qid, {"id": qid}), example, tuple(context))
 
 
 def _near(
-    question: str, gold: Sequence[Passage], pages: Sequence[Page], count: int
+    question: str, gold: Sequence[Passage], pages: Sequence[Page], spread: Counter[str]
 ) -> list[Passage]:
-    """The passages that share the most, and the rarest, words with the question and its gold."""
+    """Other passages, those first that share the most, and the rarest, words with the question.
+
+    Titles of gold count as its words; `spread` says how many passages have a word.
+    """
     others = [passage for page in pages for passage in page.passages]
     words = [bag for page in pages for bag in page.words]
-    spread = Counter(chain.from_iterable(words))
     wanted = _words(" ".join([question, *(p.title for p in gold)]))
     taken = {p.pid for p in gold}
     ranked = sorted(
@@ -164,7 +158,7 @@ def _near(
         for place, bag in enumerate(words)
         if others[place].pid not in taken
     )
-    return [others[place] for _, place in ranked[:count]]
+    return [others[place] for _, place in ranked]
 
 
 def _words(text: str) -> set[str]:
