@@ -36,28 +36,24 @@ class TracedRetriever:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def search(self, query: str, *, k: int | None = None) -> list[Passage]:
+    def search(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
         """At most `k` passages for `query`, best first; by default as many as the knob says.
+
+        What else `dspy.Retrieve` gives is left out.
 
         Raises:
             RuntimeError: no question is being answered.
         """
         return self.search_many([query], k=k)[0]
 
-    def search_many(self, queries: Sequence[str], *, k: int | None = None) -> list[list[Passage]]:
-        """One list of passages per query, in order.
+    __call__ = search
 
-        Raises:
-            RuntimeError: no question is being answered.
-        """
+    def search_many(self, queries: Sequence[str], *, k: int | None = None) -> list[list[Passage]]:
+        """One list of passages per query, in order; raises as `search`."""
         trace = current().get(Trace)
         if trace is None:
             raise RuntimeError("the retriever of a program searches while it answers a question")
         return trace.search_many(list(queries), k=k or self.k)
-
-    def __call__(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
-        """As `search`; what else `dspy.Retrieve` gives is left out."""
-        return self.search(query, k=k)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -112,10 +108,9 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         trace.step("answer", input=trace.question, thought=thought, observation=str(answer))
         return trace.prediction(str(answer), "answered", passages=passages or None)
 
-    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+    def dump_state(self, json_mode: bool = True) -> Any:
         """The state of the module alone, so that it also loads without ragbench."""
-        state: dict[str, Any] = self.module.dump_state(json_mode=json_mode)
-        return state
+        return self.module.dump_state(json_mode=json_mode)
 
     def saved_name(self, predictor: str) -> str:
         """The name of a predictor in the state of the module."""
@@ -129,15 +124,12 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
     """The passages that the module says it used; texts stand for themselves."""
     given = prediction.get("passages") or prediction.get("context") or ()
-    items = [given] if isinstance(given, str) else list(given)
     by_text = {str(passage): passage for passage in trace.passages}
-    passages = []
-    for number, item in enumerate(items):
-        if isinstance(item, Passage):
-            passages.append(item)
-        elif isinstance(item, str):
-            passages.append(by_text.get(item) or Passage(pid=f"text-{number}", title="", text=item))
-    return passages
+    return [
+        item if isinstance(item, Passage) else by_text.get(item) or Passage(f"text-{n}", "", item)
+        for n, item in enumerate([given] if isinstance(given, str) else given)
+        if isinstance(item, Passage | str)
+    ]
 
 
 #: Modules that were given as objects, by the name that stands for them.
@@ -166,17 +158,12 @@ def program_digest(spec: str) -> str:
     made = program.make if issubclass(program, ModuleProgram) else program
     try:
         source = source_digest(Path(inspect.getfile(made)))
-    except (OSError, TypeError):  # a class of a notebook has no file
-        source = _cell_source(made)
+    except (OSError, TypeError):  # a class of a notebook has no file: its code tells it from others
+        code = [f.__code__ for f in vars(made).values() if inspect.isfunction(f)]
+        source = repr([made.__qualname__, *((c.co_code, c.co_consts, c.co_names) for c in code)])
     state = _KEPT[spec].dump_state() if spec in _KEPT else {}
     text = json.dumps([source, state], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _cell_source(made: type) -> str:
-    """What tells one definition of a class that has no file from another: its code."""
-    code = [f.__code__ for f in vars(made).values() if inspect.isfunction(f)]
-    return repr([made.__qualname__, *((c.co_code, c.co_consts, c.co_names) for c in code)])
 
 
 def load_program(spec: str) -> type[RAGProgram]:
@@ -185,17 +172,7 @@ def load_program(spec: str) -> type[RAGProgram]:
     Raises:
         ConfigError: it cannot be imported, or is no DSPy module.
     """
-    if spec in _KEPT:
-        return as_program(type(_KEPT[spec]), spec)
-    return as_program(load_object(spec, "--program"), spec)
-
-
-def as_program(made: Any, spec: str) -> type[RAGProgram]:
-    """The class `made` as a program that is called `spec`.
-
-    Raises:
-        ConfigError: it is no DSPy module.
-    """
+    made: Any = type(_KEPT[spec]) if spec in _KEPT else load_object(spec, "--program")
     if not (isinstance(made, type) and issubclass(made, dspy.Module)):
         raise ConfigError(f"{spec} is no subclass of dspy.Module")
     if issubclass(made, RAGProgram):

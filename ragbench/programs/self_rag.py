@@ -23,7 +23,7 @@ memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -60,6 +60,10 @@ Probabilities = dict[Label, float]
 
 #: The labels taken where a reply cannot be read.
 UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
+_LABELS = {
+    "retrieve": (True, False),
+    **{field: labels_of(CritiquedAnswer, field) for field in UNREADABLE},
+}
 
 
 class SelfRAGKnobs(ProgramKnobs):
@@ -165,12 +169,12 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         if self.knobs.variant == "combined":
             made = trace.fan_out(lambda p: self._critiqued(trace, p), passages)
         else:
-            marks = trace.fan_out(lambda p: self._relevance(trace, p), passages)
-            relevant = [
-                (passage, mark)
-                for passage, mark in zip(passages, marks, strict=False)
-                if mark.get("relevant", 0.0) >= 0.5
-            ]
+            shown = [{"passage": self._shown(passage)} for passage in passages]
+            marks = trace.fan_out(
+                lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), shown
+            )
+            pairs = zip(passages, marks, strict=False)
+            relevant = [(p, mark) for p, mark in pairs if mark.get("relevant", 0.0) >= 0.5]
             made = trace.fan_out(lambda pair: self._graded(trace, *pair), relevant, calls_each=3)
         if candidates := [c for c in made if is_answer(c.answer)]:
             return trace.prediction(select(candidates, self.knobs.select), "answered")
@@ -188,9 +192,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         """What the gate says of retrieval; yes where it cannot be read."""
         if self.knobs.gate != "ask":
             return self.knobs.gate == "always"
-        likely = self._grade(trace, self.decide, RetrievalDecision, "retrieve", otherwise=True)[
-            True
-        ]
+        likely = self._grade(trace, self.decide, "retrieve", {})[True]
         retrieve = likely > self.knobs.threshold
         trace.step(
             "gate",
@@ -205,52 +207,36 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             self.critique,
             otherwise={"answer": "", **UNREADABLE},
             question=trace.question,
-            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
+            passage=self._shown(passage),
         )
         labels = (reply.relevance, reply.support, reply.utility)
         grades = Grades(*({label: 1.0} for label in labels))
         return self._candidate(trace, passage, str(reply.answer or "").strip(), grades)
 
-    def _relevance(self, trace: Trace, passage: Passage) -> Probabilities:
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-        return self._grade(trace, self.is_relevant, IsRel, "relevance", passage=shown)
+    def _shown(self, passage: Passage) -> str:
+        return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
+        shown = self._shown(passage)
         answer = trace.answer(self.answer, context=[shown], question=trace.question)
         if not is_answer(answer):
             return Candidate("", passage=passage, relevant=True)
-        asks: list[Callable[[], Probabilities]] = [
-            lambda: self._grade(
-                trace, self.is_supported, IsSup, "support", passage=shown, answer=answer
-            ),
-            lambda: self._grade(trace, self.is_useful, IsUse, "utility", answer=answer),
+        asks = [
+            (self.is_supported, "support", {"passage": shown, "answer": answer}),
+            (self.is_useful, "utility", {"answer": answer}),
         ]
-        support, use = trace.fan_out(lambda ask: ask(), asks)
+        support, use = trace.fan_out(lambda ask: self._grade(trace, *ask), asks)
         return self._candidate(trace, passage, answer, Grades(relevance, support, use))
 
     def _grade(
-        self,
-        trace: Trace,
-        predictor: dspy.Module,
-        signature: type[dspy.Signature],
-        field: str,
-        *,
-        otherwise: Any = None,
-        **inputs: str,
+        self, trace: Trace, predictor: dspy.Module, field: str, inputs: Mapping[str, Any]
     ) -> Probabilities:
         """Probabilities of the labels of `field`."""
-        said = ask_probabilities(
-            trace,
-            predictor,
-            field,
-            labels_of(signature, field),
-            source=self.knobs.confidence_source,
-            question=trace.question,
-            **inputs,
-        )
-        return said or {UNREADABLE.get(field, otherwise): 1.0}
+        labels, source = _LABELS[field], self.knobs.confidence_source
+        given = {"question": trace.question, **inputs}
+        said = ask_probabilities(trace, predictor, field, labels, source=source, **given)
+        return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:
         score = grades.score(self.knobs)

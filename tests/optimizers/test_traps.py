@@ -244,23 +244,14 @@ def test_wrong_knobs_and_presets_are_one_line() -> None:
 # -- demonstrations --------------------------------------------------------------------------------
 
 
-def test_demos_are_trimmed_to_the_budget_and_keep_their_proof(tmp_path: Path) -> None:
-    found = OPTIMIZERS.get("bootstrap")(demo_context_tokens=60).compile(
-        program(), task(tmp_path, scripted())
-    )
-    shown = [demo for demo in demos_of(found.program) if "context" in demo]
-    assert shown
-    for demo in shown:
-        assert sum(estimate_tokens(text) for text in demo["context"]) <= 60
-        assert any(demo["answer"] in text for text in demo["context"])
-
-
 def test_what_is_searched_is_what_ships(tmp_path: Path) -> None:
     """A demonstration cut only after the search would ship a program that nobody scored."""
     lm = scripted()
     found = OPTIMIZERS.get("random_search")(candidates=2, demo_context_tokens=60).compile(
         program(), task(tmp_path, lm)
     )
+    for demo in demos_of(found.program):
+        assert sum(estimate_tokens(text) for text in demo.get("context", ())) <= 60
     searched = {asked.prompt for asked in lm.asked}
     for candidate in found.candidates:
         before = len(lm.asked)

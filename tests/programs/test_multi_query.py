@@ -28,12 +28,8 @@ def test_searches_with_the_question_and_each_query_then_reads_once() -> None:
         AnswerFromContext=ANSWER,
     )
     assert prediction.answer == "Harwick"
-    assert queries_of(prediction) == [
-        QUESTION,
-        "Orla Venn birthplace",
-        "novel Salt Road",
-        "Harwick",
-    ]
+    written = ["Orla Venn birthplace", "novel Salt Road", "Harwick"]
+    assert queries_of(prediction) == [QUESTION, *written]
     assert [search.k for search in prediction.searches] == [3] * 4
     assert len(ledger.calls) == ledger.path.calls == 2
     assert lm.asked[0].request.config.temperature == 0.3

@@ -120,11 +120,10 @@ class IndexProgram(RAGProgram[K]):
 def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The sum of each number; None where one is not known."""
     sums: dict[str, Any] = {}
-    for one in facts:
-        for name, value in one.items():
-            before = sums.get(name, 0)
-            if not isinstance(value, list):
-                sums[name] = None if value is None or before is None else before + value
+    for name, value in (item for one in facts for item in one.items()):
+        before = sums.get(name, 0)
+        if not isinstance(value, list):
+            sums[name] = None if value is None or before is None else before + value
     return sums
 
 
