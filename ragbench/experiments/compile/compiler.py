@@ -8,6 +8,7 @@ it again: finished calls come from the cache, so it takes the same path to the s
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,7 @@ import dspy
 from dspy import LMError
 
 from ragbench.context import current, use
+from ragbench.dspy_private import private
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import (
     FORMAT,
@@ -30,13 +32,14 @@ from ragbench.experiments.artifacts import (
 )
 from ragbench.experiments.compile.budget import estimate_compile, rest_of_budget
 from ragbench.experiments.compile.planning import Plan, claim, make_plan
-from ragbench.experiments.compile.progress import SearchProgress
 from ragbench.experiments.config import CompileConfig, RunConfig, compiled_digest
+from ragbench.experiments.estimates import duration
 from ragbench.experiments.runs import OnPrepare, RunContext, asks_servers, stop_if_refused
 from ragbench.experiments.store import CALLS, PREPARATION_SIDE, CallJournal, locked, write_json
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics import corrected_best, mean_interval, paired_interval, usable_clusters
-from ragbench.optimizers import Candidate, Scores, SearchResult, StandIn, Task, make_scorer, measure
+from ragbench.optimizers import Scores, SearchResult, StandIn, Task, make_scorer, measure
+from ragbench.ranges import Range
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
@@ -120,7 +123,19 @@ class Outcome:
 
 
 def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
-    task = _task(plan)
+    config = plan.run_context.config
+    task = Task(
+        train=plan.train,
+        val=plan.val,
+        scorer=make_scorer(plan.settings.metric),
+        lm=plan.run_context.lm,
+        log_folder=plan.folder / "work",
+        prompt_lm=plan.prompt_lm,
+        teacher=plan.teacher,
+        teacher_adapter=make_adapter(config.lm.adapter, plan.teacher) if plan.teacher else None,
+        seed=plan.settings.optimizer_seed,
+        workers=config.workers,
+    )
     start = time.perf_counter()
     with use(replace(current(), side="zero_shot")):
         before = measure(plan.run_context.program, plan.val, task)
@@ -135,7 +150,7 @@ def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
         plan.optimizer,
         plan.size,
         journal.as_if("zero_shot"),
-        seconds=max(took, journal.as_if("zero_shot").latency_s / plan.run_context.config.workers),
+        seconds=max(took, journal.as_if("zero_shot").latency_s / config.workers),
     ):
         on_message(line)
     runs = plan.optimizer.estimate(plan.size).runs
@@ -188,20 +203,24 @@ def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
 
 
 def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    before, after = outcome.before.scores, outcome.after.scores
+    before, after, n = outcome.before.scores, outcome.after.scores, len(plan.val)
     clusters = usable_clusters([str(example.get("cluster") or "") for example in plan.val])
     interval = paired_interval(before, after, clusters=clusters)
+    candidates = [candidate.scores for candidate in outcome.result.candidates]
+    corrected = {}  # the best without the luck of being chosen, where all scores are known
+    if min(len(candidates), n) > 1 and all(len(scores) == n for scores in candidates):
+        corrected = {"corrected": asdict(corrected_best(candidates))}
     return {
         "metric": plan.settings.metric,
         "split": "validation",
-        "n": len(plan.val),
+        "n": n,
         "zero_shot": _scored(outcome.before, clusters),
         "compiled": _scored(outcome.after, clusters),
         "difference": outcome.after.mean - outcome.before.mean,
         "interval": asdict(interval) if interval else None,
         # The optimizer chose by these very questions: only a held-out run tells what it gained.
         "selected_on_these_questions": True,
-        **_corrected(outcome.result.candidates, len(plan.val)),
+        **corrected,
     }
 
 
@@ -212,14 +231,6 @@ def _scored(scores: Scores, clusters: Sequence[str] | None) -> dict[str, Any]:
         "failed": scores.failed,
         "interval": asdict(interval) if interval else None,
     }
-
-
-def _corrected(candidates: Sequence[Candidate], n: int) -> dict[str, Any]:
-    """The best candidate without the luck of being chosen, where all scores are known."""
-    scores = [candidate.scores for candidate in candidates]
-    if len(scores) < 2 or n < 2 or any(len(row) != n for row in scores):
-        return {}
-    return {"corrected": asdict(corrected_best(scores))}
 
 
 def _inflation(journal: CallJournal, n: int) -> dict[str, Any]:
@@ -235,25 +246,64 @@ def _inflation(journal: CallJournal, n: int) -> dict[str, Any]:
     }
 
 
-def _task(plan: Plan) -> Task:
-    return Task(
-        train=plan.train,
-        val=plan.val,
-        scorer=make_scorer(plan.settings.metric),
-        lm=plan.run_context.lm,
-        log_folder=plan.folder / "work",
-        prompt_lm=plan.prompt_lm,
-        teacher=plan.teacher,
-        teacher_adapter=(
-            make_adapter(plan.run_context.config.lm.adapter, plan.teacher) if plan.teacher else None
-        ),
-        seed=plan.settings.optimizer_seed,
-        workers=plan.run_context.config.workers,
-    )
-
-
 def _n(scores: Scores) -> str:
     failed = f", {scores.failed} failed" if scores.failed else ""
     ends = mean_interval(scores.scores, (0.0, 1.0))
     interval = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], " if ends else ""
     return f"{interval}{len(scores.scores)} questions{failed}"
+
+
+_Callback: Any = private("dspy.utils.callback.BaseCallback", "compile")
+
+
+class SearchProgress(_Callback):
+    """Tells of each candidate that DSPy evaluates, and of optimizers that evaluate by themselves.
+
+    `runs` is what the optimizer is expected to take; `scorer` must stand in the place of its own.
+    """
+
+    def __init__(
+        self,
+        on_message: OnMessage,
+        scorer: Callable[[dspy.Example, Any], float],
+        *,
+        metric: str,
+        runs: Range,
+        n_val: int,
+    ) -> None:
+        self._on_message, self._scorer, self._metric, self._runs = on_message, scorer, metric, runs
+        self._n_val = n_val
+        self._lock = threading.Lock()
+        self._start = time.monotonic()
+        self._done = self._told = self._candidates = 0
+        self._best: float | None = None
+
+    def scorer(self, example: dspy.Example, prediction: Any) -> float:
+        """The scorer, counting the program's runs."""
+        score = self._scorer(example, prediction)
+        with self._lock:
+            self._done += 1
+            if self._done - self._told >= max(1, self._runs.high // 10):  # ten lines at the least
+                self._tell("searching")
+        return score
+
+    def on_evaluate_end(
+        self, call_id: str, outputs: Any | None, exception: BaseException | None = None
+    ) -> None:
+        """Count a candidate in; those scored on a part of the questions are not the best."""
+        if outputs is None:
+            return
+        with self._lock:
+            self._candidates += 1
+            score, n = float(outputs.score) / 100, len(outputs.results)
+            if n >= self._n_val and (self._best is None or score > self._best):
+                self._best = score
+            self._tell(f"candidate {self._candidates}: {self._metric} {score:.3f} on {n} questions")
+
+    def _tell(self, message: str) -> None:
+        self._told = self._done
+        best = "" if self._best is None else f"; best {self._best:.3f}"
+        left = max(0, self._runs.high - self._done)
+        took = time.monotonic() - self._start
+        rest = f", at most {duration(took / self._done * left)} left" if self._done else ""
+        self._on_message(f"  {message}{best}; {self._done} of {self._runs} program runs{rest}")

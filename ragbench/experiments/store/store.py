@@ -156,7 +156,7 @@ def _setting(card: RunCard) -> dict[str, str]:
 
 
 def replace_card(folder: Path, card: RunCard) -> None:
-    """Put `card` in place of the one of the run in `folder`."""
+    """Put `card` in place of the one of the run in `folder`, or make that run."""
     with Writer(folder / DATABASE, _setting(card)) as writer:
         writer.write()
     _show(folder, card)
@@ -296,15 +296,13 @@ def merge_databases(shards: Sequence[Path], out: Path, card: RunCard) -> None:
     Scores of shards are left out: they are made of a whole run. A shard that was added before is
     not added again.
     """
-    with Writer(out / DATABASE, _setting(card)) as writer:
-        writer.write()
+    replace_card(out, card)
     try:
         with contextlib.closing(sqlite3.connect(out / DATABASE, isolation_level=None)) as db:
             for folder in shards:
                 _add(db, folder)
     except sqlite3.Error as error:
         raise RunError(f"cannot merge into {out}: {error}") from None
-    _show(out, card)
 
 
 def _add(db: sqlite3.Connection, folder: Path) -> None:
