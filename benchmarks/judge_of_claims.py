@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
 
-from ragbench.cli.asking import asking_options, make_asking
+from ragbench.cli.options import asking_options, make_asking
 from ragbench.experiments.score.annotate.asking import Asking
 from ragbench.experiments.score.annotate.calibration import labelled_claims
 from ragbench.experiments.score.annotate.grounding import label_claims

@@ -10,13 +10,12 @@ import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
-import ragbench.cli.compile
-import ragbench.cli.eval
+import ragbench.cli.answering
+import ragbench.cli.compiling
 import ragbench.cli.main
 import ragbench.cli.progress
-import ragbench.cli.score
-import ragbench.cli.sweep
-import ragbench.cli.sweep_progress
+import ragbench.cli.scoring
+import ragbench.cli.sweeping
 import ragbench.experiments.report.scores
 import ragbench.experiments.report.sweep  # noqa: F401
 from ragbench.data.base import DATASETS

@@ -14,10 +14,7 @@ import dspy
 
 from ragbench.api.inputs import LM, AnyRetriever, Data, Program, config_of
 from ragbench.api.runs import Run
-from ragbench.data import (
-    Dataset,
-    load_dataset as _load,
-)
+from ragbench.data import Dataset, load_dataset as _load
 from ragbench.experiments.config import CompileConfig, ask_whole, make_config
 from ragbench.experiments.runs import HEADLINE, evaluate as _evaluate, limited, reopen
 from ragbench.lms import RagbenchLM, make_lm as _make_lm

@@ -24,51 +24,33 @@ if TYPE_CHECKING:
 #: Seconds that threads have to end after Ctrl-C.
 _ENDING_S = 1.0
 
-#: command -> (module, attribute, one line of help)
+#: Command -> the module that has it as `COMMAND_command`, and its line in the help.
 COMMANDS = {
-    "ask": ("ask", "ask_command", "Answer a question and show every step."),
-    "compare": ("compare", "compare_command", "Compare two runs, question by question."),
-    "compile": ("compile", "compile_command", "Compile a program's prompts with an optimizer."),
-    "compiled": ("compile", "compiled_command", "List the compiled programs in a folder."),
-    "doctor": ("doctor", "doctor_command", "Check run folders, and repair them."),
-    "errors": ("errors", "errors_command", "Explain wrong answers, with examples."),
-    "eval": ("eval", "eval_command", "Run a program over questions and print the table."),
-    "export": ("export", "export_command", "Write runs for pandas, inspect_ai or MLflow."),
-    "import": ("import_", "import_command", "Make a run of another system's predictions."),
-    "index": ("index", "index_group", "Build, list and delete search indexes."),
-    "list": (
-        "listing",
-        "list_command",
-        "List programs, retrievers, optimizers, metrics or data sets.",
-    ),
-    "models": ("models", "models_group", "Download and serve the local models."),
-    "recommend": (
-        "recommend",
-        "recommend_command",
-        "Say which program to use, for all questions or by kind.",
-    ),
-    "report": ("report", "report_command", "Write runs as one HTML page, with charts and traces."),
-    "retrieve": (
-        "retrieve",
-        "retrieve_command",
-        "Measure retrievers alone, without an LM.",
-    ),
-    "runs": ("runs", "runs_command", "List the runs in a folder."),
-    "score": ("score", "score_command", "Add scores to finished runs; judge their answers."),
-    "search": ("search", "search_command", "Search a data set's passages with a retriever."),
-    "show": ("listing", "show_command", "Show one program, retriever, metric, config or run."),
-    "summarize": ("summarize", "summarize_command", "Print the table of runs from their records."),
-    "sweep": ("sweep", "sweep_command", "Run a matrix of cells from a file, and compare them."),
-    "tune": ("tune", "tune_command", "Search a program's knobs for the best trade-offs."),
-    "verdict": (
-        "verdict",
-        "verdict_command",
-        "Test whether compiling helps, against control arms.",
-    ),
-    "view": ("view", "view_command", "Serve the report of a folder of runs on this machine."),
+    "ask": ("answering", "Answer a question and show every step."),
+    "compare": ("results", "Compare two runs, question by question."),
+    "compile": ("compiling", "Compile a program's prompts with an optimizer."),
+    "compiled": ("compiling", "List the compiled programs in a folder."),
+    "doctor": ("results", "Check run folders, and repair them."),
+    "errors": ("scoring", "Explain wrong answers, with examples."),
+    "eval": ("answering", "Run a program over questions and print the table."),
+    "export": ("results", "Write runs for pandas, inspect_ai or MLflow."),
+    "import": ("answering", "Make a run of another system's predictions."),
+    "index": ("searching", "Build, list and delete search indexes."),
+    "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
+    "models": ("models", "Download and serve the local models."),
+    "recommend": ("results", "Say which program to use, for all questions or by kind."),
+    "report": ("results", "Write runs as one HTML page, with charts and traces."),
+    "retrieve": ("searching", "Measure retrievers alone, without an LM."),
+    "runs": ("results", "List the runs in a folder."),
+    "score": ("scoring", "Add scores to finished runs; judge their answers."),
+    "search": ("searching", "Search a data set's passages with a retriever."),
+    "show": ("listing", "Show one program, retriever, metric, config or run."),
+    "summarize": ("results", "Print the table of runs from their records."),
+    "sweep": ("sweeping", "Run a matrix of cells from a file, and compare them."),
+    "tune": ("sweeping", "Search a program's knobs for the best trade-offs."),
+    "verdict": ("compiling", "Test whether compiling helps, against control arms."),
+    "view": ("results", "Serve the report of a folder of runs on this machine."),
 }
-
-
 #: Commands that import as little as they can; nothing that they do is logged.
 _WITHOUT_LOGS = frozenset({"list", "runs", "show"})
 
@@ -96,14 +78,14 @@ class LazyGroup(click.Group):
             from ragbench.logs import to_terminal
 
             to_terminal()
-        module, attribute, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"ragbench.cli.{module}"), attribute)
+        module = import_module(f"ragbench.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print the commands from their one line each, without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][2]) for name in sorted(COMMANDS)])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does, with the near names of an unknown command."""
@@ -117,10 +99,9 @@ class LazyGroup(click.Group):
         """As click does; 1 without a word where nobody reads the output any more (`| head`)."""
         try:
             return super().invoke(ctx)
-        except (BrokenPipeError, SystemExit) as error:
+        except (BrokenPipeError, SystemExit) as error:  # Rich makes a SystemExit of it
             if not isinstance(error, BrokenPipeError) and not isinstance(
-                error.__context__,
-                BrokenPipeError,  # Rich makes a SystemExit of it
+                error.__context__, BrokenPipeError
             ):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print goes nowhere

@@ -11,11 +11,11 @@ from ragbench.cli.command import Command, option, output_options
 
 
 @click.group("models")
-def models_group() -> None:
+def models_command() -> None:
     """Fetch and serve the local models."""
 
 
-@models_group.command("list", cls=Command, examples=["ragbench models list --format json"])
+@models_command.command("list", cls=Command, examples=["ragbench models list --format json"])
 @output_options
 def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
@@ -42,7 +42,7 @@ def list_models() -> None:
     click.echo(where)
 
 
-@models_group.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])
+@models_command.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])
 @click.argument("names", nargs=-1)
 def pull_models(names: tuple[str, ...]) -> None:
     """Download the models NAMES (by default the default LM), and verify their SHA-256."""
@@ -57,7 +57,7 @@ def pull_models(names: tuple[str, ...]) -> None:
         click.echo(f"{name}: {'already installed' if here else 'downloaded and verified'}")
 
 
-@models_group.command("path", cls=Command, examples=["ragbench models path qwen2.5-coder-0.5b"])
+@models_command.command("path", cls=Command, examples=["ragbench models path qwen2.5-coder-0.5b"])
 @click.argument("name")
 def path_of_model(name: str) -> None:
     """Print the path of each file of the model NAME."""
@@ -70,7 +70,7 @@ def path_of_model(name: str) -> None:
         click.echo(str(path))
 
 
-@models_group.command(
+@models_command.command(
     "serve", cls=Command, examples=["ragbench models serve local --port 8000 --slots 4"]
 )
 @click.argument("spec", default="local")

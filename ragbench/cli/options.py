@@ -1,25 +1,125 @@
-"""Options that several commands share, and how they become configs."""
+"""Options that several commands share, and how they become configs.
+
+Most are made of the fields of a config model: name, type, choices, help and default of an option
+come from its field, so that nothing is said twice.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType, NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
+from click.shell_completion import CompletionItem
+from pydantic.fields import FieldInfo
 
-from ragbench.cli.command import FiniteRange, option, stack
-from ragbench.cli.fields import field_options
+from ragbench.cli.command import Finite, FiniteRange, option, pairs, stack
 from ragbench.experiments.config import (
     CompileConfig,
     DataConfig,
     LMConfig,
+    Option,
     RetrieverConfig,
     RunConfig,
     option_of,
 )
+from ragbench.knobs import Knobs
 from ragbench.logs import LEVELS, set_level
 
 if TYPE_CHECKING:
+    from ragbench.experiments.score.annotate.asking import Asking
     from ragbench.lms.calls import Limits
+
+
+class Name(click.ParamType[str]):
+    """The name of a registered thing of `kind`, which a shell completes; checked where it is used.
+
+    Retrievers may be specs with settings, and plug-ins may add names, so any text is taken here.
+    """
+
+    name = "name"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The names that begin as what was typed."""
+        from ragbench.cli.listing import names_of
+
+        return [CompletionItem(name) for name in names_of(self.kind) if name.startswith(incomplete)]
+
+
+def field_options(
+    model: type[Knobs],
+    group: str,
+    *,
+    only: Iterable[str] = (),
+    without: Iterable[str] = (),
+    defaults: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[Callable[[Any], Any]]:
+    """An option for each field of `model`, or for those in `only`, in declared order.
+
+    `defaults` are what the help of a command says in place of a field's default; a field whose
+    default is None there is taken by the command and not in its help.
+    """
+    names = [n for n in only or model.model_fields if n not in {*without}]
+    return [field_option(n, model.model_fields[n], group, defaults.get(n, "")) for n in names]
+
+
+def field_option(
+    name: str, field: FieldInfo, group: str, default: str | None
+) -> Callable[[Any], Any]:
+    """The option that sets `field`; not given, it is None, so that a config file's value holds."""
+    about = option_of(field)
+    flat = about.name or name
+    flags = ["--" + each.replace("_", "-") for each in (flat, *about.aliases)]
+    kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
+    kind = field.annotation
+    if get_origin(kind) is not Literal and NoneType in get_args(kind):
+        kind = kinds[0]
+    settings: dict[str, Any] = {"default": None, "help": _help(field, default or about.default)}
+    settings["hidden"] = default is None
+    if about.metavar:
+        settings["metavar"] = about.metavar
+    if kind is bool:
+        flags[0] += f"/--no-{flags[0][2:]}"
+    elif get_origin(kind) is dict:
+        settings |= {"multiple": True, "callback": pairs, "default": ()}
+    else:
+        settings["type"] = _type(kind, about)
+    return option(*flags, flat, group=_TITLES.get(about.group, group), **settings)
+
+
+_TITLES = {"limits": "Limits", "run": "Run", "program": "Program", "control": "Program"}
+
+
+def _type(kind: Any, about: Option) -> Any:
+    if about.choices:
+        return Name(about.choices)
+    if get_origin(kind) is Literal:
+        return click.Choice([str(choice) for choice in get_args(kind)])
+    if kind is Path:
+        return click.Path(path_type=Path)
+    return Finite() if kind is float else str if get_origin(kind) is tuple else kind
+
+
+def _help(field: FieldInfo, default: str) -> str:
+    text = field.description or ""
+    default = default or _shown(field.default)
+    shown = f" [default: {default}]" if default else ""
+    return f"{text[:1].upper()}{text[1:]}.{shown}"
+
+
+def _shown(value: Any) -> str:
+    if value is None or value is False or value in ({}, ()):
+        return ""
+    return "yes" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+
 
 program_options = stack(
     [
@@ -72,12 +172,7 @@ _RUN_FIELDS = [
     for name, field in RunConfig.model_fields.items()
     if option_of(field).group in ("run", "limits")
 ]
-run_options = stack(
-    [
-        *field_options(RunConfig, "Run", only=_RUN_FIELDS),
-        log_option,
-    ]
-)
+run_options = stack([*field_options(RunConfig, "Run", only=_RUN_FIELDS), log_option])
 spread_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
 shard_options = stack(field_options(RunConfig, "Run", only=["processes", "engine", "shard"]))
 dry_run_option = option(
@@ -162,7 +257,7 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
         given["reply_tokens"] = reply_tokens
     base = load_config(config_file) if config_file else {}
     if "compiled" in given:
-        from ragbench.experiments.config import RunConfig, compiled_folder, flatten, merge, nest
+        from ragbench.experiments.config import compiled_folder, flatten, merge, nest
         from ragbench.experiments.runs import compiled_fields, compiled_sources
 
         program = given.get("program")
@@ -172,3 +267,61 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
         base = merge(nest(sources), base) | compiled_fields(given["compiled"], program)
     config = make_config(given, base=base)
     return ask_whole(config, given, base) if whole else config
+
+
+#: What `make_asking` reads, and the limits.
+asking_options = stack(
+    [
+        option("--batch", is_flag=True, group="Judge",
+               help="Use the provider's batch API: half the price, replies within a day."),
+        option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
+               help="Address of an OpenAI-compatible server, for the judging LMs."),
+        option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
+               help="Price per million tokens, where it is not known."),
+        option("--reply-tokens", "--max-tokens", "reply_tokens", type=click.IntRange(min=16),
+               default=1024, group="Judge", help="Maximum tokens of one reply."),
+        option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
+               group="Judge", help="Calls made in parallel."),
+        option("--cache/--no-cache", default=True, group="Judge",
+               help="Reuse the replies to identical calls."),
+        limit_options,
+    ]
+)  # fmt: skip
+
+
+def make_asking(options: dict[str, Any], spec: str | None, task: str) -> Asking | None:
+    """The LM of `spec` with the options' settings; None without one. `task` is for the progress.
+
+    Raises:
+        RagbenchError: a malformed spec, or one whose provider has no batches.
+    """
+    if spec is None:
+        return None
+    from ragbench.experiments.score.annotate.asking import Asking
+    from ragbench.lms import configure_cache, make_lm
+    from ragbench.lms.batch import batched
+    from ragbench.logs import quiet_libraries
+
+    quiet_libraries()
+    configure_cache()
+    lm = make_lm(
+        spec,
+        api_base=options["api_base"],
+        price=options["price"],
+        max_tokens=options["reply_tokens"],
+        cache=options["cache"],
+    )
+    if options["batch"]:
+        lm = batched(lm)
+    return Asking(lm, options["workers"], _progress(task))
+
+
+def _progress(task: str) -> Any:
+    """A line on the terminal that counts the replies; silent where stderr is a file."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, n: int) -> None:
+        click.echo(f"\r{task}: {done} of {n}", nl=done == n, err=True)
+
+    return show

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.cli.eval import eval_command
+from ragbench.cli.answering import eval_command
 from ragbench.cli.main import COMMANDS
 from ragbench.experiments.config import FLAT
 from ragbench.programs import PROGRAMS

@@ -10,7 +10,7 @@ import importlib
 import tests.warm  # noqa: F401
 
 for _name in (
-    "igraph", "optuna", "sklearn.mixture", "ragbench.cli.index", "ragbench.cli.tune",
-    "ragbench.cli.verdict", "ragbench.experiments.compare", "ragbench.experiments.report.verdict",
+    "igraph", "optuna", "sklearn.mixture", "ragbench.cli.searching", "ragbench.cli.sweeping",
+    "ragbench.cli.compiling", "ragbench.experiments.compare", "ragbench.experiments.report.verdict",
 ):  # fmt: skip
     importlib.import_module(_name)

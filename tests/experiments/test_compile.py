@@ -170,7 +170,7 @@ def test_the_test_split_cannot_be_given(
 
 
 def test_the_split_option_is_refused_in_one_line() -> None:
-    from ragbench.cli.compile import compile_command
+    from ragbench.cli.compiling import compile_command
 
     for arguments in (["--split", "test"], ["--limit", "3"]):
         result = CliRunner().invoke(compile_command, arguments)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from ragbench.cli.main import cli
-from ragbench.cli.sweep_progress import SweepProgress
+from ragbench.cli.progress import SweepProgress
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.report.sweep import print_swept

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ragbench.cli.models import models_group
+from ragbench.cli.models import models_command
 from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.lms import make_lm
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(models_group, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(models_command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
 

@@ -1,0 +1,179 @@
+"""`ragbench eval`, `ask` and `import`: answers to questions, of a program or from elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragbench.cli.command import command, group_options, option, output_options
+from ragbench.cli.options import (
+    answering_options,
+    control_options,
+    data_options,
+    dry_run_option,
+    program_options,
+    shard_options,
+    take_limits,
+    to_config,
+    whole_data_options,
+)
+from ragbench.cli.progress import RunProgress, table_so_far
+
+
+@command(
+    "eval",
+    examples=[
+        "ragbench eval --program ircot",
+        "ragbench eval --program self_rag --lm openai/gpt-4o-mini --dataset hotpotqa --hub",
+        "ragbench eval --config ircot --limit 100 --max-cost 2",
+        "ragbench eval --compiled compiled/FOLDER",
+    ],
+)
+@program_options
+@control_options
+@whole_data_options
+@answering_options
+@group_options
+@shard_options
+@dry_run_option
+@output_options
+def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **options: Any) -> None:
+    """Run a program over questions and print the table.
+
+    A record is written as soon as a question ends. Give the same command again to continue an
+    interrupted run: finished questions are not asked again, failed ones are. Exits with 1 where
+    all questions failed, with 3 where a limit stopped the run or no reply could be read.
+    """
+    from ragbench.experiments.report.table import say
+    from ragbench.experiments.report.tables import print_runs
+    from ragbench.experiments.runs import evaluate, limited, ready, wanted
+
+    by = wanted(by_group, closed_book)  # before anything is asked
+    limits = take_limits(options)
+    config = to_config(**options, whole=True)
+    if dry_run:
+        from ragbench.experiments.estimates import estimate_run
+
+        run_context = ready(config)
+        estimate = estimate_run(run_context)
+        for line in estimate.lines():
+            click.echo(line)
+        return
+    with limited(limits, config.folder()) as spent:
+        with table_so_far(config.folder(), by), RunProgress() as progress:
+            result = evaluate(
+                config,
+                on_start=progress.start,
+                on_record=progress.update,
+                on_prepare=progress.prepare,
+            )
+        if result.all_failed:
+            say(f"all {len(result.records)} questions failed: the scores are of no answer")
+        if result.records or spent.error is None:
+            print_runs([result], by)  # here: where an LM is down, the block ends with its error
+    if result.all_failed and not result.stopped_by:
+        raise click.exceptions.Exit(1)
+    if result.stopped_by or result.unreadable == len(result.records) > 0:
+        raise click.exceptions.Exit(3)
+
+
+@command(
+    "ask",
+    examples=[
+        'ragbench ask "Who directed the film?"',
+        "ragbench ask --example --program react --dataset hotpotqa --data-file dev.json",
+        'ragbench ask "What does the contract say of notice?" --docs contracts/',
+        "ragbench ask",
+    ],
+)
+@click.argument("question", required=False)
+@option("--example", is_flag=True, group="Data",
+        help="Ask the first question of the split, and show its correct answer too.")  # fmt: skip
+@option("--docs", type=click.Path(path_type=Path), group="Data",
+        help="Folder of documents to answer from, instead of a data set.")  # fmt: skip
+@program_options
+@data_options
+@answering_options
+def ask_command(question: str | None, example: bool, docs: Path | None, **options: Any) -> None:
+    """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
+
+    Without QUESTION, questions are read line by line from standard input until its end.
+    """
+    from ragbench.experiments.ask import (
+        answer_example,
+        answer_one,
+        open_context,
+        over_documents,
+        pooled,
+    )
+    from ragbench.experiments.report.trace import print_trace
+    from ragbench.experiments.runs import limited
+
+    if example and question is not None:
+        raise click.UsageError("give a QUESTION or --example, not both")
+    if example and docs is not None:
+        raise click.UsageError("--example is of a data set: leave out --docs")
+    limits = take_limits(options)
+    config = to_config(**options)
+    if docs is not None:
+        config = over_documents(config, docs)
+    with limited(limits):
+        if example:
+            print_trace(answer_example(config))
+            return
+        run_context = open_context(pooled(config))
+        run_context.check_lms()
+        where = docs or run_context.dataset.name
+        passages = f"{len(run_context.dataset.corpus):,} passages"
+        click.echo(f"searching {where}: {passages}, {config.retriever.name}")
+        for line in filter(None, map(str.strip, _typed() if question is None else [question])):
+            print_trace(answer_one(run_context, line))
+
+
+def _typed() -> Iterator[str]:
+    """The lines of standard input; at a terminal, with a prompt and the usual editing keys."""
+    if not sys.stdin.isatty():
+        yield from sys.stdin
+        return
+    with contextlib.suppress(ImportError):  # input() edits lines once this is imported
+        import readline  # noqa: F401
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input("> ")
+
+
+@command(
+    "import",
+    examples=[
+        "ragbench import predictions.jsonl --name langgraph --data-file dev.json",
+        "ragbench import hotpot_pred.json --name paper --data-file hotpot_dev_distractor_v1.json",
+        "ragbench compare runs/vanilla runs/imported-langgraph",
+    ],
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@option("--name", default="imported", group="Program", help="What the system is called in tables.")
+@option("--lm", "model", default="unknown", metavar="NAME", group="Program",
+        help="The model that it asked, for tables.")  # fmt: skip
+@whole_data_options
+@option("--seed", type=click.IntRange(min=0), group="Data", show_default=False,
+        help="Seed of the splits. [default: 42]")  # fmt: skip
+@option("--out", type=click.Path(path_type=Path), group="Output",
+        help="Run folder. [default: runs/imported-NAME]", show_default=False)  # fmt: skip
+@output_options
+def import_command(file: Path, name: str, model: str, out: Path | None, **options: Any) -> None:
+    """Make a run of the predictions in FILE, which another system made for a data set's questions.
+
+    FILE is JSON lines, JSON or CSV with an id (or question) and an answer, and where they are known
+    passages, tokens, calls, cost_usd and latency_s; or HotpotQA's official prediction file.
+    """
+    from ragbench.experiments.importing import import_run
+    from ragbench.experiments.report.tables import print_runs
+
+    config = to_config(**options, whole=True)
+    folder = out or Path("runs") / f"imported-{name}"
+    print_runs([import_run(config, file, name, model, folder)])

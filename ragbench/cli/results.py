@@ -1,0 +1,293 @@
+"""Commands that read finished runs: tables, comparisons, advice, pages, exports and checks."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from ragbench.cli.command import (
+    FiniteRange,
+    command,
+    group_options,
+    option,
+    output_options,
+    runs_argument,
+)
+
+
+@command("runs", examples=["ragbench runs", "ragbench runs verdicts/FOLDER --format csv"])
+@click.argument("folder", type=click.Path(path_type=Path), default="runs")
+@output_options
+def runs_command(folder: Path) -> None:
+    """List the runs under FOLDER, by default `runs`, the latest first."""
+    from ragbench.experiments.report.run_list import print_run_list
+
+    print_run_list(folder)
+
+
+@command("summarize", examples=["ragbench summarize runs/A runs/B"])
+@runs_argument
+@group_options
+@output_options
+def summarize_command(runs: tuple[Path, ...], by_group: bool, closed_book: Path | None) -> None:
+    """Print one table of RUNS, computed from their records; nothing is written.
+
+    Exits with 2 where a record could not be read; the others are counted all the same.
+    """
+    from ragbench.experiments.report.tables import print_runs
+    from ragbench.experiments.runs import reopen, wanted
+
+    by = wanted(by_group, closed_book)
+    evaluations = [reopen(run) for run in runs]
+    print_runs(evaluations, by)
+    if any(evaluation.records.damaged for evaluation in evaluations):
+        raise click.exceptions.Exit(2)
+
+
+#: The exit code of a gate that refuses.
+REFUSED = 4
+
+
+@command(
+    "compare",
+    examples=[
+        "ragbench compare runs/A runs/B",
+        "ragbench compare runs/A runs/B runs/C --metric em --metric f1 --by-group",
+        "ragbench compare runs/released runs/new --gate worse --margin 0.02",
+    ],
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
+        help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
+@option("--margin", type=FiniteRange(min=0), group="Output",
+        help="Difference too small to matter, in the metric's unit.")  # fmt: skip
+@option("--gate", type=click.Choice(["worse", "not-better"]), group="Output",
+        help="End with code 4 where a run is shown worse, or is not shown better.")  # fmt: skip
+@option("--common", is_flag=True, group="Data",
+        help="Compare only the questions that both runs have.")  # fmt: skip
+@option("--exact", is_flag=True, group="Output",
+        help="Use intervals that hold for any distribution of scores; most are wider.")  # fmt: skip
+@group_options
+@output_options
+def compare_command(
+    runs: tuple[Path, ...],
+    metrics: tuple[str, ...],
+    margin: float | None,
+    gate: Literal["worse", "not-better"] | None,
+    common: bool,
+    exact: bool,
+    by_group: bool,
+    closed_book: Path | None,
+) -> None:
+    """Compare RUNS with the first: paired differences, intervals, tests and a verdict in words.
+
+    Metrics that a judge or an attribution fills can be compared once `ragbench score` has filled
+    them in all runs.
+    """
+    from ragbench.experiments.compare.paired import compare_all
+    from ragbench.experiments.report.comparison import print_comparison
+    from ragbench.experiments.runs import HEADLINE, reopen, wanted
+    from ragbench.metrics import Method
+
+    results = compare_all(
+        [reopen(run) for run in runs],
+        metrics=metrics or HEADLINE,
+        common=common,
+        by=wanted(by_group, closed_book),
+        method=Method(margin=margin, exact=exact),
+    )
+    print_comparison(results)
+    if gate:
+        refused = [line for result in results if (line := result.refused(gate))]
+        click.echo("\n".join(refused) or f"gate {gate}: passed", err=True)
+        if refused:
+            raise click.exceptions.Exit(REFUSED)
+
+
+@command(
+    "recommend",
+    examples=[
+        "ragbench recommend runs/*",
+        "ragbench recommend runs/* --metric em --max-calls 4",
+        "ragbench recommend runs/* --router -o policy.json",
+        "ragbench eval --program router --policy policy.json --split test",
+    ],
+)
+@runs_argument
+@option("--metric", default="f1", show_default=True, group="Search",
+        help="Metric of accuracy to choose by.")  # fmt: skip
+@option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
+        help="Maximum mean US dollars per question.")  # fmt: skip
+@option("--max-calls", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
+        help="Maximum mean LM calls per question.")  # fmt: skip
+@option("--max-tokens", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
+        help="Maximum mean tokens per question.")  # fmt: skip
+@option("--common", is_flag=True, group="Data",
+        help="Use only the questions that all of the runs have.")  # fmt: skip
+@option("--router", is_flag=True, group="Search",
+        help="Also learn a router: a program chosen by a question's wording.")  # fmt: skip
+@option("--seed", type=click.IntRange(min=0), default=0, show_default=True, group="Search",
+        help="Seeds the folds in which the router is tested.")  # fmt: skip
+@option("-o", "--output", type=click.Path(path_type=Path), group="Output",
+        help="Policy file to write, for `ragbench eval --policy`; needs --router.")  # fmt: skip
+@output_options
+def recommend_command(
+    runs: tuple[Path, ...], metric: str, max_cost: float | None, max_calls: float | None,
+    max_tokens: float | None, common: bool, router: bool, seed: int, output: Path | None,
+) -> None:  # fmt: skip
+    """Say which of the programs of RUNS to use: the cheapest not shown worse than the best mean.
+
+    The best mean is tested against every cheaper program over the same questions. With --router, a
+    short rule is learned as well, which picks a program by what a question looks like; it is tested
+    on questions that it was not learned from, and recommended where it is shown to gain. Calls no
+    LM.
+    """
+    from ragbench.cli.main import print_line
+    from ragbench.experiments.artifacts import write_policy
+    from ragbench.experiments.recommend import Limits, advise, learn_router, make_policy
+    from ragbench.experiments.report.advice import print_advice
+    from ragbench.experiments.report.tables import label_runs
+    from ragbench.experiments.runs import reopen
+
+    if output is not None and not router:
+        raise click.UsageError("a policy is a router's: give --router with -o")
+    evaluations = [reopen(run) for run in runs]
+    limits = Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens)
+    labels = label_runs(evaluations)
+    advice = advise(evaluations, metric, labels=labels, limits=limits, common=common)
+    learned = learn_router(advice, seed=seed) if router else None
+    print_advice(advice, learned)
+    if output is not None and learned is not None:
+        write_policy(make_policy(advice, learned, seed=seed), output)
+        print_line(f"policy: {output}")
+
+
+@command(
+    "report",
+    examples=[
+        "ragbench report runs/* -o report.html",
+        "ragbench report verdicts/ircot sweeps/depth tuned/react",
+    ],
+)
+@runs_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="The HTML file to write.",
+)
+@click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
+@click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
+def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str) -> None:
+    """Write a page about RUNS: what to use, how sure that is, at what price, and every question.
+
+    RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that opens from disk
+    and needs no network.
+    """
+    from ragbench.experiments.report.page import make_board, write_page
+    from ragbench.experiments.store import check_output
+
+    check_output(output)
+    board = make_board(runs, metric)
+    size = write_page(board, output, title=title)
+    click.echo(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
+
+
+@command("view", examples=["ragbench view runs/"])
+@click.argument("folder", default="runs", type=click.Path(path_type=Path))
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)
+@click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
+@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
+def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
+    """Serve the page of every run in FOLDER until Ctrl-C; it follows runs that go on."""
+    from ragbench.experiments.report.page import make_server
+
+    server = make_server(folder, port=port, metric=metric)
+    address = f"http://127.0.0.1:{server.server_port}/"
+    click.echo(f"{address} shows {folder}; Ctrl-C stops")
+    if browser:
+        webbrowser.open(address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        click.echo("stopped")
+    finally:
+        server.server_close()
+
+
+@command(
+    "export",
+    examples=[
+        "ragbench export runs/* --to parquet -o runs.parquet",
+        "ragbench export runs/A --to csv -o a.csv --metric recall@5",
+        "ragbench export runs/A runs/B --to inspect -o logs/",
+        "ragbench export runs/A --to mlflow -o mlflow/",
+    ],
+)
+@runs_argument
+@option(
+    "--to",
+    "target",
+    type=click.Choice(["parquet", "csv", "jsonl", "inspect", "mlflow"]),
+    required=True,
+    group="Output",
+    help="Format to write.",
+)
+@option("-o", "--output", type=click.Path(path_type=Path), group="Output",
+        help="File to write; for inspect also a folder, for mlflow a folder. "
+             "[default: none; for mlflow its tracking URI]")  # fmt: skip
+@option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
+        help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
+def export_command(
+    runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...]
+) -> None:
+    """Write RUNS in the format of another tool, failed questions and their errors included.
+
+    Parquet and CSV have a row per question, JSON lines each record whole; `inspect` makes logs of
+    inspect_ai, `mlflow` runs of MLflow. docs/export.md describes each.
+    """
+    from ragbench.cli.main import one_line
+    from ragbench.experiments.export import export_runs
+
+    click.echo(one_line(export_runs(runs, target, output, metrics)))
+
+
+@command("doctor", examples=["ragbench doctor runs/A"])
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
+@option("--data/--no-data", default=True, group="Data",
+        help="Compare question ids with those of the data set.")  # fmt: skip
+@output_options
+def doctor_command(folders: tuple[Path, ...], data: bool) -> None:
+    """Check the FOLDERS of runs, compiled programs, verdicts, tunings and sweeps.
+
+    Prints a line for each problem, with what to do about it; nothing is changed. Exits with 0 if
+    there is none, with 1 if there are some, and with 2 if a folder is none of these.
+    """
+    from ragbench.cli.main import one_line
+    from ragbench.experiments.doctor import examine, folders_under
+    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
+    from ragbench.logs import quiet_libraries
+
+    quiet_libraries()
+    wrong, rows = 0, []
+    for folder in [folder for given in folders for folder in folders_under(given)]:
+        findings = list(examine(folder, data=data))
+        wrong += len(findings)
+        for path, problem in findings or [(folder, "nothing is wrong")]:
+            rows.append({"folder": str(folder), "path": str(path), "finding": one_line(problem)})
+            if not for_machines():
+                click.echo(one_line(f"{path}: {problem}"))
+    if for_machines():
+        print_table(Table("findings", [Column("folder"), Column("path"), Column("finding")], rows))
+    raise click.exceptions.Exit(1 if wrong else 0)

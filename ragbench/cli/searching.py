@@ -1,0 +1,285 @@
+"""`ragbench index`, `search` and `retrieve`: indexes, and what retrievers find without any LM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragbench.cli.command import Command, command, option, output_options
+from ragbench.cli.options import corpus_options, retriever_options, to_config, whole_data_options
+from ragbench.cli.progress import RunProgress, so_far, until_stopped
+
+if TYPE_CHECKING:
+    from ragbench.experiments.retrieval import Measured
+    from ragbench.retrievers import Progress
+
+
+@contextmanager
+def index_progress(title: str) -> Iterator[Progress]:
+    """A bar with the time left, on stderr; a line every 30 seconds where that is a file."""
+    with RunProgress(title) as shown:
+        yield shown.prepare
+
+
+@click.group("index")
+def index_command() -> None:
+    """Build, list and delete search indexes. Runs build and reuse them by themselves."""
+
+
+@index_command.command(
+    "build",
+    cls=Command,
+    examples=["ragbench index build --dataset hotpotqa --data-file dev.json --retriever hybrid"],
+)
+@corpus_options
+@retriever_options
+def index_build(**options: Any) -> None:
+    """Build the index of a retriever over a data set, unless it exists."""
+    from ragbench.data import load_dataset
+    from ragbench.retrievers import IndexStore, make_retriever
+
+    config = to_config(**options)
+    dataset = load_dataset(config.data_spec())
+    retriever = make_retriever(
+        config.retriever.name, dataset.corpus, setting=dataset.setting, **config.retriever.settings
+    )
+    store = IndexStore()
+    before = {entry.key for entry in store.entries()}
+    with index_progress(f"indexing {dataset.name}") as progress:
+        retriever.build(store, progress)
+    made = [entry for entry in store.entries() if entry.key not in before]
+    for entry in made:
+        click.echo(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
+    if not made:
+        where = f"{config.retriever.name} over {len(dataset.corpus)} passages ({dataset.setting})"
+        click.echo(f"nothing to build: the index of {where} exists already, or none is stored")
+
+
+@index_command.command("list", cls=Command, examples=["ragbench index list --format csv"])
+@output_options
+def index_list() -> None:
+    """Print the stored indexes, newest first."""
+    from ragbench.cli.main import print_line
+    from ragbench.experiments.report.table import for_machines, print_table
+    from ragbench.retrievers import IndexStore
+
+    store = IndexStore()
+    entries = store.entries()
+    if entries or for_machines():
+        print_table(_index_table(entries))
+    print_line(f"{len(entries)} indexes in {store.root}")
+
+
+@index_command.command("info", cls=Command, examples=["ragbench index info 3f2a"])
+@click.argument("key")
+def index_info(key: str) -> None:
+    """Print the details of the index KEY (or a prefix of it), and whether it is intact."""
+    import json
+
+    from ragbench.retrievers import IndexStore
+
+    store = IndexStore()
+    entry = store.find(key)
+    shown = entry.model_dump(exclude={"files", "sum"})
+    shown |= {"bytes": entry.size, "folder": str(store.root / entry.key)}
+    shown["state"] = store.damage(entry.key) or "whole"
+    click.echo(json.dumps(shown, indent=2))
+
+
+@index_command.command("drop", cls=Command, examples=["ragbench index drop 3f2a"])
+@click.argument("keys", nargs=-1)
+@option("--all", "all_", is_flag=True, help="Drop every index.")
+def index_drop(keys: tuple[str, ...], all_: bool) -> None:
+    """Delete the indexes KEYS (or prefixes of them); collections on servers stay."""
+    from ragbench.errors import ConfigError
+    from ragbench.retrievers import IndexStore
+
+    if all_ == bool(keys):
+        raise ConfigError("name the indexes to drop (see `ragbench index list`), or give --all")
+    store = IndexStore()
+    entries = store.entries() if all_ else [store.find(key) for key in keys]
+    for entry in entries:
+        store.drop(entry.key)
+        click.echo(f"dropped {entry.key}  {_size(entry.size)}")
+        if "collection" in entry.facts:
+            place = f"{entry.facts['server']}/collections/{entry.facts['collection']}"
+            click.echo(f"what it has on its server stays; DELETE {place} deletes that too")
+
+
+def _index_table(entries: Any) -> Any:
+    from ragbench.experiments.report.table import Column, Table
+
+    columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
+               Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
+    rows = [
+        {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
+         "build_s": entry.build_s, "created": entry.created}
+        for entry in entries
+    ]  # fmt: skip
+    return Table("indexes", columns, rows)
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e6:.1f} MB"
+
+
+@command(
+    "search", examples=['ragbench search "film director" --dataset hotpotqa --data-file dev.json']
+)
+@click.argument("query")
+@corpus_options
+@retriever_options
+@option("--k", type=click.IntRange(min=1), default=5, group="Output", help="Passages to show.")
+@option("--full", is_flag=True, group="Output",
+        help="Show whole passages, not their first 300 characters.")  # fmt: skip
+@output_options
+def search_command(query: str, k: int, full: bool, **options: Any) -> None:
+    """Print the passages that a retriever finds for QUERY in all of a data set's passages."""
+    import time
+
+    from ragbench.data import load_dataset
+    from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
+    from ragbench.retrievers import IndexStore, make_retriever
+
+    config = to_config(**options)
+    corpus = load_dataset(config.data_spec()).corpus
+    retriever = make_retriever(config.retriever.name, corpus, **config.retriever.settings)
+    with index_progress("indexing") as progress:
+        retriever.build(IndexStore(), progress)
+    start = time.perf_counter()
+    hits = retriever.search(query, k=k)
+    elapsed = 1000 * (time.perf_counter() - start)
+    if for_machines():
+        columns = (Column("rank", kind="count"), Column("score", kind="number"), Column("pid"),
+                   Column("title"), Column("text"))  # fmt: skip
+        rows = [
+            {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
+            for rank, hit in enumerate(hits, start=1)
+        ]
+        print_table(Table("passages", columns, rows))
+    for rank, hit in enumerate(() if for_machines() else hits, start=1):
+        text = hit.text if full or len(hit.text) <= 300 else f"{hit.text[:300]} ..."
+        title = f"  {hit.title}" if hit.title else ""
+        say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
+    counted = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
+    say(f"{counted} by {config.retriever.name} in {elapsed:.1f} ms")
+
+
+def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+    try:
+        depths = sorted({int(part) for part in value.split(",")})
+    except ValueError:
+        depths = []
+    if not depths or depths[0] < 1:
+        raise click.BadParameter(f"{value!r} is no list of depths; give one such as 2,5,10")
+    return depths
+
+
+@command(
+    "retrieve",
+    examples=["ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid"],
+)
+@whole_data_options
+@retriever_options
+@option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
+        group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip
+@option("--out", type=click.Path(path_type=Path), group="Output",
+        help="JSON file for scores and rankings.")  # fmt: skip
+@output_options
+def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
+    """Search once per question with each retriever and print recall, MRR, nDCG and latency.
+
+    --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
+    """
+    from ragbench.data import load_dataset
+    from ragbench.experiments.retrieval import gold_of, measure, save
+    from ragbench.logs import quiet_libraries
+    from ragbench.retrievers import IndexStore, parse_spec, split_specs
+
+    quiet_libraries()
+    options["limit"] = options["limit"] or 0  # 0: all
+    config = to_config(**options, whole=True)
+    specs = split_specs(config.retriever.name)
+    for spec in specs:
+        _check(parse_spec(spec), config.retriever.settings)
+    dataset = load_dataset(config.data_spec())
+    split = config.data.split
+    examples = dataset.select(split, config.data.limit, answered=False)
+    gold = gold_of(examples)
+    asked = [example for example in examples if example.qid in gold]
+    about = {
+        "dataset": dataset.name,
+        "setting": dataset.setting,
+        "split": split,
+        "passages": len(dataset.corpus),
+        "corpus": dataset.corpus.digest,
+        "questions": len(examples),
+        "questions_with_gold": len(gold),
+        "ks": ks,
+    }
+    measured: list[Measured] = []
+    with so_far(measured, partial(_print_measured, gold=gold, ks=ks, about=about)):
+        for spec in until_stopped(specs):
+            with index_progress(f"{spec}: indexing") as progress:
+                measured.append(
+                    measure(
+                        spec,
+                        dataset,
+                        asked,
+                        k=ks[-1],
+                        settings=config.retriever.settings,
+                        store=IndexStore(),
+                        progress=progress,
+                    )
+                )
+    path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
+    save(path, measured, gold, ks, about)
+    _print_measured(measured, gold, ks, about, path)
+
+
+def _check(spec: tuple[str, dict[str, str]], settings: Mapping[str, Any]) -> None:
+    """Refuse an unknown name or setting before any data is read or index made."""
+    from ragbench.retrievers import Corpus, make_retriever, make_spec
+
+    make_retriever(make_spec(*spec), Corpus(()), **settings)
+
+
+def _print_measured(
+    measured: Sequence[Measured],
+    gold: Mapping[str, Sequence[str]],
+    ks: Sequence[int],
+    about: Mapping[str, Any],
+    path: Path | None = None,
+) -> None:
+    from ragbench.experiments.report.table import Column, Table, print_table
+
+    shown = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
+    shown |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
+    rows = []
+    for row in measured:
+        part = "" if len(row.rankings) == len(gold) else f", first {len(row.rankings)}"
+        rows.append({
+            "retriever": row.spec + part, **row.scores(gold, ks), "p50_ms": row.percentile_ms(50),
+            "p95_ms": row.percentile_ms(95), "index_s": row.index_s,
+            "mb": None if row.index_bytes is None else row.index_bytes / 1e6,
+        })  # fmt: skip
+    columns = [
+        Column("retriever"),
+        *(Column(name, head, "score", drop=head == "MRR") for name, head in shown.items()),
+        Column("p50_ms", "p50 ms", "number"),
+        Column("p95_ms", "p95 ms", "number", drop=2),
+        Column("index_s", "index s", "number", drop=3),
+        Column("mb", "MB", "number", drop=4),
+    ]
+    known, asked = about["questions_with_gold"], about["questions"]
+    without = f" ({asked - known} more have no known gold passages)" if asked > known else ""
+    title = f"{about['dataset']} {about['split']} ({about['setting']}): "
+    title += f"{known} questions{without}, {about['passages']} passages"
+    key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
+    kept = f"; rankings and index cards: {path}" if path else ""
+    print_table(Table("retrievers", columns, rows, title, [f"{key} {ks[-1]}{kept}"]))
