@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, get_args
 
-import numpy as np
+import dspy
 import pytest
 
 from ragbench.programs.planner.program import PlannerRAG
 from ragbench.programs.planner.tree import Node, Tree, best_entity, is_poor
+from ragbench.record import Ledger
+from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
 WHO = "Who is the author of Salt Road?"
 WHERE = "In which county was that person born?"
-
-
-def gate(kind: str = "bridge", *, retrieve: bool = True) -> list[dict[str, Any]]:
-    return [{"retrieve": retrieve, "question_type": kind}]
 
 
 def do(action: str, node_id: str = "n0", *sub_questions: str) -> dict[str, Any]:
@@ -29,11 +26,37 @@ def solved(answer: str, confidence: float = 0.9, main: str = "") -> dict[str, An
     return {"answer": answer, "confidence": confidence, "main_answer": main}
 
 
+def explore(
+    *parts: dict[str, Any],
+    actions: tuple[dict[str, Any], ...] = (),
+    kind: str = "bridge",
+    question: str = QUESTION,
+    answer: str = "",
+    **knobs: Any,
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run of these actions, answers to parts, and `answer` from all notes, where one is due."""
+    return converse(
+        PlannerRAG(shelf(), **knobs),
+        question,
+        RetrievalPlan=[{"retrieve": True, "question_type": kind}],
+        PlannerAction=list(actions),
+        AnswerPart=list(parts),
+        AnswerWithHints=[{"answer": answer}] if answer else [],
+    )
+
+
+def choosing(lm: ScriptedLM) -> list[dict[str, str]]:
+    return [asked.inputs for asked in lm.asked if asked.signature == "PlannerAction"]
+
+
+HOPS = do("ROLLOUT", "n0", WHO, "In which county was {1} born?")
+
+
 def test_the_gate_may_answer_from_memory() -> None:
     prediction, _, ledger = converse(
         PlannerRAG(shelf()),
         QUESTION,
-        RetrievalPlan=gate(retrieve=False),
+        RetrievalPlan=[{"retrieve": False, "question_type": "bridge"}],
         DirectAnswer=[{"answer": "Dunmoor"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "direct")
@@ -41,134 +64,83 @@ def test_the_gate_may_answer_from_memory() -> None:
 
 
 def test_two_hops_take_four_calls_where_the_last_part_settles_the_question() -> None:
-    prediction, lm, ledger = converse(
-        PlannerRAG(shelf()),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[do("ROLLOUT", "n0", WHO, "In which county was {1} born?")],
-        AnswerPart=[solved("Orla Venn"), solved("Dunmoor", 0.9, "Dunmoor")],
-    )
+    parts = solved("Orla Venn"), solved("Dunmoor", 0.9, "Dunmoor")
+    prediction, lm, ledger = explore(*parts, actions=(HOPS,))
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
     assert len(ledger.calls) == 4
     # The placeholder is filled, in the search and in the prompt.
-    assert [search.query for search in prediction.searches] == [
-        WHO,
-        "In which county was Orla Venn born?",
-    ]
+    asked = "In which county was Orla Venn born?"
+    assert [search.query for search in prediction.searches] == [WHO, asked]
     last = lm.asked[-1].inputs
-    assert last["question"].startswith("In which county was Orla Venn born?")
+    assert last["question"].startswith(asked)
     assert last["main_question"].startswith(QUESTION)
     assert last["notes"] == '["Who is the author of Salt Road: Orla Venn"]'
     assert prediction.counts["questions_with_rollout"] == 1
-
-
-def test_an_action_asked_for_before_every_look_up_takes_a_call_more_each() -> None:
-    prediction, _, ledger = converse(
-        PlannerRAG(shelf(), ask_always=True),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[
-            do("ROLLOUT", "n0", WHO, "In which county was {1} born?"),
-            do("TRAVERSE", "n1"),
-            do("TRAVERSE", "n2"),
-        ],
-        AnswerPart=[solved("Orla Venn"), solved("Dunmoor", 0.9, "Dunmoor")],
-    )
-    assert prediction.answer == "Dunmoor"
-    assert len(ledger.calls) == 6
+    actions = HOPS, do("TRAVERSE", "n1"), do("TRAVERSE", "n2")
+    always, _, ledger = explore(*parts, actions=actions, ask_always=True)
+    assert (always.answer, len(ledger.calls)) == ("Dunmoor", 6)
 
 
 BIGGER = "Was the county of Orla Venn's birthplace the same as that of Tam Quill's?"
 
 
 def test_a_comparison_of_two_chains_takes_seven_calls_and_answers_the_main_question() -> None:
-    prediction, lm, ledger = converse(
-        PlannerRAG(shelf(), max_children=4),
-        BIGGER,
-        RetrievalPlan=gate("comparison"),
-        PlannerAction=[
-            do(
-                "ROLLOUT",
-                "n0",
-                "Where was Orla Venn born?",
-                "Where was Tam Quill born?",
-                "In which county is {1}?",
-                "In which county is {2}?",
-            )
-        ],
-        AnswerPart=[solved("Harwick"), solved("Eastmere"), solved("Dunmoor"), solved("Tollen")],
-        AnswerWithHints=[{"answer": "no"}],
+    births = ["Where was Orla Venn born?", "Where was Tam Quill born?"]
+    chains = do("ROLLOUT", "n0", *births, "In which county is {1}?", "In which county is {2}?")
+    prediction, lm, ledger = explore(
+        *map(solved, ("Harwick", "Eastmere", "Dunmoor", "Tollen")),
+        actions=(chains,),
+        kind="comparison",
+        question=BIGGER,
+        answer="no",
+        max_children=4,
     )
     assert (prediction.answer, prediction.stop_reason) == ("no", "answered")
     assert len(ledger.calls) == 7
     # One half's findings stay out of the other half's searches.
-    assert [search.query for search in prediction.searches] == [
-        "Where was Orla Venn born?",
-        "Where was Tam Quill born?",
-        "In which county is Harwick?",
-        "In which county is Eastmere?",
-    ]
+    filled = ["In which county is Harwick?", "In which county is Eastmere?"]
+    assert [search.query for search in prediction.searches] == [*births, *filled]
     # The final answer is to the main question, and sees the passages of the solved nodes.
-    final = lm.asked[-1]
-    assert final.inputs["question"].startswith(BIGGER)
+    final = lm.asked[-1].inputs
+    assert final["question"].startswith(BIGGER)
     for title in ("Orla Venn", "Tam Quill", "Harwick", "Eastmere"):
-        assert f"] {title} | " in final.inputs["context"]
-    assert "In which county is Eastmere: Tollen" in final.inputs["notes"]
+        assert f"] {title} | " in final["context"]
+    assert "In which county is Eastmere: Tollen" in final["notes"]
 
 
 def test_an_answer_of_little_confidence_solves_nothing_and_is_replaced_later() -> None:
-    prediction, lm, _ = converse(
-        PlannerRAG(shelf()),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[do("ROLLOUT", "n0", WHERE, WHO), do("TRAVERSE", "n1")],
-        AnswerPart=[solved("Eastmere", 0.1), solved("Orla Venn"), solved("Dunmoor", 0.7)],
-        AnswerWithHints=[{"answer": "Dunmoor"}],
+    prediction, lm, _ = explore(
+        *(solved("Eastmere", 0.1), solved("Orla Venn"), solved("Dunmoor", 0.7)),
+        actions=(do("ROLLOUT", "n0", WHERE, WHO), do("TRAVERSE", "n1")),
+        answer="Dunmoor",
     )
     assert prediction.answer == "Dunmoor"
-    choosing = [a for a in lm.asked if a.signature == "PlannerAction"]
-    assert "Eastmere (confidence 0.1)" in choosing[1].inputs["tree"]
+    assert "Eastmere (confidence 0.1)" in choosing(lm)[1]["tree"]
     assert "Eastmere" not in lm.asked[-1].inputs["notes"]
 
 
 def test_a_question_of_one_fact_is_looked_up_at_once() -> None:
-    prediction, _, ledger = converse(
-        PlannerRAG(shelf()),
-        "Where was Orla Venn born?",
-        RetrievalPlan=gate("single"),
-        AnswerPart=[solved("Harwick")],
-    )
+    where = {"question": "Where was Orla Venn born?", "kind": "single"}
+    prediction, _, ledger = explore(solved("Harwick"), **where)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert len(ledger.calls) == 2
-
-
-def test_the_roots_answer_is_the_one_in_the_wording_of_a_final_answer() -> None:
-    prediction, lm, _ = converse(
-        PlannerRAG(shelf(), answer_style="free"),
-        "Where was Orla Venn born?",
-        RetrievalPlan=gate("single"),
-        AnswerPart=[solved("Harwick", 0.9, "She was born in Harwick.")],
-    )
+    # The root's answer is the one in the wording of a final answer.
+    said = solved("Harwick", 0.9, "She was born in Harwick.")
+    prediction, lm, _ = explore(said, **where, answer_style="free")
     assert prediction.answer == "She was born in Harwick."
     assert "one or two sentences; empty while facts are missing" in lm.asked[-1].prompt
 
 
 def test_select_solves_an_open_node_and_refocuses_on_a_solved_one() -> None:
-    prediction, lm, _ = converse(
-        PlannerRAG(shelf(), max_steps=3, ask_always=True),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[
-            do("ROLLOUT", "n0", WHO, WHERE),
-            do("SELECT", "n1"),
-            do("SELECT", "n0"),
-            do("SELECT", "n1"),
-        ],
-        AnswerPart=[solved("Orla Venn"), solved("Dunmoor", 0.5)],
-        AnswerWithHints=[{"answer": "Dunmoor"}],
+    selected = do("SELECT", "n1"), do("SELECT", "n0"), do("SELECT", "n1")
+    prediction, lm, _ = explore(
+        *(solved("Orla Venn"), solved("Dunmoor", 0.5)),
+        actions=(do("ROLLOUT", "n0", WHO, WHERE), *selected),
+        answer="Dunmoor",
+        max_steps=3,
+        ask_always=True,
     )
-    choosing = [a for a in lm.asked if a.signature == "PlannerAction"]
-    assert [a.inputs["active_id"][:2] for a in choosing] == ["n0", "n1", "n1", "n0"]
+    assert [inputs["active_id"][:2] for inputs in choosing(lm)] == ["n0", "n1", "n1", "n0"]
     assert len(prediction.searches) == 2  # n1 and n0; selecting n1 again searched nothing
     assert prediction.stop_reason == "max_steps"
 
@@ -207,54 +179,36 @@ def test_a_question_about_another_answer_is_no_repeat_under_another_parent() -> 
 
 
 def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
-    prediction, lm, _ = converse(
-        PlannerRAG(shelf(), max_steps=3, ask_always=True),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[
-            do("ROLLOUT", "n0", "Who is Tam Quill?", WHERE),
-            do("TRAVERSE", "n1"),
-            do("BACKTRACK"),
-            do("TRAVERSE", "n2"),
-        ],
-        AnswerPart=[solved("a writer"), solved("Dunmoor")],
-        AnswerWithHints=[{"answer": "Dunmoor"}],
+    first = do("ROLLOUT", "n0", "Who is Tam Quill?", WHERE)
+    prediction, lm, _ = explore(
+        *(solved("a writer"), solved("Dunmoor")),
+        actions=(first, do("TRAVERSE", "n1"), do("BACKTRACK"), do("TRAVERSE", "n2")),
+        answer="Dunmoor",
+        max_steps=3,
+        ask_always=True,
     )
-    choosing = [a for a in lm.asked if a.signature == "PlannerAction"]
-    assert choosing[3].inputs["active_id"].startswith("n0")
-    assert "Tam Quill" not in choosing[3].inputs["tree"]
+    assert choosing(lm)[3]["active_id"].startswith("n0")
+    assert "Tam Quill" not in choosing(lm)[3]["tree"]
     assert [node["status"] for node in prediction.tree] == ["open", "pruned", "solved"]
     assert "writer" not in lm.asked[-1].inputs["notes"]
 
 
 def test_backtrack_at_the_root_does_nothing_and_two_idle_actions_solve_the_deepest_node() -> None:
-    prediction, _, _ = converse(
-        PlannerRAG(shelf(), max_steps=5),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[do("BACKTRACK"), do("BACKTRACK"), do("STOP")],
-        AnswerPart=[solved("Dunmoor", 0.7)],
-    )
+    actions = do("BACKTRACK"), do("BACKTRACK"), do("STOP")
+    prediction, _, _ = explore(solved("Dunmoor", 0.7), actions=actions)
     assert [step.action for step in prediction.steps] == ["gate", "plan", "plan", "solve", "plan"]
 
 
 def test_a_node_is_not_solved_twice_from_the_same_knowledge() -> None:
-    prediction, _, _ = converse(
-        PlannerRAG(shelf(), max_steps=5),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[do("TRAVERSE"), do("TRAVERSE"), do("TRAVERSE")],
-        AnswerPart=[solved("Dunmoor", 0.5)],
-    )
-    assert prediction.stop_reason == "no_progress"
-    assert prediction.answer == "Dunmoor"
+    prediction, _, _ = explore(solved("Dunmoor", 0.5), actions=(do("TRAVERSE"),) * 3)
+    assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "no_progress")
 
 
 def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> None:
     prediction, lm, _ = converse(
         PlannerRAG(shelf()),
         QUESTION,
-        RetrievalPlan=gate(),
+        RetrievalPlan=[{"retrieve": True, "question_type": "bridge"}],
         PlannerAction=[do("ROLLOUT", "n0", WHO, WHERE)],
         AnswerPart=[solved("Orla Venn", 0.5), solved("in Dunmoor", 0.7)],
         AnswerWithHints=[{"answer": "yes"}],
@@ -265,15 +219,10 @@ def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> Non
     assert "Orla Venn | " in lm.asked[-1].inputs["context"]
 
 
-@pytest.mark.parametrize(("knobs", "kind"), [({"refine": False}, "bridge"), ({}, "comparison")])
-def test_only_bridge_questions_are_refined(knobs: dict[str, Any], kind: str) -> None:
-    prediction, _, _ = converse(
-        PlannerRAG(shelf(), **knobs),
-        QUESTION,
-        RetrievalPlan=gate(kind),
-        PlannerAction=[do("TRAVERSE")],
-        AnswerPart=[solved("yes", 0.9)],
-    )
+@pytest.mark.parametrize(("refine", "kind"), [(False, "bridge"), (True, "comparison")])
+def test_only_bridge_questions_are_refined(refine: bool, kind: str) -> None:
+    actions = (do("TRAVERSE"),)
+    prediction, _, _ = explore(solved("yes", 0.9), actions=actions, kind=kind, refine=refine)
     assert prediction.answer == "yes"
 
 
@@ -282,36 +231,18 @@ def test_the_ablations_take_actions_and_the_gate_away() -> None:
     fields = program.choose.signature.output_fields
     assert get_args(fields["action"].annotation) == ("TRAVERSE", "SELECT", "STOP")
     assert list(fields) == ["action", "node_id"]
+    action = {"action": "TRAVERSE", "node_id": "n0"}
     _, _, ledger = converse(
-        program,
-        QUESTION,
-        PlannerAction=[{"action": "TRAVERSE", "node_id": "n0"}],
-        AnswerPart=[solved("Dunmoor", 0.9)],
+        program, QUESTION, PlannerAction=[action], AnswerPart=[solved("Dunmoor", 0.9)]
     )
     assert len(ledger.calls) == 2
 
 
 def test_what_was_solved_is_used_when_the_budget_ends() -> None:
-    prediction, _, ledger = converse(
-        PlannerRAG(shelf(), max_calls=4),
-        QUESTION,
-        RetrievalPlan=gate(),
-        PlannerAction=[do("TRAVERSE")],
-        AnswerPart=[solved("Dunmoor", 0.5)],
-    )
+    traverse = (do("TRAVERSE"),)
+    prediction, _, ledger = explore(solved("Dunmoor", 0.5), actions=traverse, max_calls=4)
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "budget")
     assert len(ledger.calls) == 3
-
-
-# -- similarity, entities, confidences
-
-
-class Letters:
-    """An embedder of letter counts."""
-
-    def embed_queries(self, texts: Sequence[str]) -> Any:
-        rows = np.array([[text.lower().count(c) for c in "abcdefgh"] for text in texts], float)
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import dspy
 import pytest
 
 from ragbench.programs.rlm import RLM, full_tree
-from tests.fakes import Asked, Reply, blank, never_parses, plausible
+from ragbench.record import Ledger
+from tests.fakes import Asked, Reply, ScriptedLM, blank, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
@@ -30,23 +32,32 @@ def always_splits(asked: Asked) -> Reply:
     return {"answer": f"answer {asked.number}"}
 
 
+def recurse(
+    *decisions: dict[str, Any],
+    question: str = QUESTION,
+    read: str = "",
+    combined: tuple[str, ...] = (),
+    **knobs: Any,
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run of these decisions, with what is `read` at a leaf and the answers `combined`."""
+    return converse(
+        RLM(shelf(), **knobs),
+        question,
+        RecursiveDecompose=list(decisions),
+        AnswerFromContext=[{"answer": read}] if read else [],
+        SynthesizeAnswer=[{"answer": answer} for answer in combined],
+    )
+
+
 def test_direct_answer_is_one_call() -> None:
-    answer, lm, _ = converse(RLM(shelf()), QUESTION, RecursiveDecompose=[direct("Dunmoor")])
+    answer, lm, _ = recurse(direct("Dunmoor"))
     assert (answer.answer, answer.stop_reason, len(lm.asked)) == ("Dunmoor", "answered", 1)
     assert "Orla Venn" in lm.asked[0].prompt  # the node's own search
 
 
 def test_children_without_placeholders_run_at_once() -> None:
-    answer, lm, ledger = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[
-            split("Where is Harwick?", "Where is Eastmere?"),
-            direct("D"),
-            direct("T"),
-        ],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
-    )
+    parts = split("Where is Harwick?", "Where is Eastmere?")
+    answer, lm, ledger = recurse(parts, direct("D"), direct("T"), combined=("Dunmoor",))
     assert (answer.answer, len(lm.asked), ledger.path.calls) == ("Dunmoor", 4, 3)
     assert "compare them" in lm.asked[-1].prompt
     assert [n["id"] for n in answer.tree] == ["0", "0.1", "0.2"]
@@ -54,20 +65,11 @@ def test_children_without_placeholders_run_at_once() -> None:
 
 
 def test_placeholders_are_filled_in_order() -> None:
-    answer, lm, ledger = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[
-            split("Who wrote Salt Road?", "Where was {1} born?"),
-            direct("Orla Venn"),
-            direct("Harwick"),
-        ],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
-    )
-    assert [n["question"] for n in answer.tree][1:] == [
-        "Who wrote Salt Road?",
-        "Where was Orla Venn born?",
-    ]
+    parts = split("Who wrote Salt Road?", "Where was {1} born?")
+    solved = direct("Orla Venn"), direct("Harwick")
+    answer, lm, ledger = recurse(parts, *solved, combined=("Dunmoor",))
+    asked = [node["question"] for node in answer.tree]
+    assert asked[1:] == ["Who wrote Salt Road?", "Where was Orla Venn born?"]
     assert ledger.path.calls == len(lm.asked) == 4
 
 
@@ -81,99 +83,59 @@ def test_placeholders_are_filled_in_order() -> None:
     ],
 )
 def test_placeholder_without_an_answer(part: str, filled: str, event: str) -> None:
-    answer, _, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[split("Who wrote it?", part), direct("unknown"), direct("x")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
-    )
+    parts = split("Who wrote it?", part)
+    answer, _, _ = recurse(parts, direct("unknown"), direct("x"), combined=("Dunmoor",))
     assert answer.tree[2]["question"] == filled
     assert answer.counts[event] == 1
 
 
 def test_parallel_children_read_a_placeholder_as_the_question_it_points_to() -> None:
-    answer, _, ledger = converse(
-        RLM(shelf(), sequential_children=False),
-        QUESTION,
-        RecursiveDecompose=[
-            split("Who wrote it?", "Where was {1} born?"),
-            direct("x"),
-            direct("y"),
-        ],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    answer, _, ledger = recurse(
+        split("Who wrote it?", "Where was {1} born?"),
+        *(direct("x"), direct("y")),
+        combined=("Dunmoor",),
+        sequential_children=False,
     )
     assert answer.tree[2]["question"] == "Where was (Who wrote it) born?"
     assert ledger.path.calls == 3
 
 
 def test_two_hops_take_three_calls_where_the_last_answer_is_the_answer() -> None:
-    answer, lm, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[
-            split("Who wrote Salt Road?", "In which county was {1} born?", combine="Last."),
-            direct("Orla Venn"),
-            direct("Dunmoor"),
-        ],
-    )
+    parts = split("Who wrote Salt Road?", "In which county was {1} born?", combine="Last.")
+    answer, lm, _ = recurse(parts, direct("Orla Venn"), direct("Dunmoor"))
     assert (answer.answer, len(lm.asked)) == ("Dunmoor", 3)
 
 
 def test_the_passages_are_read_where_no_child_answered() -> None:
-    answer, lm, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[split("Who?", "Where?"), UNKNOWN, direct("Not stated.")],
-        AnswerFromContext=[{"answer": "Dunmoor"}],
-    )
+    answer, lm, _ = recurse(split("Who?", "Where?"), UNKNOWN, direct("Not stated."), read="Dunmoor")
     assert (answer.answer, answer.counts["no_child_answered"]) == ("Dunmoor", 1)
     assert "Orla Venn | " in lm.asked[-1].inputs["context"]
-
-
-def test_where_no_child_answered_the_passages_that_they_found_are_read_too() -> None:
-    _, lm, _ = converse(
-        RLM(shelf(), k=1),
-        QUESTION,
-        RecursiveDecompose=[split("Dunmoor?", "Tollen?"), UNKNOWN, UNKNOWN],
-        AnswerFromContext=[{"answer": "Dunmoor"}],
-    )
+    # Those that they found, too.
+    _, lm, _ = recurse(split("Dunmoor?", "Tollen?"), UNKNOWN, UNKNOWN, read="Dunmoor", k=1)
     read = lm.asked[-1].inputs["context"]
     assert [title in read for title in ("Orla Venn |", "Harwick |", "Eastmere |")] == [True] * 3
 
 
 def test_a_refusal_beside_sub_questions_is_no_answer() -> None:
-    first = {**split("Who wrote Salt Road?", "Where was {1} born?", combine="last")}
-    answer, _, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[{**first, "answer": "unknown"}, direct("Orla Venn"), direct("Harwick")],
-    )
+    first = split("Who wrote Salt Road?", "Where was {1} born?", combine="last")
+    answer, _, _ = recurse({**first, "answer": "unknown"}, direct("Orla Venn"), direct("Harwick"))
     assert answer.answer == "Harwick"
 
 
 def test_a_split_without_a_combination_is_kept() -> None:
     first = split("How many live in Harwick?", "How many live in Eastmere?")
     del first["combine"]
-    answer, _, _ = converse(
-        RLM(shelf()),
-        "Is Harwick bigger than Eastmere?",
-        RecursiveDecompose=[first, direct("900"), direct("4,000")],
-        SynthesizeAnswer=[{"answer": "no"}],
-    )
+    answer, _, _ = recurse(first, direct("900"), direct("4,000"), combined=("no",))
     assert (answer.answer, answer.counts["partial_reply"]) == ("no", 1)
 
 
 def test_memo_answers_a_question_asked_before() -> None:
-    answer, lm, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[
-            split("Who wrote Salt Road?", "After {1}: where?"),
-            direct("Orla Venn"),
-            split("who wrote SALT ROAD", "Where is Harwick?"),
-            direct("Dunmoor"),
-        ],
-        SynthesizeAnswer=[{"answer": "Harwick"}, {"answer": "Dunmoor"}],
+    answer, _, _ = recurse(
+        split("Who wrote Salt Road?", "After {1}: where?"),
+        direct("Orla Venn"),
+        split("who wrote SALT ROAD", "Where is Harwick?"),
+        direct("Dunmoor"),
+        combined=("Harwick", "Dunmoor"),
     )
     assert answer.counts["memo_hit"] == 1
     assert [n["answer"] for n in answer.tree if "SALT" in n["question"]] == ["Orla Venn"]
@@ -184,27 +146,18 @@ def test_memo_answers_a_question_asked_before() -> None:
 
 
 def test_child_equal_to_an_ancestor_is_refused() -> None:
-    answer, lm, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[
-            split(QUESTION.upper(), "Who wrote Salt Road?"),
-            split("who wrote salt road", QUESTION),
-        ],
-        AnswerFromContext=[{"answer": "Orla Venn"}],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    answer, lm, _ = recurse(
+        split(QUESTION.upper(), "Who wrote Salt Road?"),
+        split("who wrote salt road", QUESTION),
+        read="Orla Venn",
+        combined=("Dunmoor",),
     )
     assert answer.counts["cycle_refused"] == 3
     assert lm.signatures[2] == "AnswerFromContext"  # nothing left to split: read instead
-
-
-def test_child_that_becomes_an_ancestor_by_its_placeholder_is_refused() -> None:
-    answer, _, _ = converse(
-        RLM(shelf()),
-        "Where is Harwick?",
-        RecursiveDecompose=[split("Which town?", "Where is {1}?"), direct("Harwick")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
-    )
+    # One that becomes an ancestor by its placeholder, too.
+    parts = split("Which town?", "Where is {1}?")
+    where = "Where is Harwick?"
+    answer, _, _ = recurse(parts, direct("Harwick"), question=where, combined=("Dunmoor",))
     assert answer.counts["cycle_refused"] == 1
     assert answer.tree[2]["status"] == "open"
 
@@ -254,12 +207,7 @@ def test_unreadable_decision_is_read_instead(script: Any) -> None:
 
 
 def test_question_said_again_is_no_answer() -> None:
-    answer, _, _ = converse(
-        RLM(shelf()),
-        QUESTION,
-        RecursiveDecompose=[direct(QUESTION.lower())],
-        AnswerFromContext=[{"answer": "Dunmoor"}],
-    )
+    answer, _, _ = recurse(direct(QUESTION.lower()), read="Dunmoor")
     assert (answer.answer, answer.counts["echoed_question"]) == ("Dunmoor", 1)
 
 
