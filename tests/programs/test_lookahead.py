@@ -9,7 +9,9 @@ import pytest
 
 from ragbench.errors import ConfigError, KnobError
 from ragbench.programs.lookahead.program import LookaheadRAG
+from ragbench.record import Ledger
 from ragbench.retrievers.base import Passage
+from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
@@ -48,17 +50,25 @@ def step(prediction: dspy.Prediction, action: str) -> Any:
     return next(s for s in prediction.steps if s.action == action)
 
 
+def follow(
+    planned: Any, *bindings: Any, answer: dict[str, Any] | None = None, **knobs: Any
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run of this plan, what is bound in it, and `answer`."""
+    return converse(
+        LookaheadRAG(shelf(), **knobs),
+        QUESTION,
+        DraftPlanGraph=[planned],
+        BindVariables=list(bindings),
+        AnswerFromPlan=[answer or cited("Dunmoor")],
+    )
+
+
 # -- variants
 
 
 def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
-    answer, lm, ledger = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[HOPS],
-        BindVariables=[bound(author="Orla Venn"), bound(town="Harwick")],
-        AnswerFromPlan=[cited("Dunmoor", 1)],
-    )
+    found = bound(author="Orla Venn"), bound(town="Harwick")
+    answer, lm, ledger = follow(HOPS, *found, answer=cited("Dunmoor", 1))
     assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
     assert queries(answer) == [
         "author of the novel Salt Road",
@@ -76,12 +86,7 @@ def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
 
 
 def test_engine_takes_two_calls_and_sends_the_variable_as_it_stands() -> None:
-    answer, lm, ledger = converse(
-        LookaheadRAG(shelf(), variant="engine"),
-        QUESTION,
-        DraftPlanGraph=[HOPS],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    answer, lm, ledger = follow(HOPS, variant="engine")
     assert queries(answer)[1:] == ["birthplace of {author}", "county of the town {town}"]
     assert answer.counts["unresolved_variable"] == 2
     assert len(lm.asked) == ledger.path.calls == 2
@@ -93,14 +98,10 @@ def test_levels_run_at_once_and_one_by_one_if_told_so() -> None:
         node("n2", "writer Tam Quill", produces=["b"]),
         node("n3", "did {a} know {b}"),
     )
-    replies = {
-        "DraftPlanGraph": [wide],
-        "BindVariables": [bound(x="Orla"), bound(x="Orla")],
-        "AnswerFromPlan": [cited("yes")],
-    }
-    _, lm, ledger = converse(LookaheadRAG(shelf()), QUESTION, **replies)
+    found = bound(x="Orla"), bound(x="Orla")
+    _, lm, ledger = follow(wide, *found)
     assert (len(lm.asked), ledger.path.calls) == (4, 3)
-    one, lm, ledger = converse(LookaheadRAG(shelf(), parallel=False), QUESTION, **replies)
+    one, lm, ledger = follow(wide, *found, parallel=False)
     assert (len(lm.asked), ledger.path.calls) == (4, 4)
     assert [s.action for s in one.steps][:5] == ["plan", "search", "bind", "search", "bind"]
 
@@ -114,13 +115,8 @@ COMPARISON = plan(
 
 
 def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[COMPARISON],
-        BindVariables=[bound(author="Orla Venn")],  # what only the comparison uses is not bound
-        AnswerFromPlan=[cited("no", 1)],
-    )
+    # What only the comparison uses is not bound.
+    answer, lm, _ = follow(COMPARISON, bound(author="Orla Venn"), answer=cited("no", 1))
     assert queries(answer) == ["Salt Road author", "Tam Quill birthplace", "Orla Venn birthplace"]
     assert len(lm.asked) == 3
     told = lm.asked[-1].inputs["plan"]
@@ -144,12 +140,7 @@ def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
     ids=["cyclic", "same id", "empty", "blank", "unreadable"],
 )
 def test_a_bad_plan_becomes_the_question(bad: Any) -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), fallback=False),
-        QUESTION,
-        DraftPlanGraph=[bad],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    answer, _, _ = follow(bad, fallback=False)
     assert queries(answer) == [QUESTION]
     assert answer.counts["bad_plan"] == 1
     assert [n["query"] for n in answer.plan] == [QUESTION]
@@ -174,20 +165,12 @@ def test_samples_agree_on_a_plan_at_another_temperature() -> None:
 
 
 def test_several_values_search_for_each_and_fuse() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[
-            plan(
-                node("n1", "authors of Salt Road", produces=["author"]),
-                node("n2", "birthplace of {author}", "n1"),
-            )
-        ],
-        BindVariables=[
-            {"bindings": [{"variable": "author", "value": v} for v in ("Orla Venn", "Tam Quill")]}
-        ],
-        AnswerFromPlan=[cited("Dunmoor")],
+    two = plan(
+        node("n1", "authors of Salt Road", produces=["author"]),
+        node("n2", "birthplace of {author}", "n1"),
     )
+    values = [{"variable": "author", "value": name} for name in ("Orla Venn", "Tam Quill")]
+    answer, _, _ = follow(two, {"bindings": values})
     assert queries(answer)[1:] == ["birthplace of Orla Venn", "birthplace of Tam Quill"]
     second = [s for s in answer.steps if s.action == "search"][1]
     assert {"Orla Venn", "Tam Quill"} <= set(second.pids)
@@ -195,13 +178,7 @@ def test_several_values_search_for_each_and_fuse() -> None:
 
 @pytest.mark.parametrize("reply", [bound(), bound(author="unknown"), "no JSON"])
 def test_an_unbound_variable_never_reaches_the_retriever(reply: Any) -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(*HOPS["nodes"][:2])],
-        BindVariables=[reply],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    answer, _, _ = follow(plan(*HOPS["nodes"][:2]), reply)
     assert queries(answer)[1] == "birthplace of author of the novel Salt Road"
     assert not any("{" in query for query in queries(answer))
     assert answer.counts["unresolved_variable"] == 1
@@ -213,20 +190,10 @@ def test_an_unbound_variable_never_reaches_the_retriever(reply: Any) -> None:
 
 def test_a_tight_budget_prunes_and_says_so() -> None:
     nodes = [node(f"n{i}", f"town {i} Harwick", confidence=i / 5) for i in range(1, 6)]
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), budget=2, fallback=False),
-        QUESTION,
-        DraftPlanGraph=[plan(*nodes)],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    answer, _, _ = follow(plan(*nodes), budget=2, fallback=False)
     assert len(answer.searches) == len(answer.plan) == 2
     assert (answer.counts["unsure_nodes"], answer.counts["pruned_nodes"]) == (1, 2)
-    whole, _, _ = converse(
-        LookaheadRAG(shelf(), fallback=False, prune=False, confidence_threshold=0),
-        QUESTION,
-        DraftPlanGraph=[plan(*nodes)],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    whole, _, _ = follow(plan(*nodes), fallback=False, prune=False, confidence_threshold=0)
     assert len(whole.searches) == 5
 
 
@@ -266,14 +233,8 @@ def test_a_scorer_orders_cuts_and_keeps_all_where_none_reaches_the_least(
     monkeypatch.setattr(f"{module}.make_reranker", lambda spec: ByLength())
     one = plan(node("n1", "town county"))
     for least, kept in ((0.0, 2), (9.0, 2), (0.68, 1)):
-        answer, _, _ = converse(
-            LookaheadRAG(
-                shelf(), rerank="maxsim", rerank_keep=2, rerank_min=least, fallback=False
-            ).deepcopy(),
-            QUESTION,
-            DraftPlanGraph=[one],
-            AnswerFromPlan=[cited("x")],
-        )
+        knobs = {"rerank": "maxsim", "rerank_keep": 2, "rerank_min": least, "fallback": False}
+        answer, _, _ = follow(one, **knobs)
         shown = step(answer, "context").pids
         assert len(shown) == kept
         assert shown[0] == "Eastmere"  # the longer of the two towns
@@ -289,35 +250,22 @@ def test_an_unknown_reranker_is_refused_when_the_program_is_made() -> None:
 
 
 def test_fallback_searches_further_and_shows_it_as_evidence() -> None:
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "zzz"))],
-        AnswerFromPlan=[cited("Dunmoor", 1)],
-    )
+    nothing = plan(node("n1", "zzz"))
+    answer, lm, _ = follow(nothing, answer=cited("Dunmoor", 1))
     assert step(answer, "fallback").notes["triggers"] == ["passages", "coverage"]
     assert queries(answer) == ["zzz", "county author salt road born"]
     assert step(answer, "context").notes["labels"][0] == "f1.1"
     assert "f1: county author salt road born [f1.1, " in lm.asked[-1].inputs["plan"]
     assert answer.counts["fallback"] == 1
-    off, _, _ = converse(
-        LookaheadRAG(shelf(), fallback=False),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "zzz"))],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    off, _, _ = follow(nothing, fallback=False)
     assert queries(off) == ["zzz"]
     assert off.passages == []  # nothing found at all still ends in an answer
 
 
 def test_unsure_plans_fall_back_but_in_the_engine() -> None:
+    unsure = plan(node("n1", "novel caravan writer", confidence=0.5))
     for variant, fired in (("bound", ["entropy"]), ("engine", None)):
-        answer, _, _ = converse(
-            LookaheadRAG(shelf(), variant=variant),
-            QUESTION,
-            DraftPlanGraph=[plan(node("n1", "novel caravan writer", confidence=0.5))],
-            AnswerFromPlan=[cited("Dunmoor")],
-        )
+        answer, _, _ = follow(unsure, variant=variant)
         triggers = [s.notes["triggers"] for s in answer.steps if s.action == "fallback"]
         assert triggers == ([fired] if fired else [])
 
@@ -326,12 +274,8 @@ def test_unsure_plans_fall_back_but_in_the_engine() -> None:
 
 
 def test_citations_are_checked_and_point_into_the_passages() -> None:
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf()),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Orla Venn"), node("n2", "Harwick Dunmoor"))],
-        AnswerFromPlan=[cited("Dunmoor", 2, 99, 0, 2, 1)],
-    )
+    two = plan(node("n1", "Orla Venn"), node("n2", "Harwick Dunmoor"))
+    answer, lm, _ = follow(two, answer=cited("Dunmoor", 2, 99, 0, 2, 1))
     assert answer.citations == [2, 1]
     assert answer.counts["unknown_citation"] == 2
     labels = step(answer, "context").notes["labels"]
@@ -344,12 +288,8 @@ def test_citations_are_checked_and_point_into_the_passages() -> None:
 
 
 def test_without_assembly_the_context_is_packed_as_found() -> None:
-    answer, lm, _ = converse(
-        LookaheadRAG(shelf(), assemble=False),
-        QUESTION,
-        DraftPlanGraph=[plan(node("n1", "Orla Venn"))],
-        AnswerFromPlan=[cited("Dunmoor", 1)],
-    )
+    one = plan(node("n1", "Orla Venn"))
+    answer, lm, _ = follow(one, answer=cited("Dunmoor", 1), assemble=False)
     assert f"[n1.1] {answer.passages[0].title} |" in lm.asked[-1].inputs["context"]
     assert answer.citations == [1]
 
@@ -358,12 +298,7 @@ def test_without_assembly_the_context_is_packed_as_found() -> None:
 
 
 def test_calls_that_the_budget_does_not_allow_are_left_out() -> None:
-    answer, _, _ = converse(
-        LookaheadRAG(shelf(), max_calls=2),
-        QUESTION,
-        DraftPlanGraph=[plan(*HOPS["nodes"][:2])],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    answer, _, _ = follow(plan(*HOPS["nodes"][:2]), max_calls=2)
     assert answer.stop_reason == "budget"
     assert queries(answer)[1] == "birthplace of author of the novel Salt Road"
     only, _, _ = converse(
