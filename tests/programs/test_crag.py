@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+import dspy
 import pytest
 
 from ragbench.errors import KnobError
 from ragbench.programs.workflow.crag import CRAG, strips_of
+from ragbench.record import Ledger
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
+from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
-HARWICK = [{"answer": "Harwick"}]
 
 
 def graded(grade: str, confidence: float = 1.0) -> dict[str, Any]:
     return {"grade": grade, "confidence": confidence}
+
+
+def corrected(
+    grades: list[Any], *, strips: list[Any] | None = None, query: str = "", **knobs: Any
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run of these grades, selections of strips and keywords, which answers Harwick."""
+    return converse(
+        CRAG(shelf(), **knobs),
+        QUESTION,
+        GradePassage=grades,
+        SelectStrips=strips or [],
+        RewriteQuery=[{"query": query}] if query else [],
+        AnswerFromContext=[{"answer": "Harwick"}],
+    )
 
 
 def evaluated(prediction: Any) -> Any:
@@ -37,13 +53,7 @@ def test_strips_are_of_three_sentences_or_fifty_words() -> None:
 
 
 def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=2),
-        QUESTION,
-        GradePassage=[graded("full"), graded("none")],
-        SelectStrips=[{"keep": [1]}],
-        AnswerFromContext=HARWICK,
-    )
+    prediction, lm, _ = corrected([graded("full"), graded("none")], strips=[{"keep": [1]}], k=2)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     # Both passages are graded at once, so either may get the first reply.
     assert evaluated(prediction).observation == "correct"
@@ -53,13 +63,12 @@ def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() ->
 
 
 def test_none_good_discards_them_and_searches_the_keywords() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=2, external_k=1),
-        QUESTION,
-        GradePassage=[graded("none", 0.95)] * 2,
-        RewriteQuery=[{"query": "Eastmere county"}],
-        SelectStrips=[{"keep": [1]}],
-        AnswerFromContext=HARWICK,
+    prediction, lm, _ = corrected(
+        [graded("none", 0.95)] * 2,
+        strips=[{"keep": [1]}],
+        query="Eastmere county",
+        k=2,
+        external_k=1,
     )
     assert [s.query for s in prediction.searches] == [QUESTION, "Eastmere county"]
     context = lm.asked[-1].inputs["context"]
@@ -68,13 +77,12 @@ def test_none_good_discards_them_and_searches_the_keywords() -> None:
 
 
 def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewriter() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=1, external_k=1),
-        QUESTION,
-        GradePassage=[graded("partial", 0.95)],
-        RewriteQuery=[{"query": "Eastmere county"}],
-        SelectStrips=[{"keep": [1]}, {"keep": [1]}],
-        AnswerFromContext=HARWICK,
+    prediction, lm, _ = corrected(
+        [graded("partial", 0.95)],
+        strips=[{"keep": [1]}, {"keep": [1]}],
+        query="Eastmere county",
+        k=1,
+        external_k=1,
     )
     assert evaluated(prediction).observation == "ambiguous"
     rewriting, selecting, answering = lm.asked[-3:]
@@ -86,13 +94,12 @@ def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewr
 
 
 def test_where_no_strip_of_the_second_search_matters_nothing_is_added() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=1, external_k=1),
-        QUESTION,
-        GradePassage=[graded("partial")],
-        RewriteQuery=[{"query": "Eastmere county"}],
-        SelectStrips=[{"keep": [99]}, {"keep": []}],
-        AnswerFromContext=HARWICK,
+    prediction, lm, _ = corrected(
+        [graded("partial")],
+        strips=[{"keep": [99]}, {"keep": []}],
+        query="Eastmere county",
+        k=1,
+        external_k=1,
     )
     assert prediction.counts["no_strip_kept"] == 2
     context = lm.asked[-1].inputs["context"]
@@ -116,32 +123,20 @@ def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() 
 
 
 def test_without_a_second_source_incorrect_answers_without_context() -> None:
-    _, lm, _ = converse(
-        CRAG(shelf(), k=1, external="none"),
-        QUESTION,
-        GradePassage=[graded("none")],
-        AnswerFromContext=HARWICK,
-    )
+    _, lm, _ = corrected([graded("none")], k=1, external="none")
     assert lm.asked[-1].inputs["context"].startswith("[]")
 
 
 @pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
 def test_an_action_can_be_fixed(only: str) -> None:
-    prediction, _, _ = converse(
-        CRAG(shelf(), k=1, only=only, refine=False, rewrite=False),
-        QUESTION,
-        GradePassage=[graded("partial")],
-        AnswerFromContext=HARWICK,
-    )
+    prediction, _, _ = corrected([graded("partial")], k=1, only=only, refine=False, rewrite=False)
     assert evaluated(prediction).observation == only
     assert len(prediction.searches) == (1 if only == "correct" else 2)
 
 
 def test_a_reranker_can_be_the_evaluator() -> None:
-    prediction, lm, _ = converse(
-        CRAG(shelf(), k=2, evaluator="maxsim", refine=False, lower=-1, upper=1, external="none"),
-        QUESTION,
-        AnswerFromContext=HARWICK,
+    prediction, lm, _ = corrected(
+        [], k=2, evaluator="maxsim", refine=False, lower=-1, upper=1, external="none"
     )
     assert all(-1 <= score <= 1 for score in evaluated(prediction).notes["scores"])
     assert len(lm.asked) == 1

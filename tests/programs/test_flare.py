@@ -12,6 +12,8 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.programs.core import token_probabilities
 from ragbench.programs.workflow.flare import FLARE
+from ragbench.record import Ledger
+from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
@@ -25,14 +27,19 @@ def draft(
     return {"thought": thought, **said, "next_step": step, "answer": answer}
 
 
+def written(
+    *drafts: dict[str, Any], forced: str = "", **knobs: Any
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run of these drafts, and the answer `forced`, where one is due."""
+    hints = [{"answer": forced}] if forced else []
+    program = FLARE(shelf(), **knobs)
+    return converse(program, QUESTION, DraftSentence=list(drafts), AnswerWithHints=hints)
+
+
 def test_a_sure_draft_is_kept_without_a_search() -> None:
-    prediction, lm, ledger = converse(
-        FLARE(shelf()),
-        QUESTION,
-        DraftSentence=[
-            draft("Salt Road is by Orla Venn. More."),
-            draft("She was born in Harwick.", answer="Harwick"),
-        ],
+    prediction, lm, ledger = written(
+        draft("Salt Road is by Orla Venn. More."),
+        draft("She was born in Harwick.", answer="Harwick"),
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert [s.query for s in prediction.searches] == [QUESTION]
@@ -42,13 +49,10 @@ def test_a_sure_draft_is_kept_without_a_search() -> None:
 
 
 def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_again() -> None:
-    prediction, lm, _ = converse(
-        FLARE(shelf(), k=1),
-        QUESTION,
-        DraftSentence=[
-            draft("Orla Venn was born in Eastmere.", 1.0, doubt=["eastmere", " "]),
-            draft("Orla Venn was born in Harwick.", 0.1, answer="Harwick"),
-        ],
+    prediction, lm, _ = written(
+        draft("Orla Venn was born in Eastmere.", 1.0, doubt=["eastmere", " "]),
+        draft("Orla Venn was born in Harwick.", 0.1, answer="Harwick"),
+        k=1,
     )
     assert [s.query for s in prediction.searches] == [QUESTION, "Orla Venn was born in ."]
     assert prediction.answer == "Harwick"
@@ -68,34 +72,24 @@ def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_aga
     ],
 )
 def test_what_is_searched_for(knobs: dict[str, Any], query: str) -> None:
-    prediction, _, _ = converse(
-        FLARE(shelf(), **knobs),
-        QUESTION,
-        DraftSentence=[
-            draft("It is in Eastmere.", 0.2, doubt=["Eastmere"]),
-            draft("It is in Harwick.", answer="Harwick"),
-        ],
+    prediction, _, _ = written(
+        draft("It is in Eastmere.", 0.2, doubt=["Eastmere"]),
+        draft("It is in Harwick.", answer="Harwick"),
+        **knobs,
     )
     assert prediction.steps[0].input == query
 
 
 def test_a_draft_of_doubtful_words_alone_searches_the_question() -> None:
-    prediction, _, _ = converse(
-        FLARE(shelf()),
-        QUESTION,
-        DraftSentence=[
-            draft("Eastmere.", 0.2, doubt=["Eastmere"]),
-            draft("It is in Harwick.", answer="Harwick"),
-        ],
+    prediction, _, _ = written(
+        draft("Eastmere.", 0.2, doubt=["Eastmere"]), draft("It is in Harwick.", answer="Harwick")
     )
     assert prediction.steps[0].input == QUESTION
 
 
 def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:
-    prediction, lm, _ = converse(
-        FLARE(shelf(), variant="never"),
-        QUESTION,
-        DraftSentence=[{"thought": "It is.", "next_step": "answer", "answer": "Harwick"}],
+    prediction, lm, _ = written(
+        {"thought": "It is.", "next_step": "answer", "answer": "Harwick"}, variant="never"
     )
     assert len(prediction.searches) == 1
     assert "confidence" not in lm.asked[0].fields
@@ -103,22 +97,14 @@ def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:
 
 def test_at_the_limit_an_answer_is_forced_from_the_last_passages_and_the_sentences() -> None:
     for limit, reason in (({"max_steps": 1}, "max_steps"), ({"max_calls": 2}, "budget")):
-        prediction, lm, _ = converse(
-            FLARE(shelf(), **limit),
-            QUESTION,
-            DraftSentence=[draft("Salt Road is by Orla Venn.")],
-            AnswerWithHints=[{"answer": "Harwick"}],
-        )
+        prediction, lm, _ = written(draft("Salt Road is by Orla Venn."), forced="Harwick", **limit)
         assert (prediction.answer, prediction.stop_reason) == ("Harwick", reason)
         assert "Salt Road is by Orla Venn." in lm.asked[-1].inputs["notes"]
 
 
 def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -> None:
-    prediction, lm, _ = converse(
-        FLARE(shelf(), k=1, max_steps=1),
-        QUESTION,
-        DraftSentence=[draft("Zyx qqq.", 0.2), draft("Nobody knows.")],
-        AnswerWithHints=[{"answer": "Harwick"}],
+    prediction, lm, _ = written(
+        draft("Zyx qqq.", 0.2), draft("Nobody knows."), forced="Harwick", k=1, max_steps=1
     )
     first, second = prediction.searches
     assert (len(first.hits), len(second.hits)) == (1, 0)
@@ -128,21 +114,17 @@ def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -
 
 
 def test_a_sentence_said_before_ends_the_draft() -> None:
-    prediction, _, _ = converse(
-        FLARE(shelf()),
-        QUESTION,
-        DraftSentence=[draft("It is by Orla Venn."), draft("it is by Orla Venn")],
-        AnswerWithHints=[{"answer": "Harwick"}],
+    prediction, _, _ = written(
+        draft("It is by Orla Venn."), draft("it is by Orla Venn"), forced="Harwick"
     )
     assert prediction.stop_reason == "no_progress"
 
 
 def test_token_probabilities_need_an_lm_that_gives_them() -> None:
     with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
-        converse(
-            FLARE(shelf(), confidence_source="logprob"),
-            QUESTION,
-            DraftSentence=[{"thought": "It is.", "next_step": "continue", "answer": ""}],
+        written(
+            {"thought": "It is.", "next_step": "continue", "answer": ""},
+            confidence_source="logprob",
         )
 
 

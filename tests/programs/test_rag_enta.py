@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import log
 from typing import Any
 
+import dspy
 import pytest
 
 from ragbench.programs.workflow.rag_enta import RAGentA
-from tests.fakes import Asked, Reply, plausible
+from ragbench.record import Ledger
+from tests.fakes import Asked, Reply, ScriptedLM, plausible
 from tests.programs.shelf import ask, converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
@@ -60,15 +62,16 @@ def test_equal_scores_all_pass() -> None:
     assert len(kept.pids) == len([s for s in prediction.steps if s.action == "judge"])
 
 
-def two_passages() -> dict[str, list[Any]]:
-    return {"AnswerIfStated": [{"answer": "Harwick"}] * 2, "HoldsAnswer": [holds(0.9)] * 2}
+def audited(
+    refuse: bool = False, **replies: list[Any]
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run over two passages that the judge believes, and these replies."""
+    judged = {"AnswerIfStated": [{"answer": "Harwick"}] * 2, "HoldsAnswer": [holds(0.9)] * 2}
+    return converse(RAGentA(shelf(), k=2, refuse=refuse), QUESTION, **judged, **replies)
 
 
 def test_claims_name_their_passages_and_a_clean_audit_ends_it() -> None:
-    prediction, lm, ledger = converse(
-        RAGentA(shelf(), k=2),
-        QUESTION,
-        **two_passages(),
+    prediction, lm, ledger = audited(
         CitedAnswer=[cited("Dunmoor", ("She was born in Harwick.", [2, 2, 9]))],
         AuditClaims=[NOTHING],
     )
@@ -80,10 +83,7 @@ def test_claims_name_their_passages_and_a_clean_audit_ends_it() -> None:
 
 
 def test_after_dropped_claims_the_answer_is_written_from_those_left() -> None:
-    prediction, lm, _ = converse(
-        RAGentA(shelf(), k=2),
-        QUESTION,
-        **two_passages(),
+    prediction, lm, _ = audited(
         CitedAnswer=[cited("Tollen", ("Tam Quill is a writer.", [2]), ("It is Dunmoor.", [1]))],
         AuditClaims=[{**NOTHING, "drop": [1, 7]}],
         SynthesizeAnswer=[{"answer": "Dunmoor"}],
@@ -97,10 +97,8 @@ def test_after_dropped_claims_the_answer_is_written_from_those_left() -> None:
 def test_with_no_claim_left_the_draft_stands_unless_it_is_to_refuse(
     refuse: bool, answer: str
 ) -> None:
-    prediction, _, _ = converse(
-        RAGentA(shelf(), k=2, refuse=refuse),
-        QUESTION,
-        **two_passages(),
+    prediction, _, _ = audited(
+        refuse=refuse,
         CitedAnswer=[cited("Dunmoor", ("It is Dunmoor.", [1]))],
         AuditClaims=[{**NOTHING, "drop": [1]}],
     )
@@ -113,10 +111,7 @@ def gap(question: str) -> dict[str, Any]:
 
 
 def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before() -> None:
-    prediction, lm, _ = converse(
-        RAGentA(shelf(), k=2),
-        QUESTION,
-        **two_passages(),
+    prediction, lm, _ = audited(
         CitedAnswer=[cited("Harwick", ("She was born in Harwick.", [1]))],
         CitedPart=[cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")],
         AuditClaims=[gap("Which county is Harwick in?"), gap("How many live there?"), NOTHING],
@@ -137,10 +132,7 @@ def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before()
 
 
 def test_a_follow_up_without_an_answer_is_not_worked_in() -> None:
-    prediction, _, _ = converse(
-        RAGentA(shelf(), k=2),
-        QUESTION,
-        **two_passages(),
+    prediction, _, _ = audited(
         CitedAnswer=[cited("Harwick")],
         CitedPart=[cited("")],
         AuditClaims=[{"drop": [], "unanswered": ["the county of Harwick"], "follow_ups": []}],
@@ -150,10 +142,7 @@ def test_a_follow_up_without_an_answer_is_not_worked_in() -> None:
 
 
 def test_follow_ups_without_an_unanswered_part_are_left() -> None:
-    prediction, _, _ = converse(
-        RAGentA(shelf(), k=2),
-        QUESTION,
-        **two_passages(),
+    prediction, _, _ = audited(
         CitedAnswer=[cited("Dunmoor")],
         AuditClaims=[{"drop": [], "unanswered": [], "follow_ups": ["Who is Tam Quill?"]}],
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import dspy
 import pytest
 
 from ragbench.programs.reap import REAP, Known, MalformedPlanError, checked, explained, filled
+from ragbench.record import Ledger
 from ragbench.signatures.types import SubTask
-from tests.fakes import Asked, Reply, never_parses, plausible
+from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
@@ -53,19 +55,23 @@ def judged(
     return {"facts": stated, "score": score, "missing": list(missing)}
 
 
+def research(variant: str, **replies: list[Any]) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+    """A run of these replies, which answers Dunmoor."""
+    program = REAP(shelf(), variant=variant)
+    return converse(program, QUESTION, **replies, SynthesizeAnswer=[{"answer": "Dunmoor"}])
+
+
 # -- spec
 
 
 def test_two_hops_take_four_calls() -> None:
-    answer, lm, ledger = converse(
-        REAP(shelf()),
-        QUESTION,
+    answer, lm, ledger = research(
+        "spec",
         NextSubTask=[queries("author of Salt Road")],
         ReadAndJudge=[
             judged("Orla Venn wrote it", score=0.4, missing=["county of Harwick"]),
             judged("Harwick is in Dunmoor", score=0.8),
         ],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
     assert len(lm.asked) == ledger.path.calls == 4
@@ -98,35 +104,25 @@ def test_a_comparison_of_two_chains_takes_four_calls_and_two_rounds() -> None:
 
 
 def test_spec_stops_when_the_planner_is_done() -> None:
-    answer, lm, _ = converse(
-        REAP(shelf()),
-        QUESTION,
-        NextSubTask=[queries("Salt Road"), queries(done=True)],
-        ReadAndJudge=[judged("x")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    answer, lm, _ = research(
+        "spec", NextSubTask=[queries("Salt Road"), queries(done=True)], ReadAndJudge=[judged("x")]
     )
     assert answer.stop_reason == "answered"
     assert len(lm.asked) == 4
 
 
 def test_spec_searches_the_question_when_the_planner_is_done_before_it_starts() -> None:
-    answer, _, _ = converse(
-        REAP(shelf()),
-        QUESTION,
-        NextSubTask=[queries(done=True)],
-        ReadAndJudge=[judged("x", score=1)],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
+    answer, _, _ = research(
+        "spec", NextSubTask=[queries(done=True)], ReadAndJudge=[judged("x", score=1)]
     )
     assert [s.query for s in answer.searches] == [QUESTION]
 
 
 def test_a_fact_that_no_passage_proves_is_dropped() -> None:
-    answer, _, _ = converse(
-        REAP(shelf()),
-        QUESTION,
+    answer, _, _ = research(
+        "spec",
         NextSubTask=[queries("Salt Road"), queries(done=True)],
         ReadAndJudge=[judged("Dunmoor, as everybody knows", score=1, evidence=99)],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.facts, answer.counts["unproven_fact"]) == ([], 1)
 
@@ -158,9 +154,8 @@ DRAFT = plan(
 
 
 def test_paper_happy_path() -> None:
-    answer, lm, ledger = converse(
-        REAP(shelf(), variant="paper"),
-        QUESTION,
+    answer, lm, ledger = research(
+        "paper",
         DraftPlan=[DRAFT],
         UpdatePlan=[
             advance({"author of Salt Road": "1"}),
@@ -169,7 +164,6 @@ def test_paper_happy_path() -> None:
             advance(),
         ],
         FactExtract=[facts("Orla Venn"), facts("Harwick"), facts("Dunmoor")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
     assert len(lm.asked) == ledger.path.calls == 2 + 3 * (1 + 1) + 1
@@ -178,14 +172,12 @@ def test_paper_happy_path() -> None:
 
 
 def test_replanner_follows_a_partial_fact() -> None:
-    answer, lm, _ = converse(
-        REAP(shelf(), variant="paper"),
-        QUESTION,
+    answer, lm, _ = research(
+        "paper",
         DraftPlan=[DRAFT],
         UpdatePlan=[advance({"author of Salt Road": "1"})],
         FactExtract=[facts("Orla Venn, perhaps", level="partial")],
         RepairPlan=[advance(strategy="accept_partial")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert answer.stop_reason == "answered"
     assert "[1, partial] Orla Venn, perhaps" in lm.asked[-2].prompt
@@ -227,9 +219,8 @@ def test_ablations(knob: str, predictors: set[str]) -> None:
 
 def test_malformed_round_is_rolled_back_and_asked_again() -> None:
     circle = [task("1", "a", "2"), task("2", "b", "1")]
-    answer, lm, _ = converse(
-        REAP(shelf(), variant="paper"),
-        QUESTION,
+    answer, lm, _ = research(
+        "paper",
         DraftPlan=[DRAFT],
         UpdatePlan=[
             advance({"never searched": "1"}, *circle),
@@ -238,7 +229,6 @@ def test_malformed_round_is_rolled_back_and_asked_again() -> None:
             advance(),
         ],
         FactExtract=[facts("Orla Venn")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert answer.counts["rollback"] == 2
     assert [t["id"] for t in answer.plan] == ["1", "2", "3"]
@@ -250,13 +240,11 @@ def test_malformed_round_is_rolled_back_and_asked_again() -> None:
 
 def test_cyclic_draft_is_tried_three_times_then_replaced_by_the_question() -> None:
     circle = plan(task("1", "a", "2"), task("2", "b", "1"))
-    answer, _lm, _ = converse(
-        REAP(shelf(), variant="paper"),
-        QUESTION,
+    answer, _lm, _ = research(
+        "paper",
         DraftPlan=[circle, circle, "?"],
         UpdatePlan=[advance({"Salt Road": "1"}), advance()],
         FactExtract=[facts("Orla Venn")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert [t["question"] for t in answer.plan] == [QUESTION]
     assert answer.counts["bad_draft"] == 3
@@ -264,13 +252,11 @@ def test_cyclic_draft_is_tried_three_times_then_replaced_by_the_question() -> No
 
 def test_repeated_queries_are_refused_and_end_the_rounds() -> None:
     one = plan(task("1", "Salt Road?"))
-    answer, _, _ = converse(
-        REAP(shelf(), variant="paper"),
-        QUESTION,
+    answer, _, _ = research(
+        "paper",
         DraftPlan=[one],
         UpdatePlan=[advance({"Salt Road": "1"}), advance({"salt  ROAD": "1"})],
         FactExtract=[facts("Orla Venn")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
     )
     assert answer.stop_reason == "no_progress"
     assert answer.counts["repeated_query"] == 1
