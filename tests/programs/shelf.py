@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dspy
@@ -35,7 +35,7 @@ def shelf(*, padding: int = 0, words: int = 0) -> Retriever:
 class Conversation:
     """A script that plays the given replies of each signature in order; any further call fails."""
 
-    def __init__(self, **replies: list[Mapping[str, Any] | str]) -> None:
+    def __init__(self, **replies: Sequence[Mapping[str, Any] | str]) -> None:
         self._lock = threading.Lock()
         self._left = defaultdict(deque, {name: deque(given) for name, given in replies.items()})
 
@@ -52,7 +52,7 @@ class Conversation:
 
 
 def converse(
-    program: dspy.Module, question: str, **replies: list[Mapping[str, Any] | str]
+    program: dspy.Module, question: str, **replies: Sequence[Mapping[str, Any] | str]
 ) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
     """What `program` answers in a conversation of exactly these replies."""
     script = Conversation(**replies)
