@@ -22,7 +22,7 @@ passages found, plus one: how far the chain got.
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -34,8 +34,6 @@ from ragbench.record import Record
 
 #: Words by which a reply may exceed the gold answer that it holds and still be that answer.
 SPARE_WORDS = 12
-
-_BOUNDARIES = {"provider": "provider", "parse": "parse", "limit": "budget"}
 
 
 #: Causes that a rule gives where strings differ and only meaning could tell what it is.
@@ -88,15 +86,13 @@ def _failure(record: Record) -> Cause:
     if record.failure is None:
         return Cause("control", "program", "no answer")
     boundary = record.failure.boundary
-    return Cause("control", _BOUNDARIES.get(boundary, boundary), record.failure.error)
+    return Cause("control", "budget" if boundary == "limit" else boundary, record.failure.error)
 
 
 def _wrong_form(record: Record) -> Cause | None:
     pred = loose_words(record.answer_text)
-    for gold in record.answers:
+    for gold in filter(loose_words, record.answers):
         wanted = loose_words(gold)
-        if not wanted:
-            continue
         if sorted(pred) == sorted(wanted):
             return Cause("reading", "wrong_form", "the same words in another order or spelling")
         if _count(pred) == _count(wanted) and any(map(str.isdigit, _count(wanted))):
@@ -210,20 +206,16 @@ def _is_named(name: str, record: Record) -> bool:
     wanted = loose_words(re.sub(r"\s*\([^)]*\)$", "", name))
     texts = [record.question, *(search.query for search in record.searches)]
     texts += [f"{passage.title} {passage.text}" for passage in record.passages]
-    # Reading a text word by word is slow: one in plain letters must hold the words as they are.
-    plain = [word for word in wanted if not word.isdigit()]
-    likely = (t for t in texts if not t.isascii() or all(map(_lowered(t).__contains__, plain)))
-    return any(_holds(loose_words(text), wanted) for text in likely)
+    return any(_holds(loose_words(text), wanted) for text in texts if _may_have(all, wanted, text))
 
 
-def _lowered(text: str) -> str:
-    return text.lower().replace("'", "")
+def _may_have(how: Callable[[Iterable[bool]], bool], words: Iterable[str], text: str) -> bool:
+    """Whether `text` may have all or any of `words`: to read it word by word is slow.
 
-
-def _may_have(words: Collection[str], text: str) -> bool:
-    """Whether one of `words` may be among those of `text`: a number may be spelt."""
-    low = _lowered(text)
-    return not text.isascii() or any(word.isdigit() or word in low for word in words)
+    One in plain letters must hold them as they are; a number may be spelt.
+    """
+    low = text.lower().replace("'", "")
+    return not text.isascii() or how(word.isdigit() or word in low for word in words)
 
 
 def _gave_up(record: Record) -> Cause | None:
@@ -240,7 +232,7 @@ def _bad_gold(record: Record) -> Cause | None:
         return None
     wanted = {word for answer in record.answers for word in loose_words(answer)}
     texts = (f"{passage.title} {passage.text}" for passage in gold)
-    if any(wanted & set(loose_words(text)) for text in texts if _may_have(wanted, text)):
+    if any(wanted & set(loose_words(text)) for text in texts if _may_have(any, wanted, text)):
         return None
     return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
 

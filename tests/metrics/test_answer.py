@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from dspy.evaluate.metrics import em_score, f1_score, hotpot_f1_score
 
@@ -9,11 +13,16 @@ from ragbench.errors import UnknownNameError
 from ragbench.metrics import METRICS, get_metric, metric_names
 from ragbench.metrics.answer import exact_match, token_f1
 from ragbench.metrics.text import is_blank, normalise_answer
+from ragbench.record import Call
 from tests.metrics.records import failure, record
 
-ANSWER_METRICS = [
-    *("em", "f1", "squad_f1", "drop_em", "drop_f1", "contain"),
-]
+ANSWER_METRICS = ["em", "f1", "squad_f1", "drop_em", "drop_f1", "contain"]
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+#: What the second paragraph of the docs says of failed questions.
+NAMED = set(
+    re.findall(r"`(\w+)`", DOCS.read_text("utf-8").split("worst score.")[1].split("A metric")[0])
+)
+TRIPLES = {"evidences": [["Ann Lee", "place of birth", "Oslo"]]}
 
 
 @pytest.mark.parametrize("name", ANSWER_METRICS)
@@ -90,18 +99,16 @@ def test_dspy_hotpot_f1_differs_on_composed_letters() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "The",
-        "a, an; THE!",
-        "--",
-        "\u2013",
-        "the\u2013a",
-        "a-n",
-        "Norway",
-        "the 1",
-        "\u00a0An\u00a0",
-    ],
+    ["", "The", "a, an; THE!", "--", "\u2013", "the\u2013a", "a-n", "Norway", "\u00a0An\u00a0"],
 )
 def test_blank_is_what_normalises_to_nothing(text: str) -> None:
     assert is_blank(text) == (not normalise_answer(text))
+
+
+@pytest.mark.parametrize("name", [name.replace("@K", "@3") for name in metric_names()])
+def test_a_failed_question_has_the_worst_score(name: str) -> None:
+    metric = get_metric(name)
+    failed = replace(failure(), extra=TRIPLES)
+    ledger = replace(failed.ledger, calls=[*failed.ledger.calls, Call("e", kind="embed")])
+    score = metric.score(replace(failed, ledger=ledger))
+    assert (score == metric.worst) is (name not in NAMED)
