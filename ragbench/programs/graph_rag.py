@@ -3,7 +3,7 @@
 Edge et al. 2024 (arXiv:2404.16130), as its published code does it. The index is a knowledge graph
 that an LM reads off the passages, with a report on each of its communities
 (`ragbench.retrievers.lm_index.knowledge`); the context is made by
-`ragbench.retrievers.lm_index.local_search`. `variant=arag` is the re-run in A-RAG (Du et al. 2026)
+`ragbench.retrievers.lm_index.knowledge`. `variant=arag` is the re-run in A-RAG (Du et al. 2026)
 with k = 5.
 
 Retrieved text is all that is shown: reports and tables too. They are passages of their own, after

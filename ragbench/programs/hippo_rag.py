@@ -32,7 +32,7 @@ from ragbench.programs.core import (
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
-from ragbench.retrievers.lm_index.walks import best_first
+from ragbench.retrievers.lm_index.base import best_first
 from ragbench.signatures import AnswerFromContext, ExtractEntities, SelectFacts
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ragbench.lms import configure_cache, make_adapter, make_lm
-from ragbench.retrievers.embedders.cache import Kept, VectorCache
+from ragbench.retrievers.embedders.openai import Kept, VectorCache
 from tests.fake_server import FakeServer, Hit, plausible
 
 

@@ -14,14 +14,14 @@ from ragbench.programs.graph_rag import GraphRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import KnowledgeGraph
 from ragbench.retrievers.lm_index.knowledge import communities_of
-from ragbench.retrievers.lm_index.local_search import (
+from ragbench.retrievers.lm_index.knowledge import (
     Report,
     chosen_passages,
     chosen_reports,
     ranked_relations,
     tables,
 )
-from ragbench.retrievers.lm_index.merging import Entity, Extraction, Relation, degrees, merged
+from ragbench.retrievers.lm_index.light import Entity, Extraction, Relation, degrees, merged
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TEXTS, ask, shelf
 from tests.retrievers.conftest import make_corpus

@@ -16,7 +16,7 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.lm_index import base as lm_index
-from ragbench.retrievers.lm_index.entities import by_pattern, by_spacy, entities_of, load_pipeline
+from ragbench.retrievers.lm_index.linear import by_pattern, by_spacy, entities_of, load_pipeline
 from ragbench.retrievers.lm_index.linear import (
     Activated,
     Bridging,
@@ -26,9 +26,9 @@ from ragbench.retrievers.lm_index.linear import (
     mention_bonus,
     sentences_of,
 )
-from ragbench.retrievers.lm_index.merging import Extraction, strength
+from ragbench.retrievers.lm_index.light import Extraction, strength
 from ragbench.retrievers.lm_index.replies import IndexLM, ReplyStore, at_once, reply_tokens
-from ragbench.retrievers.lm_index.walks import WalkGraph, best_first, min_max
+from ragbench.retrievers.lm_index.base import WalkGraph, best_first, min_max
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
 from tests.fake_server import FakeServer, Fault

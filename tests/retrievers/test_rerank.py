@@ -12,7 +12,7 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.local.store import is_installed
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.rerankers import MaxSim, make_reranker
-from ragbench.retrievers.rerankers.calls import HTTPReranker
+from ragbench.retrievers.rerankers import HTTPReranker
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import serving

@@ -19,7 +19,7 @@ from ragbench.record import Call
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.dense import Dense, EmbeddingSettings
 from ragbench.retrievers.embedders import Embedder, Vectors
-from ragbench.retrievers.topk import Hits, ordered
+from ragbench.retrievers.scores import Hits, ordered
 
 #: What one ranking is for: the text of a query, or its vector.
 Asked = str | Vectors

@@ -7,20 +7,26 @@ score of `bm25`. Statistics of the engine's own (`Modifier.IDF`) would be those 
 
 from __future__ import annotations
 
+import logging
+import math
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
 
+from ragbench.errors import DataError, LMSetupError, needs_extra
 from ragbench.lms import checked_address
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress
 from ragbench.retrievers.bm25 import BM25Settings
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings, Found
-from ragbench.retrievers.sparse.postings import (
+from ragbench.retrievers.postings import (
     WORDS,
     Postings,
     Weighting,
@@ -32,8 +38,12 @@ from ragbench.retrievers.store import index_key
 from ragbench.retrievers.text import Words
 
 if TYPE_CHECKING:
-    from ragbench.retrievers.engines.collection import Collection, Side
+    from qdrant_client.models import QueryRequest
+
+    from ragbench.retrievers.engines.qdrant import Collection, Side
     from ragbench.retrievers.engines.server import SearchServer
+
+
 
 KEY_VARIABLE = "QDRANT_API_KEY"
 _VECTORS = "vectors.npy"
@@ -130,7 +140,7 @@ class Qdrant(Engine):
             self._rows, self._postings = rows, postings
 
     def _open(self) -> Collection:
-        from ragbench.retrievers.engines.collection import Collection
+        from ragbench.retrievers.engines.qdrant import Collection
 
         name = index_key(self, without=("url",)).replace(self.name, "ragbench")
         self._collection = Collection(name, self.server, self._url)
@@ -200,3 +210,221 @@ class Qdrant(Engine):
                 postings.check(n)
                 self._places = postings.words
             self._fill(collection, rows, postings, None)
+
+
+#: A vector, or the weights of words by their places, ascending.
+Side = Vectors | Mapping[int, float]
+#: Gives the sides of the passages from one position to another, by name.
+Sides = Callable[[int, int], Iterable[Mapping[str, Side]]]
+
+#: Points sent at once: 256 vectors of 1,536 numbers are 8 MB of JSON; a server takes 32.
+BATCH = 256
+#: Rankings asked for at once.
+_QUERIES_AT_ONCE = 64
+#: From here on the vendor advises against memory.
+_MEMORY_TO = 20_000
+
+log = logging.getLogger(__name__)
+
+
+class Collection:
+    """The collection `name` at `url` through `server`, or in memory without one. Thread-safe.
+
+    Raises:
+        MissingExtraError: the client is not installed.
+        RagbenchError: the server is not there, or refuses the key.
+    """
+
+    def __init__(self, name: str, server: SearchServer | None, url: str) -> None:
+        with needs_extra("retriever qdrant"):
+            from qdrant_client import QdrantClient
+        self.name, self._server, self._url = name, server, url
+        self._is_remote = server is not None
+        self._where = "memory" if server is None else server.identity
+        if server is None:
+            self._client = QdrantClient(":memory:")
+        else:
+            # Its transport adds the key. The check would be a thread that warns.
+            self._client = QdrantClient(
+                url=url, transport=server.transport(), check_compatibility=False
+            )
+        self.engine = f"qdrant-client {version('qdrant-client')} in memory"
+        if server is not None:
+            with self._answers():
+                self.engine = f"qdrant {self._client.info().version}"
+        self._look()
+
+    def __reduce__(self) -> Any:
+        """Another process opens a server's collection by itself; one in memory goes as it is."""
+        if self._is_remote:
+            return Collection, (self.name, self._server, self._url)
+        return super().__reduce__()
+
+    def _look(self) -> None:
+        """See what there is: `held` points of `size` numbers, None without vectors."""
+        self.held, self.size, self.exists = 0, None, False
+        with self._answers():
+            self.exists = self._client.collection_exists(self.name)
+            if self.exists:
+                params = self._client.get_collection(self.name).config.params
+                vectors = params.vectors if isinstance(params.vectors, dict) else {}
+                self.size = vectors["vector"].size if "vector" in vectors else None
+                self.held = self._client.count(self.name, exact=True).count
+
+    def lacks(self, n: int) -> bool:
+        """Whether some of `n` points are missing.
+
+        Raises:
+            DataError: there are more.
+        """
+        if self.held > n:
+            raise self._refused(f"has {self.held} points for {n} passages")
+        return self.held < n
+
+    def fill(
+        self, n: int, sides: Sides, size: int | None, *, words: bool, progress: Progress | None
+    ) -> None:
+        """Send what is missing of `n` points, with vectors of `size` numbers, with `words` or both.
+
+        Raises:
+            DataError: the collection there has other vectors, or other points.
+        """
+        if not self.exists:
+            self._create(size, words=words)
+        self.check(size)
+        if not self._is_remote and n > _MEMORY_TO:
+            log.warning(
+                "qdrant compares a query with all of %d passages in memory; beyond %d give the "
+                "address of a server (url=)", n, _MEMORY_TO,
+            )  # fmt: skip
+        # The last batch may have been half written, and points may have been deleted since.
+        for start in dict.fromkeys((max(0, self.held - BATCH), 0)):
+            self._send(range(start, n), sides, n, progress)
+            self._look()
+            if self.held == n:
+                return
+        raise self._refused(f"has {self.held} points after {n} were sent")
+
+    def check(self, size: int | None) -> None:
+        """Do nothing where the collection's vectors have `size` numbers.
+
+        Raises:
+            DataError: they have not.
+        """
+        if self.size != size:
+            mine, theirs = (f"{n} numbers" if n else "no numbers" for n in (size, self.size))
+            raise self._refused(f"has vectors of {theirs}, and the embedder gives {mine}")
+
+    def find(self, asked: Sequence[tuple[Side, int]], n: int, *, ef: int) -> list[Found]:
+        """At most so many of `n` points for each side that is asked, best first.
+
+        Raises:
+            RagbenchError: the server fails, or its answer is of no use.
+        """
+        nothing = np.empty(0, np.int64), np.empty(0, np.float32)
+        found: list[Found] = [nothing] * len(asked)
+        known = [i for i, (side, _) in enumerate(asked) if len(side)]
+        for start in range(0, len(known), _QUERIES_AT_ONCE):
+            part = known[start : start + _QUERIES_AT_ONCE]
+            requests = [self._request(*asked[i], ef) for i in part]
+            with self._answers():
+                answers = self._client.query_batch_points(self.name, requests)
+                if len(answers) != len(part):
+                    raise AssertionError(f"{len(answers)} rankings for {len(part)}")
+                for i, answer in zip(part, answers, strict=True):
+                    found[i] = _read(answer.points, n)
+        return found
+
+    def _request(self, side: Side, depth: int, ef: int) -> QueryRequest:
+        from qdrant_client import models
+
+        if isinstance(side, Mapping):
+            return models.QueryRequest(query=_sent(side), using="words", limit=depth)
+        self.check(len(side))
+        # In memory all vectors are compared, and the client warns of what has no effect.
+        walk = models.SearchParams(hnsw_ef=max(ef, depth)) if self._is_remote else None
+        return models.QueryRequest(query=_sent(side), using="vector", limit=depth, params=walk)
+
+    def _create(self, size: int | None, *, words: bool) -> None:
+        from qdrant_client import models
+
+        vectors, sparse = {}, {}
+        if size is not None:
+            vectors["vector"] = models.VectorParams(size=size, distance=models.Distance.DOT)
+        if words:
+            sparse["words"] = models.SparseVectorParams()
+        try:
+            with self._answers():
+                self._client.create_collection(
+                    self.name, vectors_config=vectors, sparse_vectors_config=sparse
+                )
+        except LMSetupError:  # somebody else made it meanwhile, or a first attempt did
+            self._look()
+            if not self.exists:
+                raise
+        self._look()
+
+    def _send(self, positions: range, sides: Sides, n: int, progress: Progress | None) -> None:
+        from qdrant_client import models
+
+        for start in range(positions.start, n, BATCH):
+            stop = min(start + BATCH, n)
+            points = [
+                models.PointStruct(
+                    id=i, vector={name: _sent(side) for name, side in named.items() if len(side)}
+                )
+                for i, named in enumerate(sides(start, stop), start)
+            ]
+            with self._answers(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of many points in memory: see `fill`
+                self._client.upsert(self.name, points, wait=True)
+            if progress:
+                progress(stop, n)
+
+    def _refused(self, why: str) -> DataError:
+        cure = "delete it there" if self._is_remote else "drop its index (ragbench index drop)"
+        return DataError(
+            f"collection {self.name} of {self._where} {why}; {cure}, and it is made again"
+        )
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Let what the transport raised pass through the client, which wraps it.
+
+        Raises:
+            LMSetupError: the answer is not one of Qdrant's.
+        """
+        from pydantic import ValidationError
+        from qdrant_client.http.exceptions import ResponseHandlingException
+
+        try:
+            yield
+        except ResponseHandlingException as error:
+            if not isinstance(error.source, ValidationError):
+                raise error.source from None
+            raise self._useless(error.source.errors()[0]["msg"]) from None
+        except AssertionError as error:  # by which the client checks that there is a result
+            raise self._useless(str(error)) from None
+
+    def _useless(self, why: str) -> LMSetupError:
+        return LMSetupError(
+            f"{self._where} does not answer as Qdrant does: {why[:200]}; check its address"
+        )
+
+
+def _sent(side: Side) -> Any:
+    from qdrant_client import models
+
+    if isinstance(side, Mapping):
+        return models.SparseVector(indices=[*side], values=[float(v) for v in side.values()])
+    return side.tolist()
+
+
+def _read(points: Any, n: int) -> Found:
+    """Positions and scores of an answer, those that share nothing left out."""
+    places = [point.id for point in points]
+    scores = [point.score for point in points]
+    good = all(type(place) is int and 0 <= place < n for place in places)
+    if not (good and len({*places}) == len(places) and all(map(math.isfinite, scores))):
+        raise AssertionError(f"points that are none of {n} passages")
+    return np.array(places, np.int64), np.array(scores, np.float32)

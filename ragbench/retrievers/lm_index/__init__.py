@@ -2,12 +2,6 @@
 
 from ragbench.retrievers.lm_index import tree_search as tree_search
 from ragbench.retrievers.lm_index.base import LMIndex as LMIndex, LMIndexSettings as LMIndexSettings
-from ragbench.retrievers.lm_index.entities import (
-    by_pattern as by_pattern,
-    by_spacy as by_spacy,
-    load_pipeline as load_pipeline,
-    plain_names as plain_names,
-)
 from ragbench.retrievers.lm_index.gists import GistIndex as GistIndex, GistSettings as GistSettings
 from ragbench.retrievers.lm_index.hippo import (
     HippoIndex as HippoIndex,
@@ -16,6 +10,10 @@ from ragbench.retrievers.lm_index.hippo import (
 from ragbench.retrievers.lm_index.knowledge import (
     KnowledgeGraph as KnowledgeGraph,
     KnowledgeSettings as KnowledgeSettings,
+    chosen_passages as chosen_passages,
+    chosen_reports as chosen_reports,
+    fitting as fitting,
+    tables as tables,
 )
 from ragbench.retrievers.lm_index.light import (
     LightIndex as LightIndex,
@@ -25,12 +23,10 @@ from ragbench.retrievers.lm_index.linear import (
     Bridging as Bridging,
     LinearIndex as LinearIndex,
     LinearSettings as LinearSettings,
-)
-from ragbench.retrievers.lm_index.local_search import (
-    chosen_passages as chosen_passages,
-    chosen_reports as chosen_reports,
-    fitting as fitting,
-    tables as tables,
+    by_pattern as by_pattern,
+    by_spacy as by_spacy,
+    load_pipeline as load_pipeline,
+    plain_names as plain_names,
 )
 from ragbench.retrievers.lm_index.rehearsal import Ahead as Ahead, rehearsed as rehearsed
 from ragbench.retrievers.lm_index.replies import at_once as at_once

@@ -15,19 +15,23 @@ import numpy.typing as npt
 from pydantic import Field, TypeAdapter
 
 from ragbench.context import making
+from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
 from ragbench.ledger import file_call, open_ledger
 from ragbench.record import LM_KINDS, Call, total
 from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM, ReplyStore
-from ragbench.retrievers.lm_index.walks import best_first
 from ragbench.retrievers.store import IndexStore, index_key, read_manifest
 
 #: Passages; a smaller index is made of kept replies sooner than it is looked up.
 STORED_FROM = 100
 #: Indexes held in memory, as many as a distractor setting holds retrievers.
 _MOST_OPEN = 512
+
+
+#: The vectors of an index before it is made.
+NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
 
 
 class LMIndexSettings(Knobs):
@@ -62,7 +66,7 @@ class LMIndex(Retriever):
         self.lm = lm
         self.calls: list[Call] = []
         self.counts: dict[str, int] = {}
-        self.passages: Vectors = np.zeros((0, 1), dtype=np.float32)
+        self.passages = NONE
 
     @classmethod
     def asked(cls, settings: Any) -> tuple[type[dspy.Signature], ...]:
@@ -189,7 +193,7 @@ class LMIndex(Retriever):
 
     def _embedded(self, texts: Sequence[str], progress: Progress | None = None) -> Vectors:
         if not texts:
-            return np.zeros((0, 1), dtype=np.float32)
+            return NONE
         with making(f"{self.name} index: vectors"), open_ledger() as ledger:
             vectors = self.embedder.embed(texts, progress)
         self.calls += ledger.calls
@@ -245,3 +249,51 @@ def open_replies(*, make: bool = True) -> ReplyStore:
 _LOCK = threading.Lock()
 _OPEN: dict[tuple[str, str, str, str], LMIndex] = {}
 _REPLIES: dict[Path, ReplyStore] = {}
+
+
+Floats = npt.NDArray[np.float64]
+#: Pairs of nodes, shape `(m, 2)`, which may repeat: parallel edges add up.
+Edges = npt.NDArray[np.int32]
+
+
+class WalkGraph:
+    """Nodes 0 to n - 1 and weighted edges, which may lie on disk until the first walk."""
+
+    def __init__(self, n: int, edges: Edges, weights: npt.NDArray[np.float32]) -> None:
+        self.n, self.edges, self.weights = n, edges, weights
+
+    @cached_property
+    def _graph(self) -> Any:
+        with needs_extra("a walk on a graph"):
+            import igraph
+        graph = igraph.Graph(n=self.n, edges=np.asarray(self.edges), directed=False)
+        graph.es["weight"] = np.asarray(self.weights, dtype=np.float64).tolist()
+        return graph
+
+    def pagerank(self, reset: Floats, *, damping: float) -> Floats:
+        """The share of each node in the walk, shape `(n,)`, which sums to 1.
+
+        Negative entries of `reset`, shape `(n,)`, count as 0; where all do, every share is 0.
+        """
+        start = np.maximum(np.nan_to_num(reset), 0)
+        if not start.sum() > 0:
+            return np.zeros(self.n)
+        shares = self._graph.personalized_pagerank(
+            damping=damping, directed=False, weights="weight", reset=start, implementation="prpack"
+        )
+        return np.asarray(shares, dtype=np.float64)
+
+
+def min_max(scores: npt.NDArray[np.floating]) -> Floats:
+    """`scores` moved and scaled to [0, 1]; all 1 where they are equal."""
+    values = np.asarray(scores, dtype=np.float64)
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.ones_like(values)
+
+
+def best_first(scores: npt.NDArray[np.floating], k: int) -> list[int]:
+    """Positions of the `k` highest scores, best first, ties in order of position."""
+    order: list[int] = np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)].tolist()
+    return order

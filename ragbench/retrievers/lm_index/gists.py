@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Corpus, Progress
-from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
+from ragbench.retrievers.base import Progress
+from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
-from ragbench.retrievers.lm_index.walks import best_first
 from ragbench.signatures import Summarize
 from ragbench.tokens import estimate_tokens, first_tokens
 
@@ -39,10 +37,8 @@ class GistIndex(LMIndex):
     arrays = ("gist_vectors",)
     values: ClassVar[Mapping[str, Any]] = {"gists": list[str]}
 
-    def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
-        super().__init__(corpus, lm=lm, **settings)
-        self.gists: list[str] = []
-        self.gist_vectors = np.zeros((0, 1), dtype=np.float32)
+    gists: Sequence[str] = ()
+    gist_vectors = NONE
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
         """The gists in order; where they do not fit, those nearest to `question`."""

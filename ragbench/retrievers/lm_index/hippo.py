@@ -19,12 +19,18 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.retrievers import vectors
-from ragbench.retrievers.base import Corpus, Progress
+from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
-from ragbench.retrievers.lm_index.entities import plain_names
+from ragbench.retrievers.lm_index.base import (
+    Floats,
+    LMIndex,
+    LMIndexSettings,
+    WalkGraph,
+    best_first,
+    min_max,
+)
+from ragbench.retrievers.lm_index.linear import plain_names
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
-from ragbench.retrievers.lm_index.walks import Floats, WalkGraph, best_first, min_max
 from ragbench.signatures import ExtractAllTriples, ExtractEntities, ExtractTriples
 
 #: Subject, relation and object, cleaned.
@@ -52,17 +58,14 @@ class HippoIndex(LMIndex):
     arrays = ("fact_vectors", "phrase_vectors", "pairs", "spread", "edges", "weights")
     values: ClassVar[Mapping[str, Any]] = {"facts_read": list[FactText], "phrases": list[str]}
 
-    def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
-        super().__init__(corpus, lm=lm, **settings)
-        #: Cleaned triples and, in the same order, the phrases of each, shape `(facts, 2)`.
-        self.facts_read: list[FactText] = []
-        self.pairs = np.zeros((0, 2), dtype=np.int32)
-        #: Phrases, and the number of passages that each is in.
-        self.phrases: list[str] = []
-        self.spread = np.zeros(0, dtype=np.int32)
-        self.fact_vectors = self.phrase_vectors = np.zeros((0, 1), dtype=np.float32)
-        self.edges = np.zeros((0, 2), dtype=np.int32)
-        self.weights = np.zeros(0, dtype=np.float32)
+    #: Cleaned triples and, in the same order, the phrases of each, shape `(facts, 2)`.
+    facts_read: Sequence[FactText] = ()
+    pairs = np.zeros((0, 2), dtype=np.int32)
+    #: Phrases, and the number of passages that each is in.
+    phrases: Sequence[str] = ()
+    spread = np.zeros(0, dtype=np.int32)
+    fact_vectors = phrase_vectors = NONE
+    edges, weights = np.zeros((0, 2), dtype=np.int32), np.zeros(0, dtype=np.float32)
 
     def fact_scores(self, question: str) -> Floats:
         """The cosine of each fact with `question`, scaled to [0, 1] over all facts."""

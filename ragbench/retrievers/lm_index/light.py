@@ -8,22 +8,224 @@ by an LM, up to `description_words`. An end of a relation that nobody listed bec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from itertools import count
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
+import dspy
 from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
-from ragbench.retrievers.lm_index.merging import Entity, Extraction, Relation, extract, merged
-from ragbench.retrievers.lm_index.replies import IndexLM
-from ragbench.retrievers.lm_index.walks import best_first
+from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
+from ragbench.retrievers.lm_index.replies import CUT, IndexLM, at_once
 from ragbench.signatures import ExtractKeyedGraph
+
+#: A strength that no sum of them makes infinite.
+_STRONGEST = 1e6
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An entity: its name as first written, and the positions of the passages that name it."""
+
+    name: str
+    type: str
+    description: str
+    passages: tuple[int, ...]
+
+    @property
+    def line(self) -> str:
+        """The entity as a prompt shows it."""
+        return f"{self.name} ({self.type or 'unknown'}): {self.description}"
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation of two entities, by their positions, and the passages that state it."""
+
+    source: int
+    target: int
+    description: str
+    weight: float
+    passages: tuple[int, ...]
+    keywords: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The positions of both entities."""
+        return self.source, self.target
+
+    def line(self, entities: Sequence[Entity]) -> str:
+        """The relation as a prompt shows it."""
+        words = f" ({', '.join(self.keywords)})" if self.keywords else ""
+        ends = f"{entities[self.source].name} - {entities[self.target].name}"
+        return f"{ends}{words}: {self.description}"
+
+
+class EntityRow(NamedTuple):
+    """An entity as one passage gives it."""
+
+    name: str
+    type: str
+    description: str
+
+
+class RelationRow(NamedTuple):
+    """A relation as one passage gives it."""
+
+    source: str
+    target: str
+    description: str
+    strength: float
+    keywords: tuple[str, ...]
+
+
+@dataclass
+class Extraction:
+    """The entities and relations extracted from one passage."""
+
+    entities: list[EntityRow] = field(default_factory=list)
+    relations: list[RelationRow] = field(default_factory=list)
+
+    @property
+    def known(self) -> list[str]:
+        """The names of the entities so far, then the pairs of related ones.
+
+        Unseen, a relation is listed again by the next call, and its weight would count twice.
+        """
+        pairs = [f"{row.source} - {row.target}" for row in self.relations]
+        return list(dict.fromkeys([*(row.name for row in self.entities), *pairs]))
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Add the fields of a reply."""
+        for row in values.get("entities") or []:
+            if name := one_line(row.get("name")):
+                kind = one_line(row.get("type")).lower()
+                self.entities.append(EntityRow(name, kind, one_line(row.get("description"))))
+        for row in values.get("relations") or []:
+            source, target = one_line(row.get("source")), one_line(row.get("target"))
+            if source and target and _same(source) != _same(target):
+                words = tuple(filter(None, map(one_line, row.get("keywords") or [])))
+                told = one_line(row.get("description")), strength(row.get("strength"))
+                self.relations.append(RelationRow(source, target, *told, words))
+
+
+def extract(
+    lm: IndexLM,
+    signature: type[dspy.Signature],
+    corpus: Corpus,
+    settings: Any,
+    progress: Progress | None,
+) -> list[Extraction]:
+    """What `lm` reads off each passage.
+
+    `gleanings` more calls ask for what was overlooked; where a reply was cut there is one at least.
+    """
+    types = [name for part in settings.entity_types.split(",") if (name := part.strip())]
+
+    def read(text: str) -> Extraction:
+        extraction = Extraction()
+        for attempt in count():
+            reply = lm.ask(signature, text=text, entity_types=types, known=extraction.known)
+            extraction.add(reply.values)
+            was_cut = attempt == 0 and reply.loss == CUT
+            if attempt >= max(settings.gleanings, was_cut):
+                break
+        return extraction
+
+    return at_once(read, [str(passage) for passage in corpus], progress, "graph of passages")
+
+
+def strength(told: Any) -> float:
+    """How strong a relation is by a reply, which should say 1 to 10; 1 where it says no number."""
+    if isinstance(told, int | float) and math.isfinite(told):
+        return float(min(max(told, 0.0), _STRONGEST))
+    return 1.0
+
+
+class Merged(NamedTuple):
+    """A graph without descriptions, and the distinct ones of its entities, then its relations."""
+
+    entities: list[Entity]
+    relations: list[Relation]
+    descriptions: list[list[str]]
+
+
+def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:
+    """The graph of what was read off passages, in the order of names, whatever their case.
+
+    An entity has the type that most passages give it. A relation of A and B is another than one of
+    B and A where the graph is `directed`. An end of a relation that nobody listed becomes an entity
+    of its own where `unlisted` ones count; else the relation is dropped.
+    """
+    named: dict[str, list[tuple[int, EntityRow]]] = {}
+    related: dict[tuple[str, str], list[tuple[int, RelationRow]]] = {}
+    for passage, extraction in enumerate(read):
+        for entity in extraction.entities:
+            named.setdefault(_same(entity.name), []).append((passage, entity))
+        for row in extraction.relations:
+            one, other = _same(row.source), _same(row.target)
+            pair = (one, other) if directed else (min(one, other), max(one, other))
+            related.setdefault(pair, []).append((passage, row))
+    if unlisted:
+        missing = {name for pair in related for name in pair} - set(named)
+        for rows in related.values():
+            for passage, row in rows:
+                for name in (row.source, row.target):
+                    if _same(name) in missing:
+                        end = EntityRow(name, "", row.description)
+                        named.setdefault(_same(name), []).append((passage, end))
+    place = {name: position for position, name in enumerate(sorted(named))}
+    pairs = [pair for pair in sorted(related) if set(pair) <= set(place)]
+    return Merged(
+        [_entity(named[name]) for name in place],
+        [_relation(place[one], place[other], related[one, other]) for one, other in pairs],
+        [_distinct(row.description for _, row in named[name]) for name in place]
+        + [_distinct(row.description for _, row in related[pair]) for pair in pairs],
+    )
+
+
+def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
+    """The number of other entities that each is related to."""
+    pairs = {tuple(sorted(relation.ends)) for relation in relations}
+    counts = Counter(end for pair in pairs for end in pair)
+    return [counts[entity] for entity in range(n)]
+
+
+def _entity(rows: Sequence[tuple[int, EntityRow]]) -> Entity:
+    types = Counter(row.type for _, row in rows if row.type)
+    usual = types.most_common(1)[0][0] if types else ""
+    return Entity(rows[0][1].name, usual, "", _passages(rows))
+
+
+def _relation(source: int, target: int, rows: Sequence[tuple[int, RelationRow]]) -> Relation:
+    words = tuple(_distinct(word for _, row in rows for word in row.keywords))
+    weight = sum(row.strength for _, row in rows)
+    return Relation(source, target, "", weight, _passages(rows), words)
+
+
+def _passages(rows: Sequence[tuple[int, Any]]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(passage for passage, _ in rows))
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def _same(name: str) -> str:
+    """What names of one entity have in common."""
+    return name.upper()
+
+
+def one_line(value: Any) -> str:
+    """A value as text with single spaces; blank where there is none."""
+    return " ".join(str(value or "").split())
 
 
 class LightSettings(LMIndexSettings):
@@ -48,12 +250,9 @@ class LightIndex(LMIndex):
     arrays = ("entity_vectors", "relation_vectors")
     values: ClassVar[Mapping[str, Any]] = {"entities": list[Entity], "relations": list[Relation]}
 
-    def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
-        super().__init__(corpus, lm=lm, **settings)
-        self.entities: list[Entity] = []
-        self.relations: list[Relation] = []
-        self.entity_vectors: Vectors = np.zeros((0, 1), dtype=np.float32)
-        self.relation_vectors: Vectors = np.zeros((0, 1), dtype=np.float32)
+    entities: Sequence[Entity] = ()
+    relations: Sequence[Relation] = ()
+    entity_vectors = relation_vectors = NONE
 
     @cached_property
     def relations_of(self) -> list[list[int]]:

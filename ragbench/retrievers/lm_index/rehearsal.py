@@ -24,7 +24,7 @@ from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Embedder, Vectors
 from ragbench.retrievers.embedders.base import Embedded, normalized
 from ragbench.retrievers.lm_index.base import STORED_FROM, LMIndex, open_replies
-from ragbench.retrievers.lm_index.entities import by_pattern
+from ragbench.retrievers.lm_index.linear import by_pattern
 from ragbench.retrievers.lm_index.replies import IndexLM, IndexReply, ReplyStore, reply_key
 from ragbench.tokens import estimate_tokens
 

@@ -7,21 +7,22 @@ one summary per cluster, which are the nodes of the next layer, until a layer is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Corpus, Passage, Progress
+from ragbench.retrievers.base import Passage, Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
-from ragbench.retrievers.lm_index.clusters import group
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
-from ragbench.retrievers.lm_index.tree_search import Shape, collapsed
 from ragbench.signatures import Summarize
 
 
@@ -54,10 +55,8 @@ class SummaryTree(LMIndex):
     arrays = ("summary_vectors",)
     values: ClassVar[Mapping[str, Any]] = {"summaries": list[Summary]}
 
-    def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
-        super().__init__(corpus, lm=lm, **settings)
-        self.summaries: list[Summary] = []
-        self.summary_vectors: Vectors = np.zeros((0, 1), dtype=np.float32)
+    summaries: Sequence[Summary] = ()
+    summary_vectors = NONE
 
     @cached_property
     def shape(self) -> Shape:
@@ -103,7 +102,7 @@ class SummaryTree(LMIndex):
             said = " ".join(str(reply.values.get("summary") or "").split())
             return said or " ".join(" ".join(cluster).split()[:words])
 
-        self.summaries = []
+        summaries: list[Summary] = []
         texts, vectors = [str(passage) for passage in self.corpus], [self.passages]
         layer = range(len(texts))
         while len(layer) > self.settings.top_size and len(vectors) <= self.settings.max_layers:
@@ -114,14 +113,15 @@ class SummaryTree(LMIndex):
             children = [tuple(layer[row] for row in rows) for rows in clusters]
             shown = [[texts[child] for child in nodes] for nodes in children]
             new = at_once(summary, shown, progress, f"summaries of layer {len(vectors)}")
-            self.summaries += [
+            summaries += [
                 Summary(text, nodes, len(vectors))
                 for text, nodes in zip(new, children, strict=True)
             ]
             vectors.append(self._embedded(new))
             layer = range(len(texts), len(texts) + len(new))
             texts += new
-        if self.summaries:
+        self.summaries = summaries
+        if summaries:
             self.summary_vectors = np.concatenate(vectors[1:])
         self.__dict__.pop("shape", None)
 
@@ -132,3 +132,184 @@ class SummaryTree(LMIndex):
         whole = len(self.summary_vectors) == len(self.summaries)
         if not whole or not all(0 <= child < nodes for child in children):
             raise ValueError(f"the tree does not fit its corpus of {len(self.corpus)} passages")
+
+
+#: The mixture is not asked to be better than this; the covariance is kept away from singular.
+_REGULARISATION = 1e-6
+
+
+#: Dimensions clustered in, components tried at the most, and the chance that puts a row in a
+#: cluster, as in RAPTOR's code; its random numbers are another library's.
+_DIMENSIONS, _COMPONENTS, _MEMBERSHIP, _SEED = 10, 50, 0.1, 224
+
+
+def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+    """Rows of `vectors` by cluster, each in ascending order; a row may be in several.
+
+    `tokens` are the sizes of the rows' texts; a cluster of more than `max_tokens` is divided
+    again, in the order of its rows where the mixture does not divide it.
+    """
+    clusters: dict[tuple[int, ...], None] = {}
+    for members in _soft(vectors):
+        for inner in _soft(vectors[members]):
+            rows = [members[i] for i in inner]
+            clusters.update(dict.fromkeys(map(tuple, _fitting(rows, vectors, tokens, max_tokens))))
+    return [list(rows) for rows in clusters]
+
+
+def _fitting(
+    rows: list[int], vectors: Vectors, tokens: Sequence[int], limit: int
+) -> list[list[int]]:
+    if len(rows) == 1 or sum(tokens[row] for row in rows) <= limit:
+        return [rows]
+    parts = [[rows[i] for i in part] for part in _soft(vectors[rows])]
+    if any(len(part) == len(rows) for part in parts):
+        return _runs(rows, tokens, limit)
+    return [fit for part in parts for fit in _fitting(part, vectors, tokens, limit)]
+
+
+def _runs(rows: list[int], tokens: Sequence[int], limit: int) -> list[list[int]]:
+    """`rows` cut into runs of at most `limit` tokens, one row at the least."""
+    runs: list[list[int]] = [[]]
+    size = 0
+    for row in rows:
+        if runs[-1] and size + tokens[row] > limit:
+            runs.append([])
+            size = 0
+        runs[-1].append(row)
+        size += tokens[row]
+    return runs
+
+
+def _soft(vectors: Vectors) -> list[list[int]]:
+    """Clusters of all rows; one of them all where there are too few to reduce."""
+    n = len(vectors)
+    if n <= _DIMENSIONS + 1:
+        return [list(range(n))]
+    with needs_extra("a tree of summaries"):
+        from sklearn.decomposition import PCA
+        from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits
+    size = min(_DIMENSIONS, n - 2, vectors.shape[1])
+    # Threads gain nothing on matrices this small, and where other work has the cores each waits
+    # for the others: 30 ms for a step of some microseconds.
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Fewer distinct vectors than components, or no variance: the fit is valid all the same.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        reduced = PCA(size, random_state=_SEED).fit_transform(vectors.astype(np.float64))
+        chances = _mixture(reduced)
+    belongs = chances > _MEMBERSHIP
+    belongs[np.arange(n), chances.argmax(axis=1)] = True
+    clusters = [np.flatnonzero(column).tolist() for column in belongs.T]
+    return [cluster for cluster in clusters if cluster]
+
+
+def _mixture(reduced: np.ndarray) -> np.ndarray:
+    """Chances `(n, components)` under the mixture of the lowest information criterion."""
+    from sklearn.mixture import GaussianMixture
+
+    def fit(components: int) -> GaussianMixture:
+        mixture = GaussianMixture(components, random_state=_SEED, reg_covar=_REGULARISATION)
+        return mixture.fit(reduced)
+
+    distinct = len(np.unique(reduced, axis=0))
+    most = max(1, min(_COMPONENTS, distinct, len(reduced) - 1))
+    best = min((fit(components) for components in range(1, most + 1)), key=lambda m: m.bic(reduced))
+    chances: np.ndarray = best.predict_proba(reduced)
+    return chances
+
+
+Floats = npt.NDArray[np.float32]
+
+KeepParent = Literal["any_fail", "none_pass"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Nodes by layer, leaves first, and the children of each node, empty for a leaf."""
+
+    layers: Sequence[Sequence[int]]
+    children: Sequence[Sequence[int]]
+
+    @property
+    def top(self) -> Sequence[int]:
+        """The nodes of the top layer."""
+        return self.layers[-1] if self.layers else ()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Nodes kept; `empty` where no node passed the first threshold."""
+
+    nodes: tuple[int, ...]
+    empty: bool = False
+
+
+def collapsed(scores: Floats, *, k: int) -> Selection:
+    """The `k` best nodes of all layers, best first."""
+    return Selection(tuple(_best(range(len(scores)), scores)[:k]))
+
+
+def traversal(scores: Floats, shape: Shape, *, k: int) -> Selection:
+    """The `k` best of the top layer, then of the children of those, and so on, top first."""
+    nodes = shape.top
+    kept: dict[int, None] = {}
+    while nodes:
+        chosen = _best(nodes, scores)[:k]
+        kept.update(dict.fromkeys(chosen))
+        nodes = sorted({child for node in chosen for child in shape.children[node]})
+    return Selection(tuple(kept))
+
+
+def hiro(
+    scores: Floats,
+    shape: Shape,
+    *,
+    selection: float,
+    delta: float,
+    keep_parent: KeepParent = "any_fail",
+) -> Selection:
+    """Nodes down to which similarity to the query keeps rising, most similar first.
+
+    From each node of the top layer above `selection`, descend into the children above it that
+    are more than `delta` better than their parent. A node is kept where no child is, and with
+    `keep_parent="any_fail"` also where only some are. Where no node of the top layer is above
+    `selection`, the best one starts alone.
+    """
+    start = _best(shape.top, scores)
+    roots = [node for node in start if scores[node] > selection]
+    walk = _Walk(scores, shape, selection, delta, keep_parent)
+    for root in roots or start[:1]:
+        walk.visit(root)
+    return Selection(tuple(_best(walk.kept, scores)), empty=not roots)
+
+
+@dataclass
+class _Walk:
+    scores: Floats
+    shape: Shape
+    selection: float
+    delta: float
+    keep_parent: KeepParent
+    kept: dict[int, None] = field(default_factory=dict)
+    visited: set[int] = field(default_factory=set)
+
+    def visit(self, node: int) -> None:
+        if node in self.visited:  # a soft cluster gives a node several parents
+            return
+        self.visited.add(node)
+        children = self.shape.children[node]
+        good = [child for child in children if self._passes(child, node)]
+        if not good or (self.keep_parent == "any_fail" and len(good) < len(children)):
+            self.kept[node] = None
+        for child in good:
+            self.visit(child)
+
+    def _passes(self, child: int, parent: int) -> bool:
+        score = self.scores[child]
+        return bool(score > self.selection and score - self.scores[parent] > self.delta)
+
+
+def _best(nodes: Iterable[int], scores: Floats) -> list[int]:
+    return sorted(nodes, key=lambda node: (-scores[node], node))

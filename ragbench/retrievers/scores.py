@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.retrievers.sparse.kernel import BLOCK, compiled_search
-from ragbench.retrievers.sparse.postings import Floats, Ints, Postings
+from ragbench.retrievers.postings import BLOCK, Floats, Ints, Postings, compiled_search
 
 Hits = list[tuple[int, float]]
 

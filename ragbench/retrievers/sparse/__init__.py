@@ -1,1 +1,0 @@
-"""The index of BM25 and the compiled search over it."""
