@@ -33,7 +33,7 @@ from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
 from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, tree_search
+from ragbench.retrievers.lm_index import SummaryTree, TreeSettings, tree as tree_search
 from ragbench.signatures import AnswerFromContext
 from ragbench.tokens import estimate_tokens
 

@@ -11,7 +11,6 @@ from ragbench.retrievers import (
     bm25 as bm25,
     dense as dense,
     hybrid as hybrid,
-    rank_bm25 as rank_bm25,
     rerank as rerank,
 )
 from ragbench.retrievers.base import (
@@ -36,6 +35,6 @@ from ragbench.retrievers.factory import (
     split_specs as split_specs,
 )
 from ragbench.retrievers.granular import GranularIndex as GranularIndex, Match as Match
-from ragbench.retrievers.hybrid import reciprocal_ranks as reciprocal_ranks
+from ragbench.retrievers.scores import reciprocal_ranks as reciprocal_ranks
 from ragbench.retrievers.store import IndexStore as IndexStore
 from ragbench.retrievers.text import TextSettings as TextSettings, Words as Words

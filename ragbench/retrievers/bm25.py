@@ -2,11 +2,12 @@
 
 The score of a passage is the sum, over the words of the query with their repeats, of
 idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)). `postings` holds the weights,
-`topk` selects the best.
+`scores` selects the best.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -19,9 +20,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from ragbench.errors import needs_extra
-from ragbench.retrievers import topk
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
-from ragbench.retrievers.postings import WORDS, Postings, Weighting, make_postings
+from ragbench.retrievers.postings import WORDS, Postings, Weighting, make_postings, sparse_search
+from ragbench.retrievers.scores import Hits, best
 from ragbench.retrievers.text import TextSettings, Words
 
 #: Below this size numpy answers in less time than it takes to load the compiled kernel.
@@ -107,10 +108,11 @@ class BM25(Retriever):
         if self.settings.engine == "numba":
             with needs_extra("engine=numba", "set engine=auto"):
                 import numba  # noqa: F401
-        wanted = self.settings.engine == "numba" or len(self.corpus) >= _NUMBA_FROM
-        return bool(self.settings.engine != "numpy" and wanted and topk.has_numba())
+            return True
+        large = self.settings.engine == "auto" and len(self.corpus) >= _NUMBA_FROM
+        return large and importlib.util.find_spec("numba") is not None
 
-    def _hits(self, query: str, k: int) -> topk.Hits:
+    def _hits(self, query: str, k: int) -> Hits:
         k = min(k, len(self.corpus))
         if self._postings is None or k < 1:
             return []
@@ -118,7 +120,7 @@ class BM25(Retriever):
         terms = [known[word] for word in self._words(query) if word in known]
         if not terms:
             return []
-        return topk.sparse_search(
+        return sparse_search(
             np.array(terms, dtype=np.int32),
             self._postings,
             len(self.corpus),
@@ -172,7 +174,7 @@ class RankBM25(Retriever):
         if self._index is None or k < 1:
             return []
         scores = np.asarray(self._index.get_scores(self._words(query)))
-        return [self.corpus.passages[i].scored(score) for i, score in topk.best(scores, k)]
+        return [self.corpus.passages[i].scored(score) for i, score in best(scores, k)]
 
     def _make(self, progress: Progress | None) -> None:
         from rank_bm25 import BM25Okapi

@@ -16,9 +16,10 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.ledger import open_ledger
 from ragbench.record import Call
-from ragbench.retrievers import scores as ranking, vectors
+from ragbench.retrievers import vectors
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever, Store
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
+from ragbench.retrievers.scores import Hits, top
 from ragbench.retrievers.vectors import Rows
 
 
@@ -126,9 +127,9 @@ class Dense(Retriever):
         """The calls that embedding passages has taken in this process; no question's."""
         return list(self._rows.calls)
 
-    def _nearest(self, queries: Vectors, k: int) -> list[ranking.Hits]:
+    def _nearest(self, queries: Vectors, k: int) -> list[Hits]:
         if self._vectors is not None:
-            return [ranking.top(self._vectors @ query, k) for query in queries]
+            return [top(self._vectors @ query, k) for query in queries]
         return vectors.nearest(self._index, queries, k)
 
     def _make(self, progress: Progress | None) -> None:

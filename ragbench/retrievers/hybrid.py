@@ -17,6 +17,7 @@ from ragbench.knobs import Knobs
 from ragbench.ledger import fan_out
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.scores import reciprocal_ranks, stretched
 
 
 class HybridSettings(Knobs):
@@ -30,9 +31,6 @@ class HybridSettings(Knobs):
         0.5, ge=0, le=1, description="weight of the dense side; the sparse side has the rest"
     )
     depth: int = Field(2, ge=1, le=100, description="each side is asked for this many times k")
-
-
-Scored = dict[str, float]
 
 
 @RETRIEVERS.register("hybrid")
@@ -77,25 +75,10 @@ class Hybrid(Retriever):
     def _fuse(self, sides: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
         by_rank = partial(reciprocal_ranks, rrf_k=self.settings.rrf_k)
         score = by_rank if self.settings.fusion == "rrf" else stretched
-        fused: Scored = {}
+        fused: dict[str, float] = {}
         for side, weight in zip(sides, self._weights, strict=True):
             for pid, value in score(side).items() if weight else ():
                 fused[pid] = fused.get(pid, 0.0) + weight * value
         positions = self.corpus.positions
         best = sorted(fused, key=lambda pid: (-fused[pid], positions[pid]))[:k]
         return [self.corpus.passages[positions[pid]].scored(fused[pid]) for pid in best]
-
-
-def reciprocal_ranks(side: Sequence[Passage], *, rrf_k: float) -> Scored:
-    """1 / (rrf_k + rank) with ranks from 1, by pid."""
-    return {p.pid: 1 / (rrf_k + rank) for rank, p in enumerate(side, start=1)}
-
-
-def stretched(side: Sequence[Passage]) -> Scored:
-    """Scores stretched to [0, 1], by pid; all 1 where they are equal."""
-    if not side:
-        return {}
-    low, high = min(p.score for p in side), max(p.score for p in side)
-    if high == low:
-        return {p.pid: 1.0 for p in side}
-    return {p.pid: (p.score - low) / (high - low) for p in side}

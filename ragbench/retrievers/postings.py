@@ -19,10 +19,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ragbench.retrievers.scores import Hits, best
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
+#: Beyond this depth one sort is faster than inserting into a sorted list.
+_MAX_INSERT = 1000
 #: Words counted at once: about 200 MB while a block is sorted.
 _BLOCK_WORDS = 2_000_000
 #: Up to this size a vocabulary is read into a dict when it is loaded, which takes 0.1 s.
@@ -308,3 +312,19 @@ def _search(
                     worst = values[k - 1]
         sums[:] = 0
     return positions[:held].copy(), values[:held].copy()
+
+
+def sparse_search(terms: Ints, postings: Postings, n: int, k: int, *, compiled: bool) -> Hits:
+    """The `k` best of `n` passages by the summed weights of `terms`, which may repeat.
+
+    `compiled` uses the compiled kernel, with the same result.
+    """
+    data, indices, indptr = postings.data, postings.indices, postings.indptr
+    if compiled and k <= _MAX_INSERT:
+        positions, values = compiled_search()(terms, data, indices, indptr, n, k, BLOCK)
+        return list(zip(positions.tolist(), values.tolist(), strict=True))
+    scores = np.zeros(n, dtype=np.float32)
+    for term in terms:
+        held = slice(indptr[term], indptr[term + 1])
+        scores[indices[held]] += data[held]
+    return best(scores, k)

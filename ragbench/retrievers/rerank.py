@@ -11,8 +11,8 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
-from ragbench.retrievers.hybrid import stretched
 from ragbench.retrievers.rerankers import Reranker, make_reranker
+from ragbench.retrievers.scores import stretched
 
 
 class RerankSettings(Knobs):

@@ -1,22 +1,18 @@
-"""The best of many scores, ties in corpus order.
-
-Engines leave ties in the order of a heap; here they keep corpus order.
-"""
+"""The best of many scores, ties in corpus order, and two ways to make scores comparable."""
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.retrievers.postings import BLOCK, Floats, Ints, Postings, compiled_search
+from ragbench.retrievers.base import Passage
 
+Floats = npt.NDArray[np.float32]
+#: Positions with their scores, best first.
 Hits = list[tuple[int, float]]
-
-#: Beyond this depth one sort is faster than inserting into a sorted list.
-_MAX_INSERT = 1000
 
 
 def best(scores: Floats, k: int) -> Hits:
@@ -45,22 +41,16 @@ def ordered(positions: Any, scores: Any, k: int) -> Hits:
     return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 
 
-def has_numba() -> bool:
-    """Whether the compiled kernel can be had."""
-    return importlib.util.find_spec("numba") is not None
+def reciprocal_ranks(side: Sequence[Passage], *, rrf_k: float) -> dict[str, float]:
+    """1 / (rrf_k + rank) with ranks from 1, by pid."""
+    return {p.pid: 1 / (rrf_k + rank) for rank, p in enumerate(side, start=1)}
 
 
-def sparse_search(terms: Ints, postings: Postings, n: int, k: int, *, compiled: bool) -> Hits:
-    """The `k` best of `n` passages by the summed weights of `terms`, which may repeat.
-
-    `compiled` uses the compiled kernel, with the same result.
-    """
-    data, indices, indptr = postings.data, postings.indices, postings.indptr
-    if compiled and k <= _MAX_INSERT:
-        positions, values = compiled_search()(terms, data, indices, indptr, n, k, BLOCK)
-        return list(zip(positions.tolist(), values.tolist(), strict=True))
-    scores = np.zeros(n, dtype=np.float32)
-    for term in terms:
-        held = slice(indptr[term], indptr[term + 1])
-        scores[indices[held]] += data[held]
-    return best(scores, k)
+def stretched(side: Sequence[Passage]) -> dict[str, float]:
+    """Scores stretched to [0, 1], by pid; all 1 where they are equal."""
+    if not side:
+        return {}
+    low, high = min(p.score for p in side), max(p.score for p in side)
+    if high == low:
+        return {p.pid: 1.0 for p in side}
+    return {p.pid: (p.score - low) / (high - low) for p in side}

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ragbench.errors import EXTRA_OF, MissingExtraError
-from ragbench.retrievers.lm_index.tree import group
-from ragbench.retrievers.lm_index.knowledge import communities_of
 from ragbench.retrievers.lm_index.base import WalkGraph
+from ragbench.retrievers.lm_index.knowledge import communities_of
+from ragbench.retrievers.lm_index.tree import group
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 

@@ -13,11 +13,11 @@ from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import KnowledgeGraph
-from ragbench.retrievers.lm_index.knowledge import communities_of
 from ragbench.retrievers.lm_index.knowledge import (
     Report,
     chosen_passages,
     chosen_reports,
+    communities_of,
     ranked_relations,
     tables,
 )

@@ -14,8 +14,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from rank_bm25 import BM25Okapi
 
 from ragbench.errors import KnobError, MissingExtraError
-from ragbench.retrievers import make_retriever, text as text_module, topk
-from ragbench.retrievers.sparse import kernel, postings
+from ragbench.retrievers import make_retriever, postings, text as text_module
 from tests.retrievers.conftest import make_corpus, random_texts
 
 ENGINES = ("numpy", "numba")
@@ -110,8 +109,8 @@ def test_ties_stand_in_corpus_order_even_at_the_cut(engine: str) -> None:
 def test_deep_searches_are_sorted_by_the_same_rule() -> None:
     corpus = make_corpus(random_texts(3000, seed=1, length=8))
     retriever = make_retriever("bm25", corpus, engine="numba")
-    deep = retriever.search("w0 w5", k=topk._MAX_INSERT + 1)
-    shallow = retriever.search("w0 w5", k=topk._MAX_INSERT)
+    deep = retriever.search("w0 w5", k=postings._MAX_INSERT + 1)
+    shallow = retriever.search("w0 w5", k=postings._MAX_INSERT)
     assert [(p.pid, p.score) for p in deep[:-1]] == [(p.pid, p.score) for p in shallow]
 
 
@@ -124,8 +123,8 @@ def test_the_compiled_search_is_the_plain_sum_however_large_the_blocks(block: in
     rng = np.random.default_rng(block)
     for k in (1, 2, 10, 63, 300, 400):
         terms = rng.integers(0, len(made.words), size=rng.integers(1, 9)).astype(np.int32)
-        expected = topk.sparse_search(terms, made, 300, k, compiled=False)
-        places, sums = kernel.compiled_search()(
+        expected = postings.sparse_search(terms, made, 300, k, compiled=False)
+        places, sums = postings.compiled_search()(
             terms, made.data, made.indices, made.indptr, 300, k, block
         )
         assert list(zip(places.tolist(), sums.tolist(), strict=True)) == expected
@@ -181,7 +180,6 @@ def test_search_many_equals_a_loop_on_threads(monkeypatch: pytest.MonkeyPatch) -
 def test_engine_is_chosen_by_size_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     small = make_retriever("bm25", make_corpus(["a b"])).build()
     assert small.facts() == {"engine": "numpy", "words": 2}
-    monkeypatch.setattr(topk, "has_numba", lambda: False)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(MissingExtraError, match="needs numba"):
         make_retriever("bm25", make_corpus(["a b"]), engine="numba")

@@ -7,7 +7,6 @@ import pytest
 
 from ragbench.ledger import open_ledger
 from ragbench.retrievers import Corpus, PerQuestion, make_retriever, vectors
-from ragbench.retrievers.embedders import rows as rows_module
 from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
@@ -85,7 +84,7 @@ class StoppedError(Exception):
 def test_a_build_that_was_stopped_goes_on_where_it_was(
     embedder: WordEmbedder, store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "PART", 20)
+    monkeypatch.setattr(vectors, "PART", 20)
     corpus = make_corpus(random_texts(90, seed=8, vocabulary=5000))
     expected = make_retriever("dense", corpus).build().search_many(["w1 w7", "w0"], k=9)
     tokens = make_retriever("dense", corpus).build().card()["index"]["embedding_tokens"]
@@ -117,7 +116,7 @@ def test_a_build_that_was_stopped_goes_on_where_it_was(
 def test_damaged_unfinished_work_is_done_again(
     damage: str, embedder: WordEmbedder, store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "PART", 20)
+    monkeypatch.setattr(vectors, "PART", 20)
     corpus = make_corpus(random_texts(50, seed=8, vocabulary=5000))
     with monkeypatch.context() as patched:
         patched.setattr(vectors, "make_index", None)

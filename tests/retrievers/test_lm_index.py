@@ -16,19 +16,22 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.lm_index import base as lm_index
-from ragbench.retrievers.lm_index.linear import by_pattern, by_spacy, entities_of, load_pipeline
+from ragbench.retrievers.lm_index.base import WalkGraph, best_first, min_max
+from ragbench.retrievers.lm_index.light import Extraction, strength
 from ragbench.retrievers.lm_index.linear import (
     Activated,
     Bridging,
     LinearIndex,
     activate,
+    by_pattern,
+    by_spacy,
+    entities_of,
     in_text,
+    load_pipeline,
     mention_bonus,
     sentences_of,
 )
-from ragbench.retrievers.lm_index.light import Extraction, strength
 from ragbench.retrievers.lm_index.replies import IndexLM, ReplyStore, at_once, reply_tokens
-from ragbench.retrievers.lm_index.base import WalkGraph, best_first, min_max
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
 from tests.fake_server import FakeServer, Fault

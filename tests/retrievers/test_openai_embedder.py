@@ -12,8 +12,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.retrievers.embedders import make_embedder, openai as module, openai as openai_embedder
-from ragbench.retrievers.embedders.openai import Kept, VectorCache
-from ragbench.retrievers.embedders.openai import OpenAIEmbedder
+from ragbench.retrievers.embedders.openai import Kept, OpenAIEmbedder, VectorCache
 from tests.retrievers.wire import Wire, serving
 
 

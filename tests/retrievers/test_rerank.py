@@ -11,8 +11,7 @@ from ragbench.errors import ConfigError, LMSetupError, MissingExtraError, ModelE
 from ragbench.ledger import open_ledger
 from ragbench.lms.local.store import is_installed
 from ragbench.retrievers import make_retriever
-from ragbench.retrievers.rerankers import MaxSim, make_reranker
-from ragbench.retrievers.rerankers import HTTPReranker
+from ragbench.retrievers.rerankers import HTTPReranker, MaxSim, make_reranker
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import serving

@@ -29,8 +29,7 @@ from ragbench.lms.calls import (
 )
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder
-from ragbench.retrievers.embedders.openai import VectorCache
-from ragbench.retrievers.embedders.openai import OpenAIEmbedder
+from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
 from ragbench.retrievers.rerankers import HTTPReranker
 from tests.fake_server import FakeServer
 from tests.kills import write_questions

@@ -15,10 +15,10 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import SummaryTree, base
-from ragbench.retrievers.lm_index.tree import group
 from ragbench.retrievers.lm_index.tree import (
     Shape,
     collapsed,
+    group,
     hiro,
     traversal,
 )

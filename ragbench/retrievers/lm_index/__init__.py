@@ -1,6 +1,5 @@
 """Indexes that an LM makes: of entities, facts, summaries and gists, read off the corpus once."""
 
-from ragbench.retrievers.lm_index import tree_search as tree_search
 from ragbench.retrievers.lm_index.base import LMIndex as LMIndex, LMIndexSettings as LMIndexSettings
 from ragbench.retrievers.lm_index.gists import GistIndex as GistIndex, GistSettings as GistSettings
 from ragbench.retrievers.lm_index.hippo import (

@@ -7,7 +7,7 @@ the vectors of the passages are the index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -36,7 +36,6 @@ class GistIndex(LMIndex):
     by_passage = False
     arrays = ("gist_vectors",)
     values: ClassVar[Mapping[str, Any]] = {"gists": list[str]}
-
     gists: Sequence[str] = ()
     gist_vectors = NONE
 

@@ -22,6 +22,7 @@ from ragbench.retrievers import vectors
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import (
+    NONE,
     Floats,
     LMIndex,
     LMIndexSettings,

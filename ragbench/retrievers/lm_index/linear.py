@@ -24,6 +24,7 @@ from ragbench.errors import ConfigError, needs_extra
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Corpus, Passage, Progress
 from ragbench.retrievers.lm_index.base import (
+    NONE,
     LMIndex,
     LMIndexSettings,
     WalkGraph,

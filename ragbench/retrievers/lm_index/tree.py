@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -21,7 +21,7 @@ from ragbench.errors import needs_extra
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import Passage, Progress
 from ragbench.retrievers.embedders import Vectors
-from ragbench.retrievers.lm_index.base import LMIndex, LMIndexSettings
+from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.signatures import Summarize
 
@@ -277,38 +277,29 @@ def hiro(
     `keep_parent="any_fail"` also where only some are. Where no node of the top layer is above
     `selection`, the best one starts alone.
     """
+    kept: dict[int, None] = {}
+    visited: set[int] = set()
+
+    def visit(node: int) -> None:
+        if node in visited:  # a soft cluster gives a node several parents
+            return
+        visited.add(node)
+        children = shape.children[node]
+        good = [
+            child
+            for child in children
+            if scores[child] > selection and scores[child] - scores[node] > delta
+        ]
+        if not good or (keep_parent == "any_fail" and len(good) < len(children)):
+            kept[node] = None
+        for child in good:
+            visit(child)
+
     start = _best(shape.top, scores)
     roots = [node for node in start if scores[node] > selection]
-    walk = _Walk(scores, shape, selection, delta, keep_parent)
     for root in roots or start[:1]:
-        walk.visit(root)
-    return Selection(tuple(_best(walk.kept, scores)), empty=not roots)
-
-
-@dataclass
-class _Walk:
-    scores: Floats
-    shape: Shape
-    selection: float
-    delta: float
-    keep_parent: KeepParent
-    kept: dict[int, None] = field(default_factory=dict)
-    visited: set[int] = field(default_factory=set)
-
-    def visit(self, node: int) -> None:
-        if node in self.visited:  # a soft cluster gives a node several parents
-            return
-        self.visited.add(node)
-        children = self.shape.children[node]
-        good = [child for child in children if self._passes(child, node)]
-        if not good or (self.keep_parent == "any_fail" and len(good) < len(children)):
-            self.kept[node] = None
-        for child in good:
-            self.visit(child)
-
-    def _passes(self, child: int, parent: int) -> bool:
-        score = self.scores[child]
-        return bool(score > self.selection and score - self.scores[parent] > self.delta)
+        visit(root)
+    return Selection(tuple(_best(kept, scores)), empty=not roots)
 
 
 def _best(nodes: Iterable[int], scores: Floats) -> list[int]:
