@@ -20,10 +20,7 @@ from ragbench.paths import make_folder
 
 _log = get(__name__)
 
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, value BLOB, sum BLOB) WITHOUT ROWID
-"""
+_COLUMNS = "key BLOB PRIMARY KEY, value BLOB, sum BLOB"
 
 
 class KeptRows:
@@ -63,7 +60,13 @@ class KeptRows:
             part = keys[start : start + 500]
             marks = ",".join("?" * len(part))
             query = f"SELECT key, value, sum FROM kept WHERE key IN ({marks})"
-            for key, value, kept_sum in self._read(query, part):
+            with self._lock:
+                try:
+                    rows = self._db.execute(query, part).fetchall()
+                except sqlite3.Error as error:
+                    self._set_aside(error)
+                    rows = []
+            for key, value, kept_sum in rows:
                 if isinstance(value, bytes) and kept_sum == _checksum(key, value):
                     found[key] = value
                 else:
@@ -84,14 +87,6 @@ class KeptRows:
         """Close the file."""
         self._db.close()
 
-    def _read(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        with self._lock:
-            try:
-                return self._db.execute(query, parameters).fetchall()
-            except sqlite3.Error as error:
-                self._set_aside(error)
-                return []
-
     def _write(self, rows: Sequence[tuple[bytes, bytes, bytes]]) -> None:
         self._db.execute("BEGIN")
         self._db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
@@ -101,7 +96,7 @@ class KeptRows:
         db = sqlite3.connect(path, timeout=60, check_same_thread=False, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode=WAL")
-            db.execute(_SCHEMA)
+            db.execute(f"CREATE TABLE IF NOT EXISTS kept ({_COLUMNS}) WITHOUT ROWID")
         except sqlite3.Error:
             db.close()
             raise
