@@ -131,13 +131,10 @@ def spending_of(
     qids, clusters = sorted(zero_shot.records), clusters_of(zero_shot.records)
 
     def pay_back(measure: str, *names: str) -> PayBack:
+        compiling = _mean([_sum(cost, names) for cost in costs])
+        before, after = (per_question(runs, *names) for runs in ([zero_shot], compiled))
         of = cost_difference([zero_shot], compiled, qids, MEASURES[measure], clusters)
-        return PayBack(
-            _mean([_sum(cost, names) for cost in costs]),
-            per_question([zero_shot], *names),
-            per_question(compiled, *names),
-            saved(of),
-        )
+        return PayBack(compiling, before, after, saved(of))
 
     def ratio(name: str) -> float | None:
         return _ratio(per_question(compiled, name), per_question([zero_shot], name))

@@ -130,11 +130,10 @@ class Verdict:
         measures = {VOTES: ("prompt_tokens", "completion_tokens"), VOTES_USD: ("cost_usd",)}
         ratios = {}
         for arm, names in measures.items():
-            if arm in self.arms:
-                took = per_question(self.arms[arm], *names)
-                compiled = per_question(self.arms[COMPILED], *names)
-                if took is not None and compiled:
-                    ratios[arm] = took / compiled
+            took = per_question(self.arms.get(arm, ()), *names)
+            compiled = per_question(self.arms[COMPILED], *names)
+            if took is not None and compiled:
+                ratios[arm] = took / compiled
         return ratios
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,9 +142,7 @@ class Verdict:
             "design": asdict(self.design),
             "form_instruction": FORM_INSTRUCTION,
             "arms": {
-                name: [
-                    {"folder": run.folder.name, "summary": run.summary.to_dict()} for run in runs
-                ]
+                name: [{"folder": r.folder.name, "summary": r.summary.to_dict()} for r in runs]
                 for name, runs in self.arms.items()
             },
             "contrasts": [
@@ -252,14 +249,13 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
 def _contrasts(
     arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
 ) -> dict[Pair, dict[str, Comparison]]:
-    keys = [(pair, metric) for pair in design.contrasts() for metric in design.metrics]
-    family = correct(
-        [compare_arms(arms[a], arms[b], metric, qids, method) for (a, b), metric in keys]
+    pairs, metrics = design.contrasts(), design.metrics
+    family = iter(
+        correct(
+            [compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics]
+        )
     )
-    by_pair: dict[Pair, dict[str, Comparison]] = {pair: {} for pair, _ in keys}
-    for (pair, metric), comparison in zip(keys, family, strict=True):
-        by_pair[pair][metric] = comparison
-    return by_pair
+    return {pair: {metric: next(family) for metric in metrics} for pair in pairs}
 
 
 def _groupings(run: Evaluation, qids: Sequence[str]) -> dict[str, Grouping]:

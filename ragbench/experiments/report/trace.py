@@ -13,8 +13,8 @@ from ragbench.record import Call, Record, Step
 
 
 def print_trace(record: Record) -> None:
-    """Print question, steps, passages, answer and calls of one record."""
-    say(*trace_lines(record))
+    """Print question, steps, passages, answer and cost of one record."""
+    say(*_trace(record))
 
 
 def print_run(folder: Path, qid: str | None = None) -> None:
@@ -28,7 +28,7 @@ def print_run(folder: Path, qid: str | None = None) -> None:
     if qid is not None:
         if qid not in records:
             raise UnknownNameError(f"question of {folder}", qid, records)
-        say(*trace_lines(records[qid]), *call_lines(records[qid]))
+        say(*_trace(records[qid]), *call_lines(records[qid]))
         return
     knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
     identity = card.identity
@@ -90,8 +90,7 @@ def _billed(call: Call) -> str:
     return words
 
 
-def trace_lines(record: Record) -> list[str]:
-    """The lines of `print_trace`."""
+def _trace(record: Record) -> list[str]:
     titles = {p.pid: p.title or p.pid for p in record.passages}
     gold = set(record.gold_pids)
     lines = [f"question  {record.question}"]

@@ -65,7 +65,18 @@ def summary_lines(verdict: Verdict) -> list[str]:
     n, distinct = len(verdict.sidecars), verdict.distinct_programs
     if n > 1 and distinct < n:
         lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
-    lines.append(_of_optimizer(n) if verdict.design.of_optimizer(distinct) else _of_these(verdict))
+    if verdict.design.of_optimizer(distinct):
+        lines.append(_of_optimizer(n))
+    elif distinct < LEAST_SEEDS:
+        lines.append(
+            f"this is a verdict on {verdict.subject}; one on the optimizer needs {LEAST_SEEDS} "
+            "different programs, by --seeds"
+        )
+    else:
+        lines.append(
+            "--exact and --until decided give verdicts on the programs at hand, not on the "
+            "optimizer"
+        )
     return lines
 
 
@@ -78,15 +89,6 @@ def _of_optimizer(seeds: int) -> str:
         f"all seeds compiled on the same questions; a compile that fails one time in ten shows "
         f"among {seeds} seeds with a chance of {seen:.0%}, among {enough} with one of 90%"
     )
-
-
-def _of_these(verdict: Verdict) -> str:
-    if verdict.distinct_programs < LEAST_SEEDS:
-        return (
-            f"this is a verdict on {verdict.subject}; one on the optimizer needs {LEAST_SEEDS} "
-            "different programs, by --seeds"
-        )
-    return "--exact and --until decided give verdicts on the programs at hand, not on the optimizer"
 
 
 def _arms(verdict: Verdict) -> Table:
@@ -168,10 +170,9 @@ def _variance(verdict: Verdict) -> Iterable[str]:
 
 def _looks(verdict: Verdict) -> list[str]:
     runs = [run for arm in verdict.arms.values() for run in arm]
-    tokens = sum(per_question([r], "prompt_tokens", "completion_tokens") or 0.0 for r in runs)
-    costs = [per_question([run], "cost_usd") for run in runs]
-    known = [cost for cost in costs if cost is not None]
-    return looks_in_words(verdict.looks, tokens, sum(known) if len(known) == len(runs) else None)
+    tokens = per_question(runs, "prompt_tokens", "completion_tokens")
+    n, usd = len(runs), per_question(runs, "cost_usd")
+    return looks_in_words(verdict.looks, n * (tokens or 0.0), None if usd is None else n * usd)
 
 
 def looks_in_words(looks: Sequence[Look], tokens: float, usd: float | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +118,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         ).to_dict()
         judges = {name: note for name, note in notes.items() if name not in ATTRIBUTIONS}
         if protocol:
-            summary["protocol"] = apply(protocol, card, records, judges).to_dict()
+            summary["protocol"] = asdict(apply(protocol, card, records, judges))
         summary |= {"judges": judges} | {name: notes.get(name) for name in ATTRIBUTIONS}
         rows = {}
         for i, record in enumerate(records):

@@ -7,8 +7,8 @@ the run that can be seen; what cannot be seen from a record is listed as not che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ragbench.data import default_view
@@ -99,23 +99,13 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Applied:
-    """The scores of a run under a protocol, and what sets it apart."""
+    """The scores of a run under the protocol `name`, and what sets the run apart."""
 
-    protocol: str
+    name: str
     scores: Mapping[str, Mapping[str, Any]]
-    deviations: Sequence[str] = ()
-    unchecked: Sequence[str] = ()
-    missing: Sequence[str] = field(default_factory=tuple)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "name": self.protocol,
-            "scores": {name: dict(score) for name, score in self.scores.items()},
-            "missing": list(self.missing),
-            "deviations": list(self.deviations),
-            "unchecked": list(self.unchecked),
-        }
+    missing: Sequence[str]
+    deviations: Sequence[str]
+    unchecked: Sequence[str]
 
 
 def apply(
@@ -130,17 +120,17 @@ def apply(
     """
     if protocol.golds == "first":
         records = [replace(record, answers=record.answers[:1]) for record in records]
-    scores, missing = {}, []
-    for measure in protocol.measures:
-        measured = _score(measure, records)
-        if measured is None:
-            missing.append(measure.name)
-        else:
-            scores[measure.name] = measured
-    deviations = [text for check in _CHECKS for text in check(protocol, card, records, judges)]
-    return Applied(
-        protocol.name, scores, [*deviations, *protocol.always], protocol.unchecked, missing
-    )
+    measured = {measure.name: _score(measure, records) for measure in protocol.measures}
+    scores = {name: score for name, score in measured.items() if score is not None}
+    missing = [name for name, score in measured.items() if score is None]
+    deviations = [
+        *_of_data(protocol, card, len(records)),
+        *_of_run(protocol, card, records),
+        *_of_attribution(protocol, records),
+        *(_of_judge(protocol, card, judges) if protocol.judge else ()),
+        *protocol.always,
+    ]
+    return Applied(protocol.name, scores, missing, deviations, protocol.unchecked)
 
 
 def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None:
@@ -172,36 +162,23 @@ def _mean(metric: Metric, records: Sequence[Record], values: Sequence[float]) ->
     return {"mean": sum(values) / len(values), "n": len(values), **interval}
 
 
-def view_of(card: RunCard) -> str:
-    """The corpus view of a run, from its card."""
-    return str(card.identity.get("view") or default_view(card.data.name))
-
-
-_Check = Callable[
-    [Protocol, RunCard, Sequence[Record], Mapping[str, Mapping[str, Any]]], Iterable[str]
-]
-
-
-def _check_data(
-    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
-) -> Iterable[str]:
+def _of_data(protocol: Protocol, card: RunCard, n: int) -> Iterable[str]:
     data = card.data
     if protocol.datasets and data.name not in protocol.datasets:
         yield f"data: {data.name}, not {' or '.join(protocol.datasets)}"
-    if protocol.view and view_of(card) != protocol.view:
-        yield f"corpus view: {view_of(card)}, not {protocol.view}"
+    view = card.identity.get("view") or default_view(data.name)
+    if protocol.view and view != protocol.view:
+        yield f"corpus view: {view}, not {protocol.view}"
     if protocol.setting and data.setting != protocol.setting:
         yield f"setting: {data.setting}, not {protocol.setting}"
-    if protocol.questions and len(records) != protocol.questions:
-        yield f"questions: {len(records)}, not {protocol.questions}"
+    if protocol.questions and n != protocol.questions:
+        yield f"questions: {n}, not {protocol.questions}"
     asked = card.identity.get("split")
     if asked != "all":  # all questions of a published file are the published list
         yield f"questions are ragbench's {asked} split of the file, not the published list of ids"
 
 
-def _check_run(
-    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
-) -> Iterable[str]:
+def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Iterable[str]:
     identity, k = card.identity, card.knobs.get("k")
     if protocol.k and k not in protocol.k:
         yield f"k: {k}, not {' or '.join(map(str, protocol.k))}"
@@ -217,48 +194,35 @@ def _check_run(
         yield "gold answers: this data has aliases; they are left out here as the protocol asks"
 
 
-def _check_support(
-    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
-) -> Iterable[str]:
+def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[str]:
     names = tuple(measure.metric for measure in protocol.measures)
-    if not any(name.startswith(("sp_", "joint_", "support_")) for name in names):
-        return
     answered = [record for record in records if not record.failed]
-    kinds = [support_kind(record) for record in answered]
-    if "attributed" in kinds:
-        yield (
-            f"support: of {kinds.count('attributed')} answers named by a separate step, "
-            "not by the program"
-        )
-    if None in kinds and any(kind for kind in kinds):
-        yield f"support: {kinds.count(None)} answers name none and count as 0, as officially"
+    if any(name.startswith(("sp_", "joint_", "support_")) for name in names):
+        yield from _of_kinds("support", [support_kind(record) for record in answered], "")
+    if any(name.startswith("evidence_") for name in names):
+        if not any(record.extra.get("evidence_forms") for record in records):
+            yield (
+                "evidence: entities by the names in the questions alone; --alias-file has the "
+                "others"
+            )
+        more = "; that step is not told the data's relations"
+        yield from _of_kinds("evidence", [evidence_kind(record) for record in answered], more)
 
 
-def _check_evidence(
-    protocol: Protocol, card: RunCard, records: Sequence[Record], judges: Any
-) -> Iterable[str]:
-    if not any(measure.metric.startswith("evidence_") for measure in protocol.measures):
-        return
-    if not any(record.extra.get("evidence_forms") for record in records):
-        yield "evidence: entities by the names in the questions alone; --alias-file has the others"
-    kinds = [evidence_kind(record) for record in records if not record.failed]
+def _of_kinds(what: str, kinds: Sequence[str | None], more: str) -> Iterable[str]:
+    """How many answers have what a separate step named, or name none; nothing where all do."""
     if "attributed" in kinds:
         yield (
-            f"evidence: of {kinds.count('attributed')} answers named by a separate step, "
-            "not by the program; that step is not told the data's relations"
+            f"{what}: of {kinds.count('attributed')} answers named by a separate step, not by the "
+            f"program{more}"
         )
     if None in kinds and any(kinds):
-        yield f"evidence: {kinds.count(None)} answers name none and count as 0, as officially"
+        yield f"{what}: {kinds.count(None)} answers name none and count as 0, as officially"
 
 
-def _check_judge(
-    protocol: Protocol,
-    card: RunCard,
-    records: Sequence[Record],
-    judges: Mapping[str, Mapping[str, Any]],
+def _of_judge(
+    protocol: Protocol, card: RunCard, judges: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[str]:
-    if not protocol.judge:
-        return
     statements = protocol.judged_by == "statements"
     judging = judges.get("statements" if statements else "judge_arag")
     if judging is None:
@@ -281,12 +245,3 @@ def _check_judge(
         )
     if judging["not_asked"]:
         yield f"judge: {judging['not_asked']} answers were not judged"
-
-
-_CHECKS: tuple[_Check, ...] = (
-    _check_data,
-    _check_run,
-    _check_support,
-    _check_evidence,
-    _check_judge,
-)
