@@ -104,16 +104,12 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
         """What is searched with: clues, surrogate questions, a draft, and the question itself."""
         most, written = self.knobs.max_queries, []
+        known: dict[str, Any] = {"memory": memory, "question": trace.question}
         if self.knobs.memory:
-            nothing: dict[str, Any] = {"clues": []}
-            reply = trace.ask(
-                self.recall, otherwise=nothing, memory=memory, question=trace.question
-            )
+            reply = trace.ask(self.recall, otherwise={"clues": []}, **known)
             clues = [clue for clue in distinct(reply.clues) if len(clue.split()) > _SHORT]
             written += clues[:most]
-        reply = trace.ask(
-            self.ask_more, otherwise={"questions": []}, memory=memory, question=trace.question
-        )
+        reply = trace.ask(self.ask_more, otherwise={"questions": []}, **known)
         written += distinct(reply.questions)[:most]
         if self.knobs.draft:
             draft = trace.ask(

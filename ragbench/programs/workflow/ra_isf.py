@@ -111,24 +111,24 @@ class RAISF(RAGProgram[RAISFKnobs]):
     def _relevant(self, trace: Trace, question: str, passages: list[Passage]) -> list[Passage]:
         if not passages:
             return []
+        most = self.knobs.context_tokens
+
+        def relevant(passage: Passage) -> bool:
+            shown = render_one(passage, max_tokens=most)
+            sure = {"relevance": "relevant"}
+            reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
+            return bool(reply.relevance == "relevant")
+
         if self.knobs.batch_relevance:
-            shown = render(passages, max_tokens=self.knobs.context_tokens)
-            reply = trace.ask(
-                self.judge, otherwise={"keep": []}, question=question, candidates=shown
-            )
+            shown = render(passages, max_tokens=most)
+            none = {"keep": list[int]()}
+            reply = trace.ask(self.judge, otherwise=none, question=question, candidates=shown)
             kept = [passages[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(shown)]
         else:
-            marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
-            kept = [p for p, relevant in zip(passages, marks, strict=False) if relevant]
+            marks = trace.fan_out(relevant, passages)
+            kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
         trace.step("judge", input=question, pids=tuple(p.pid for p in kept))
         return kept
-
-    def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens)
-        reply = trace.ask(
-            self.judge, otherwise={"relevance": "relevant"}, question=question, passage=shown
-        )
-        return bool(reply.relevance == "relevant")
 
     def _from_parts(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
         reply = trace.ask(
@@ -138,9 +138,8 @@ class RAISF(RAGProgram[RAISFKnobs]):
             max_parts=self.knobs.max_parts,
         )
         written = distinct(reply.sub_questions)[: self.knobs.max_parts]
-        parts = {
-            n: part for n, part in enumerate(written, start=1) if question_key(part) not in above
-        }
+        numbered = enumerate(written, start=1)
+        parts = {n: part for n, part in numbered if question_key(part) not in above}
         if len(parts) < len(written):
             trace.count("cycle_refused", len(written) - len(parts))
         trace.step("split", input=question, observation="\n".join(parts.values()))
