@@ -7,6 +7,7 @@ failed, and what was *billed*. `ragbench.record` has the record that calls are k
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -157,31 +158,33 @@ class Sum:
     """
 
     def __init__(self, *, billed: bool = False) -> None:
-        self._billed = billed
-        self._n = self._of_lms = self._failed = self._attempts = self._fallbacks = 0
-        self._prompt_tokens = self._completion_tokens = self._failed_tokens = 0
-        self._read = self._written = 0
-        self._unpriced = False
+        self._billed, self._unpriced = billed, False
+        self._counts = Counter(dict.fromkeys(_SUMS, 0))
         self._costs, self._listed, self._latencies = array("d"), array("d"), array("d")
 
     def add(self, call: Call) -> None:
         """Count `call`."""
         if self._billed and call.cached:
             return
-        self._n += 1
-        self._of_lms += call.kind in LM_KINDS
-        self._failed += call.error is not None
-        self._attempts += call.attempts
-        self._fallbacks += call.fallback
-        self._prompt_tokens += call.prompt_tokens
-        self._completion_tokens += call.completion_tokens
-        self._read += call.cache_read_tokens
-        self._written += call.cache_write_tokens
+        of_lm = call.kind in LM_KINDS
+        self._counts.update(
+            calls=of_lm,
+            others=not of_lm,
+            failed=call.error is not None,
+            attempts=call.attempts,
+            fallbacks=call.fallback,
+            prompt_tokens=call.prompt_tokens,
+            completion_tokens=call.completion_tokens,
+            cache_read_tokens=call.cache_read_tokens,
+            cache_write_tokens=call.cache_write_tokens,
+        )
         self._latencies.append(call.latency_s)
         if call.error is None:
             self._add_price(call.paid if self._billed else call.cost_usd, call.cost_usd)
-        if self._billed and call.failed is not None:
-            self._add_failed(call.failed)
+        if self._billed and (lost := call.failed) is not None:
+            sent, got = lost.prompt_tokens, lost.completion_tokens
+            self._counts.update(prompt_tokens=sent, completion_tokens=got, failed_tokens=sent + got)
+            self._add_price(lost.cost_usd, lost.cost_usd)
 
     def _add_price(self, usd: float | None, listed: float | None) -> None:
         if usd is None or listed is None:
@@ -190,29 +193,13 @@ class Sum:
             self._costs.append(usd)
             self._listed.append(listed)
 
-    def _add_failed(self, attempts: FailedAttempts) -> None:
-        self._prompt_tokens += attempts.prompt_tokens
-        self._completion_tokens += attempts.completion_tokens
-        self._failed_tokens += attempts.prompt_tokens + attempts.completion_tokens
-        self._add_price(attempts.cost_usd, attempts.cost_usd)
-
     def totals(self) -> Totals:
         """The sums over the calls so far."""
-        return Totals(
-            calls=self._of_lms,
-            others=self._n - self._of_lms,
-            failed=self._failed,
-            attempts=self._attempts,
-            fallbacks=self._fallbacks,
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
-            cost_usd=None if self._unpriced else sum(self._costs),
-            latency_s=sum(self._latencies),
-            list_usd=None if self._unpriced else sum(self._listed),
-            cache_read_tokens=self._read,
-            cache_write_tokens=self._written,
-            failed_tokens=self._failed_tokens,
-        )
+        sums: dict[str, Any] = dict(self._counts)
+        sums["latency_s"] = sum(self._latencies)
+        sums["cost_usd"] = None if self._unpriced else sum(self._costs)
+        sums["list_usd"] = None if self._unpriced else sum(self._listed)
+        return Totals(**sums)
 
 
 def total(calls: Iterable[Call]) -> Totals:

@@ -54,9 +54,7 @@ class OpenLedger(Ledger):
     """
 
     def __init__(
-        self,
-        also: Callable[[Call], None] | None = None,
-        keep: Callable[[str], str] | None = None,
+        self, also: Callable[[Call], None] | None = None, keep: Callable[[str], str] | None = None
     ) -> None:
         super().__init__([], CriticalPath())
         self._also, self._keep = also, keep

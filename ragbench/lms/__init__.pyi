@@ -1,21 +1,9 @@
-from .adapters import (
-    make_adapter as make_adapter,
-)
-from .cache import (
-    configure_cache as configure_cache,
-)
-from .factory import (
-    make_lm as make_lm,
-)
-from .lm import (
-    RagbenchLM as RagbenchLM,
-)
+from .adapters import make_adapter as make_adapter
+from .cache import configure_cache as configure_cache
+from .factory import make_lm as make_lm
+from .lm import RagbenchLM as RagbenchLM
 from .local import LocalSpec as LocalSpec
-from .prices import (
-    Pricing as Pricing,
-    UnknownPrice as UnknownPrice,
-    priced as priced,
-)
+from .prices import Pricing as Pricing, UnknownPrice as UnknownPrice, priced as priced
 from .specs import (
     checked_address as checked_address,
     parse_spec as parse_spec,

@@ -18,13 +18,7 @@ from typing import Any
 
 from tests.experiments.scored_runs import four
 from tests.fuzzing import GOOD, places
-from tests.hostile.bases import (
-    COMPLETION,
-    CONFIG,
-    FULL_CARD,
-    SIDECAR_PLACES,
-    STATE_PLACES,
-)
+from tests.hostile.bases import COMPLETION, CONFIG, FULL_CARD, SIDECAR_PLACES, STATE_PLACES
 
 CASES = Path(__file__).with_name("cases.jsonl")
 SEED = 20260

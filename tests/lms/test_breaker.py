@@ -16,13 +16,9 @@ from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.experiments.store import read_records
 from ragbench.lms.calls import (
     Attempt,
-    LimitReachedError,
-    Limits,
     Reply,
     Scope,
     breaker as breakers,
-    spending,
-    stopped_by,
 )
 from ragbench.lms.calls.breaker import IN_A_ROW, Breaker
 from tests.fake_server import FakeServer, Fault, Hit, plausible
@@ -121,24 +117,8 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
     assert not breaker.open
 
 
-def test_it_gives_up_after_its_patience_and_ends_what_spends() -> None:
-    clock = Clock()
-    breaker = Breaker("openai/fake", patience=5.0, clock=clock)
-    with pytest.raises(LMUnavailableError, match=r"down for 3 s: connection refused"):
-        use_up(breaker, clock)
-    with pytest.raises(LimitReachedError):
-        breaker.enter(attempt())
 
 
-def use_up(breaker: Breaker, clock: Clock) -> None:
-    with spending(Limits()):
-        down(breaker, GONE)
-        for pause in (1.0, 2.0):
-            clock.now += pause
-            probe = failed(GONE)
-            breaker.enter(probe)
-            breaker.leave(probe)
-        assert stopped_by() == "openai/fake"
 
 
 @pytest.mark.parametrize(

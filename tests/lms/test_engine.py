@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -20,7 +18,7 @@ from ragbench.ledger import calling, fan_out, open_ledger
 from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
 from ragbench.lms.calls import Retries, Scope, caller as callers
 from ragbench.record import Ledger
-from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
+from tests.fake_server import FakeServer, Fault, Script, plausible
 
 # Made once: a signature of a string is parsed as code, which 3.11 cannot do in many threads.
 PREDICT = dspy.Predict("question -> answer")
@@ -96,11 +94,7 @@ def test_rejections_use_up_no_retries_until_they_take_too_long(
 
 def test_a_hung_server_costs_one_time_limit_twice_at_most() -> None:
     script = lambda hit: Fault("hang", seconds=20)  # noqa: E731
-    with (
-        FakeServer(script) as server,
-        open_ledger() as ledger,
-        pytest.raises(dspy.LMTimeoutError),
-    ):
+    with FakeServer(script) as server, open_ledger() as ledger, pytest.raises(dspy.LMTimeoutError):
         ask(lm_at(server, timeout=0.3))
     assert ledger.calls[0].error == "LMTimeoutError"
     assert ledger.calls[0].attempts == 2
@@ -319,33 +313,3 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(
     shown = [str(caught.value), repr(lm), repr(vars(lm)), repr(vars(lm.metered.client))]
     shown += [repr(ledger), repr(failed), *capsys.readouterr()]
     assert not any("very-secret" in text for text in shown)
-
-
-def test_the_fake_server_runs_as_a_process_and_ends_with_its_input(tmp_path: Path) -> None:
-    log = tmp_path / "hits.jsonl"
-    command = [sys.executable, "-m", "tests.fake_server", "--log", str(log)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        lm = make_lm("openai/fake", api_base=process.stdout.readline().strip(), cache=False)
-        assert ask(lm) == "some answer"
-        process.stdin.close()
-        assert process.wait(timeout=10) == 0
-    assert '"outcome": "ok"' in log.read_text()
-
-
-def test_hits_record_how_many_were_open_at_once() -> None:
-    def script(hit: Hit) -> str:
-        return plausible(hit)
-
-    with FakeServer(script, latency_s=0.1) as server:
-        lm = lm_at(server)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda n: ask(lm, str(n)), range(4)))
-    assert server.at_once > 1

@@ -108,12 +108,7 @@ def test_a_refusal_and_a_failure_have_their_class(
 ) -> None:
     monkeypatch.setattr(callers, "REJECTED_FOR_S", 0.0)  # else a rejected call waits for its turn
     with serving(lambda at, body: (status, {"message": f"scripted {status}"})) as wire:
-        lm = make_lm(
-            spec,
-            api_base=wire.address.removesuffix("/v1") + path,
-            cache=False,
-            retries=0,
-        )
+        lm = make_lm(spec, api_base=wire.address.removesuffix("/v1") + path, cache=False, retries=0)
         with open_ledger() as ledger, pytest.raises(dspy.LMError) as raised:
             lm("Which city?")
     assert classify(raised.value).name == f"provider/{kind}"

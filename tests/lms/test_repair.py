@@ -153,18 +153,7 @@ def test_a_list_without_a_readable_object_is_an_error(raw: Any) -> None:
         read_value(raw, list[Planned])
 
 
-KINDS = [
-    Support,
-    Relevance,
-    Verdict,
-    Utility,
-    bool,
-    int,
-    float,
-    list[str],
-    list[int],
-    str | None,
-]
+KINDS = [Support, Relevance, Verdict, Utility, bool, int, float, list[str], list[int], str | None]
 
 
 @given(st.one_of(st.text(max_size=60), st.none(), st.integers()), st.sampled_from(KINDS))

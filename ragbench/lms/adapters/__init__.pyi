@@ -1,7 +1,4 @@
-from .conversation import (
-    CLOSING as CLOSING,
-    ToolConversation as ToolConversation,
-)
+from .conversation import CLOSING as CLOSING, ToolConversation as ToolConversation
 from .lenient import (
     LenientChat as LenientChat,
     LenientJSON as LenientJSON,

