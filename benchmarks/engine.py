@@ -13,7 +13,6 @@ and `--inspect` an evaluation by inspect_ai, by the Python of an environment tha
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import statistics
@@ -24,63 +23,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import click
+
+from benchmarks import loopback
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER_ARGUMENT, PLAIN_ARGUMENT = "--as-server", "--as-plain-dspy"
 INSPECT_ARGUMENT = "--as-inspect"
-
-
-def serve(latency_s: float) -> None:
-    """Answer every chat request after `latency_s`; prints the address, ends with standard input."""
-    reply = json.dumps(
-        {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "fake",
-            "choices": [
-                {
-                    "index": 0,
-                    "finish_reason": "stop",
-                    "message": {
-                        "role": "assistant",
-                        "content": "[[ ## answer ## ]]\nParis\n\n[[ ## completed ## ]]",
-                    },
-                }
-            ],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-        }
-    ).encode()
-    models = b'{"object": "list", "data": [{"id": "fake"}]}'
-
-    def response(body: bytes) -> bytes:
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        return head.encode() + b"\r\n\r\n" + body
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                if head.startswith(b"GET"):
-                    writer.write(response(models))
-                    continue
-                length = next(
-                    int(line.split(b":")[1])
-                    for line in head.split(b"\r\n")
-                    if line.lower().startswith(b"content-length")
-                )
-                await reader.readexactly(length)
-                await asyncio.sleep(latency_s)
-                writer.write(response(reply))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def main() -> None:
-        server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1024)
-        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-        await asyncio.to_thread(sys.stdin.read)
-
-    asyncio.run(main())
 
 
 def plain_dspy(url: str, questions: str, workers: str) -> None:
@@ -228,7 +179,7 @@ def main(
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [first, latency] if first == SERVER_ARGUMENT:
-            serve(float(latency))
+            loopback.serve(float(latency))
         case [first, *rest] if first == PLAIN_ARGUMENT:
             plain_dspy(*rest)
         case [first, *rest] if first == INSPECT_ARGUMENT:

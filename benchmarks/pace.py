@@ -11,8 +11,6 @@ ratio to the time without rejections, rejections, and calls that were lost.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import random
 import subprocess
@@ -28,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import click
 import dspy
 
+from benchmarks import loopback
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 
@@ -35,12 +34,7 @@ SERVER_ARGUMENT = "--as-server"
 
 
 def serve(latency_s: float, chance: float, limit: float) -> None:
-    """Answer chat requests; prints the address, ends with standard input."""
-    message = {"role": "assistant", "content": "yes"}
-    reply = {
-        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11},
-    }
+    """Answer chat requests, but those that chance or the limit rejects."""
     draw, level, before = random.Random(0), limit, time.monotonic()
 
     def takes() -> bool:
@@ -52,28 +46,7 @@ def serve(latency_s: float, chance: float, limit: float) -> None:
         level -= 1
         return True
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                lines = head.lower().split(b"\r\n")
-                sizes = [int(line.split(b":")[1]) for line in lines if b"content-length" in line]
-                await reader.readexactly(sizes[0] if sizes else 0)
-                good = takes()
-                if good:
-                    await asyncio.sleep(latency_s)
-                body = json.dumps(reply if good else {"error": {"message": "slow down"}}).encode()
-                status = "200 OK" if good else "429 Too Many Requests"
-                writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode())
-                writer.write(body)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    async def main() -> None:
-        server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1024)
-        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
-        await asyncio.to_thread(sys.stdin.read)
-
-    asyncio.run(main())
+    loopback.serve(latency_s, takes)
 
 
 def asked(calls: int, workers: int, latency: float, chance: float, limit: float) -> float:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ragbench.lms import RagbenchLM, make_lm
+from tests.fake_server import FakeServer
 
 # The same examples on every machine, and no time limit: a busy one is no failure.
 settings.register_profile(
@@ -43,6 +44,15 @@ def local_lm() -> Iterator[RagbenchLM]:
     lm.check()
     yield lm
     lm.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    """A fake server, in a folder of the test's own with a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    with FakeServer() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

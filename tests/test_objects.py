@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,6 @@ from ragbench.errors import ConfigError, LMSetupError
 from ragbench.lms import make_lm
 from ragbench.retrievers import Corpus, Passage
 from tests.fake_server import FakeServer
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    with FakeServer() as server:
-        yield server
 
 
 class Counting(dspy.LM):

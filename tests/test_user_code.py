@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,14 +32,6 @@ OTHERS = {
     "ask", "compile", "eval", "import", "index", "list", "models", "retrieve", "search", "sweep",
     "tune", "verdict", "view",
 }  # fmt: skip
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    with FakeServer() as server:
-        yield server
 
 
 def asked(server: FakeServer, spec: str, limit: int = 2) -> list[str | None]:

@@ -33,7 +33,12 @@ from ragbench.cli.progress import RunProgress, table_so_far
         "ragbench eval --config ircot --limit 100 --max-cost 2",
         "ragbench eval --compiled compiled/FOLDER",
     ],
-)
+    common=(
+        "config_file", "program", "set", "k", "compiled", "dataset", "data_file", "corpus_file",
+        "hub", "split", "limit", "retriever", "lm", "api_base", "temperature", "workers", "out",
+        "max_cost", "max_minutes", "dry_run", "by_group", "format",
+    ),
+)  # fmt: skip
 @program_options
 @control_options
 @whole_data_options
@@ -175,5 +180,5 @@ def import_command(file: Path, name: str, model: str, out: Path | None, **option
     from ragbench.experiments.report.tables import print_runs
 
     config = to_config(**options, whole=True)
-    folder = out or Path("runs") / f"imported-{name}"
+    folder = out or Path("runs") / f"imported-{name.replace(':', '_')}"
     print_runs([import_run(config, file, name, model, folder)])

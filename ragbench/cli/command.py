@@ -27,19 +27,33 @@ class GroupedOption(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help has a section per group of options, and examples."""
+    """A command whose help has a section per group of options, and examples.
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+    With `common`, names of options, `--help` shows those alone, and `--help-all` shows all.
+    """
+
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), common: Sequence[str] = (), **settings: Any
+    ) -> None:
         super().__init__(*args, **settings)
-        self.examples = examples
+        self.examples, self.common = examples, common
+        if common:
+            self.params.append(
+                GroupedOption(
+                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False,
+                    callback=_help_all, help="Show every option and exit.",
+                )
+            )  # fmt: skip
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a section per group."""
         by_group: dict[str, list[tuple[str, str]]] = {}
+        all_ = not self.common or ctx.meta.get("ragbench.help_all")
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None and record[1]:
-                by_group.setdefault(getattr(param, "group", ""), []).append(record)
+            group = getattr(param, "group", "")
+            if record and record[1] and (all_ or not group or param.name in self.common):
+                by_group.setdefault(group, []).append(record)
         titles = {name: name for name in GROUPS} | {"": "Other options" if by_group else "Options"}
         for name, title in titles.items():
             if name in by_group:
@@ -52,6 +66,13 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta["ragbench.help_all"] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def runs_argument(function: F) -> F:
@@ -94,9 +115,11 @@ class Finite(FiniteRange):
         return ""
 
 
-def command(name: str, *, examples: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Command]:
-    """As `click.command`, with grouped options and `examples` in its help."""
-    return click.command(name, cls=Command, examples=examples)
+def command(
+    name: str, *, examples: Sequence[str] = (), common: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Command]:
+    """As `click.command`, with grouped options and `examples` in its help; see `Command`."""
+    return click.command(name, cls=Command, examples=examples, common=common)
 
 
 def option(*names: str, group: str = "", **settings: Any) -> Callable[[F], F]:

@@ -74,18 +74,11 @@ def path_of_model(name: str) -> None:
     "serve", cls=Command, examples=["ragbench models serve local --port 8000 --slots 4"]
 )
 @click.argument("spec", default="local")
-@option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    help="Port on 127.0.0.1; 0 takes a free one.",
-)
+@option("--port", type=click.IntRange(0, 65535), default=0,
+        help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
 @option("--slots", type=click.IntRange(min=1), help="Calls answered in parallel. [default: 4]")
-@option(
-    "--context",
-    type=click.IntRange(min=256),
-    help="Maximum tokens of a call, prompt and reply together. [default: 8192]",
-)
+@option("--context", type=click.IntRange(min=256),
+        help="Maximum tokens of a call, prompt and reply together. [default: 8192]")  # fmt: skip
 def serve_model(spec: str, port: int, slots: int | None, context: int | None) -> None:
     """Serve a local model to other programs on this machine until Ctrl-C.
 

@@ -173,14 +173,8 @@ def recommend_command(
     ],
 )
 @runs_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default="report.html",
-    show_default=True,
-    help="The HTML file to write.",
-)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default="report.html",
+        show_default=True, help="The HTML file to write.")  # fmt: skip
 @click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
 @click.option("--title", default="ragbench report", show_default=True, help="Heading of the page.")
 def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str) -> None:
@@ -200,13 +194,8 @@ def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str
 
 @command("view", examples=["ragbench view runs/"])
 @click.argument("folder", default="runs", type=click.Path(path_type=Path))
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8765,
-    show_default=True,
-    help="Port on 127.0.0.1; 0 takes a free one.",
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
+        help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
 @click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
@@ -236,14 +225,8 @@ def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
     ],
 )
 @runs_argument
-@option(
-    "--to",
-    "target",
-    type=click.Choice(["parquet", "csv", "jsonl", "inspect", "mlflow"]),
-    required=True,
-    group="Output",
-    help="Format to write.",
-)
+@option("--to", "target", type=click.Choice(["parquet", "csv", "jsonl", "inspect", "mlflow"]),
+        required=True, group="Output", help="Format to write.")  # fmt: skip
 @option("-o", "--output", type=click.Path(path_type=Path), group="Output",
         help="File to write; for inspect also a folder, for mlflow a folder. "
              "[default: none; for mlflow its tracking URI]")  # fmt: skip

@@ -23,49 +23,24 @@ RULES = ("ragbench", "arag", "linearrag", "grounding")
     ],
 )
 @runs_argument
-@option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    group="Output",
-    help="Metric to compute; repeat for more. [default: the standard ones]",
-)
-@option(
-    "--protocol",
-    metavar="NAME",
-    group="Output",
-    help="Scoring protocol; see `ragbench list protocols`.",
-)
+@option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
+        help="Metric to compute; repeat for more. [default: the standard ones]")  # fmt: skip
+@option("--protocol", metavar="NAME", group="Output",
+        help="Scoring protocol; see `ragbench list protocols`.")  # fmt: skip
 @closed_book_option
 @option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
 @option("--judge-rule", type=click.Choice(RULES),
               group="Judge",
               help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
-@option(
-    "--repeats",
-    type=click.IntRange(1, 10),
-    default=1,
-    group="Judge",
-    help="Verdicts to ask for per answer. [default: 1]",
-    show_default=False,
-)
+@option("--repeats", type=click.IntRange(1, 10), default=1, group="Judge",
+        help="Verdicts to ask for per answer. [default: 1]", show_default=False)  # fmt: skip
 @option("--labelled", group="Judge", type=click.IntRange(min=0), default=300,
         help="Claims with known labels to test a judge of claims on; 0 for none.")  # fmt: skip
-@option(
-    "--allow-self-judge",
-    is_flag=True,
-    group="Judge",
-    help="Allow a model to judge its own answers.",
-)
-@option(
-    "--embedder",
-    default="local",
-    group="Judge",
-    metavar="SPEC",
-    help="Embedder for the answer similarity of the protocol graphrag-bench. [default: local]",
-    show_default=False,
-)
+@option("--allow-self-judge", is_flag=True, group="Judge",
+        help="Allow a model to judge its own answers.")  # fmt: skip
+@option("--embedder", default="local", group="Judge", metavar="SPEC",
+        help="Embedder for the answer similarity of the protocol graphrag-bench. [default: local]",
+        show_default=False)  # fmt: skip
 @option("--attribute", "attribute_lm", metavar="LM", group="Judge",
               help="LM that names the sentences (2Wiki: facts) behind each answer.")  # fmt: skip
 @option("--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop.")
@@ -124,31 +99,18 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     "errors", examples=["ragbench errors runs/A", "ragbench errors runs/A --cause reading --show 5"]
 )
 @runs_argument
-@option(
-    "--show",
-    type=click.IntRange(min=0),
-    default=3,
-    group="Output",
-    help="Number of examples to show of each cause; 0 for none.",
-)
-@option(
-    "--cause",
-    metavar="NAME",
-    group="Output",
-    help="Show examples of this cause only, such as reading or reading/partial.",
-)
+@option("--show", type=click.IntRange(min=0), default=3, group="Output",
+        help="Number of examples to show of each cause; 0 for none.")  # fmt: skip
+@option("--cause", metavar="NAME", group="Output",
+        help="Show examples of this cause only, such as reading or reading/partial.")  # fmt: skip
 @option("--metric", default="em", metavar="NAME", group="Output",
         help="Metric by which an answer is wrong: less than 1. [default: em]",
         show_default=False)  # fmt: skip
 @closed_book_option
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
               help="LM that decides the causes that rules cannot.")  # fmt: skip
-@option(
-    "--allow-self-judge",
-    is_flag=True,
-    group="Judge",
-    help="Allow a model to explain its own answers.",
-)
+@option("--allow-self-judge", is_flag=True, group="Judge",
+        help="Allow a model to explain its own answers.")  # fmt: skip
 @asking_options
 @log_option
 @output_options

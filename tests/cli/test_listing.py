@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_help_imports_neither_dspy_nor_numpy() -> None:
 def test_options_are_grouped_and_say_type_choices_default_and_examples(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, out, _ = run(capsys, "eval", "--help")
+    _, out, _ = run(capsys, "eval", "--help-all")
     titles = [
         line.rstrip(":") for line in out.splitlines() if line.endswith(":") and line[0] != " "
     ]
@@ -112,6 +113,18 @@ def test_options_are_grouped_and_say_type_choices_default_and_examples(
     assert "--split [train|validation|test|all]" in text
     assert "Sampling temperature. [default: 0]" in text
     assert "--reply-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
+
+
+def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, short, _ = run(capsys, "eval", "--help")
+    _, long, _ = run(capsys, "eval", "--help-all")
+    flags = [set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE)) for text in (short, long)]
+    assert flags[0] < flags[1]
+    assert {"--program", "--limit", "--max-cost", "--help-all"} <= flags[0]
+    assert 20 <= len(flags[0]) <= 25
+    assert {"--shard", "--hub-config"} <= flags[1] - flags[0]
 
 
 def test_every_field_of_a_run_is_an_option_of_eval() -> None:

@@ -8,10 +8,22 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
+from ragbench.experiments.compile import compile_folder
+from ragbench.experiments.config import CompileConfig, make_config
+from ragbench.user_code import allow
 from tests.experiments.scored_runs import four, make_run
 from tests.hostile.bases import FULL_CARD
 from tests.kills import write_questions
 from tests.runs import query
+
+#: A program in a file.
+OWN = """
+import dspy
+
+class Own(dspy.Module):
+    def forward(self, question):
+        return dspy.Prediction(answer="x")
+"""
 
 
 def invoke(*args: object) -> tuple[int, str]:
@@ -68,3 +80,15 @@ def test_doctor_says_what_is_wrong(tmp_path: Path) -> None:
     assert "run.db: the record of q2 was damaged or changed after it was written" in said
     (tmp_path / "empty").mkdir()
     assert invoke("doctor", tmp_path / "empty")[0] == 1
+
+
+def test_folders_that_the_tool_names_itself_hold_no_colon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    allow("own.py:Own")
+    config = make_config({"program": "own.py:Own", "lm": "openai/ft:mine:1"})
+    for folder in (config.folder(), compile_folder(config, CompileConfig())):
+        assert ":" not in str(folder)
+        assert "own.py_Own" in folder.name

@@ -12,7 +12,7 @@ import dspy
 from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
-from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.config import CompileConfig, RunConfig, plain_name
 from ragbench.experiments.runs import RunContext, build, lm_of
 from ragbench.experiments.store import is_claimed, write_json
 from ragbench.optimizers import OPTIMIZERS, Optimizer, OwnMetric, Size, make_scorer
@@ -136,5 +136,6 @@ def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     optimizer = OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     asked = settings.model_dump(mode="json", exclude={"out"})
     asked["opt_set"] = optimizer.knobs.model_dump(mode="json")
-    stem = config.name(asked).removeprefix(f"{config.program}-")
-    return f"{config.program}-{settings.optimizer}-{stem}".replace("-train-", "-")
+    program = plain_name(config.program)
+    stem = config.name(asked).removeprefix(f"{program}-")
+    return f"{program}-{settings.optimizer}-{stem}".replace("-train-", "-")

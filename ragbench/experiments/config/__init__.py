@@ -20,6 +20,7 @@ from ragbench.experiments.config.identity import (
     SHIPPED_FOLDER as SHIPPED_FOLDER,
     compiled_digest as compiled_digest,
     compiled_folder as compiled_folder,
+    plain_name as plain_name,
     shipped_programs as shipped_programs,
 )
 from ragbench.experiments.config.model import (

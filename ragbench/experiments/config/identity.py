@@ -83,7 +83,12 @@ def run_name(identity: Mapping[str, Any], *also: Mapping[str, Any]) -> str:
         identity["lm"].removeprefix("local:").rpartition("/")[2],
         hashlib.sha256(text.encode()).hexdigest()[:8],
     )
-    return "-".join(re.sub(r"[^\w.]+", "_", part).strip("_") for part in filter(None, parts))
+    return "-".join(plain_name(part) for part in filter(None, parts))
+
+
+def plain_name(text: str) -> str:
+    """`text` as part of a folder's name: letters, digits, dots and underscores."""
+    return re.sub(r"[^\w.]+", "_", text).strip("_")
 
 
 def _lm(spec: str) -> str:
