@@ -21,7 +21,7 @@ from ragbench.metrics.stats.comparison import (
     holm,
     is_equivalent,
 )
-from ragbench.metrics.stats.power import PlannedTest, questions_needed, t_power
+from ragbench.metrics.stats.power import PlannedTest, t_power
 
 
 def arms(n: int, shift: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -71,14 +71,15 @@ def test_power_is_that_of_the_noncentral_t(alpha: float) -> None:
 
 
 def test_questions_needed_is_the_inverse_of_power() -> None:
-    needed = questions_needed(0.1, 0.5)
+    questions = PlannedTest().questions
+    needed = questions(0.1, 0.25)
     assert needed is not None
     assert needed == pytest.approx(TTestPower().solve_power(0.2, power=0.8, alpha=0.05), abs=1)
     power = PlannedTest().power
     assert power(0.1, 0.25, needed) >= 0.8 > power(0.1, 0.25, needed - 1)
-    assert questions_needed(0.0, 0.5) is None
-    assert questions_needed(1e-17, 0.5) is None
-    assert questions_needed(0.1, 0.0) == 2
+    assert questions(0.0, 0.25) is None
+    assert questions(1e-17, 0.25) is None
+    assert questions(0.1, 0.0) == 2
 
 
 def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:

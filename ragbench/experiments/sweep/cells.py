@@ -167,5 +167,3 @@ def check_addresses(fields: Fields, where: str, *, also: Iterable[str] = ()) -> 
 def listed(values: Any) -> list[Any]:
     """`values` as a list, which it is where there are several."""
     return values if isinstance(values, list) else [values]
-
-

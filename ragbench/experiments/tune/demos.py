@@ -69,9 +69,7 @@ def drawing(run_context: RunContext, *, most: int, seed: int, folder: Path) -> C
     return resolve(CompileConfig, "compile", given)
 
 
-def draw_demos(
-    run_context: RunContext, settings: CompileConfig, on_message: OnMessage
-) -> DemoPool:
+def draw_demos(run_context: RunContext, settings: CompileConfig, on_message: OnMessage) -> DemoPool:
     """The demonstrations for each predictor of the program that `settings` draw.
 
     RunError where no training question was answered exactly, StoppedError at a limit of spending.

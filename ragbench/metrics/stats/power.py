@@ -139,11 +139,3 @@ def _least(shown: Callable[[int], float], first: int, most: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if shown(middle) >= POWER else (middle, high)
     return high
-
-
-def questions_needed(difference: float, sd: float, *, alpha: float = ALPHA) -> int | None:
-    """The fewest questions whose plain t test shows a mean `difference`; None above 10^9.
-
-    `sd` is the standard deviation of the per-question differences.
-    """
-    return PlannedTest(alpha).questions(difference, sd**2)
