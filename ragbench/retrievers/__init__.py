@@ -7,12 +7,7 @@
 # DSPy 3.4.0 leaves numpy half imported, and `numpy.typing` then fails.
 from numpy import ndarray as _ndarray  # noqa: F401
 
-from ragbench.retrievers import (
-    bm25 as bm25,
-    dense as dense,
-    hybrid as hybrid,
-    rerank as rerank,
-)
+from ragbench.retrievers import bm25 as bm25, dense as dense, hybrid as hybrid, rerank as rerank
 from ragbench.retrievers.base import (
     RETRIEVERS as RETRIEVERS,
     Corpus as Corpus,

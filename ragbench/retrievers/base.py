@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,10 +18,25 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.own_code import blamed_on
 from ragbench.registry import Registry
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 View = Literal["paragraph", "chunk"]
 
 #: Called with the number done and the number in all.
 Progress = Callable[[int, int], None]
+
+
+class Newest(dict[Key, Value]):
+    """What was put in last: at most `most` entries, whose oldest makes room for a new one."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        super().__setitem__(key, value)
+        while len(self) > self.most:
+            del self[next(iter(self))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +352,7 @@ class PerQuestion(Retriever):
         self.whole = inner(corpus, **settings)
         self.settings = self.whole.settings
         self._lock = threading.RLock()
-        self._built: dict[str, Retriever] = {}
+        self._built: Newest[str, Retriever] = Newest(self._KEPT)
 
     def build(self, store: Store | None = None, progress: Progress | None = None) -> Self:
         """Prepare what the questions' indexes share; see `Retriever.prepare_restricted`."""
@@ -364,9 +379,9 @@ class PerQuestion(Retriever):
             )
         built = self.whole.restrict(self.corpus.contexts[question]).build()
         with self._lock:
-            while len(self._built) >= self._KEPT:
-                del self._built[next(iter(self._built))]
-            return self._built.setdefault(question, built)
+            if question not in self._built:
+                self._built[question] = built
+            return self._built[question]
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """Not defined without a question.

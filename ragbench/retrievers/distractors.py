@@ -13,13 +13,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
-from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.base import RETRIEVERS, Passage
+from ragbench.retrievers.factory import Wrapper
 
 Kind = Literal["look_alike", "false_shortcut", "split_evidence", "subjective"]
 KINDS: tuple[Kind, ...] = ("look_alike", "false_shortcut", "split_evidence", "subjective")
@@ -43,20 +43,11 @@ class DistractingSettings(Knobs):
 
 
 @RETRIEVERS.register("distracting")
-class Distracting(Retriever):
+class Distracting(Wrapper):
     """Another retriever's hits with misleading passages among them, to test robustness."""
 
     name = "distracting"
     Settings = DistractingSettings
-
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        super().__init__(corpus, **settings)
-        self._inner = make_retriever(self.settings.inner, corpus)
-
-    @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """The retriever that searches."""
-        return (self._inner,)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -84,10 +75,9 @@ class Distracting(Retriever):
         """`hits` of a program's own index, tampered with as those of a search would be."""
         return self._tampered(query, list(hits))
 
-    def restrict(self, positions: Sequence[int]) -> Distracting:
+    def restrict(self, positions: Sequence[int]) -> Self:
         """The same over the inner retriever, restricted; names are those of the whole corpus."""
-        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-        small._inner = self._inner.restrict(positions)
+        small = super().restrict(positions)
         if self.settings.rate:
             small.__dict__["names"] = self.names
         return small
@@ -125,10 +115,8 @@ class Distracting(Retriever):
             return split_evidence(source)
         if kind == "false_shortcut":
             made = false_shortcut(source, query, names, chance)
-        elif kind == "look_alike":
-            made = look_alike(source, names, chance)
         else:
-            made = subjective(source, names, chance)
+            made = (look_alike if kind == "look_alike" else subjective)(source, names, chance)
         return (made,) if made else None
 
 

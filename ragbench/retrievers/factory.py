@@ -1,9 +1,9 @@
-"""Retrievers by name: from a spec string, or from a name and settings."""
+"""Retrievers by name: from a spec string, or from a name and settings; wrappers of another one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 from ragbench.errors import ConfigError
 from ragbench.own_code import blamed_on
@@ -80,3 +80,22 @@ def split_specs(text: str) -> list[str]:
     if depth:
         raise ConfigError(f"the brackets in {text!r} do not match")
     return [part.strip() for part in parts if part.strip()]
+
+
+class Wrapper(Retriever):
+    """A retriever over the hits of another one, that of the setting `inner`."""
+
+    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+        super().__init__(corpus, **settings)
+        self._inner = make_retriever(self.settings.inner, corpus)
+
+    @property
+    def parts(self) -> tuple[Retriever, ...]:
+        """The retriever that searches."""
+        return (self._inner,)
+
+    def restrict(self, positions: Sequence[int]) -> Self:
+        """The same over the inner retriever, restricted."""
+        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
+        small._inner = self._inner.restrict(positions)
+        return small

@@ -8,11 +8,9 @@ corpus prefilter keyword search, which is why it does not read every chunk.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,16 +19,13 @@ from ragbench.record import Call
 from ragbench.retrievers.base import Corpus, Passage, Progress
 from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.dense import Dense
-
-if TYPE_CHECKING:
-    from ragbench.retrievers.store import IndexStore
+from ragbench.retrievers.store import IndexStore, opened
 
 _WORD = re.compile(r"\w+")
 _SHOWN = 5  # matching sentences shown per chunk
 _PER_CHUNK = 3  # sentences searched per chunk wanted
 _MIN_SENTENCE = 11  # characters; A-RAG drops shorter pieces
 _STORED_FROM = 500  # sentences; fewer are embedded sooner than an index is looked up and mapped
-_KEPT = 512  # indexes held in memory, as many as a distractor setting holds retrievers
 
 
 @dataclass(frozen=True)
@@ -72,18 +67,14 @@ class GranularIndex:
         Each grain is indexed at its first use. An index of 500 sentences or more is kept in
         `store` (by default the usual one); the last 512 asked for stay in memory.
         """
-        key = (corpus.digest, embedder, api_base)
-        with _LOCK:
-            index = _BUILT.pop(key, None)
-            if index is None:
-                index = cls(corpus, embedder=embedder, api_base=api_base)
-                if len(index._owners) >= _STORED_FROM:
-                    from ragbench.retrievers.store import IndexStore
 
-                    index._store = store or IndexStore()
-            _BUILT[key] = index
-            while len(_BUILT) > _KEPT:
-                del _BUILT[next(iter(_BUILT))]
+        def make() -> GranularIndex:
+            index = cls(corpus, embedder=embedder, api_base=api_base)
+            if len(index._owners) >= _STORED_FROM:
+                index._store = store or IndexStore()
+            return index
+
+        index: GranularIndex = opened(("granular", corpus.digest, embedder, api_base), make)
         return index
 
     def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> None:
@@ -250,7 +241,3 @@ def _count(text: str, keyword: str, bounded: bool) -> int:
     if not bounded:
         return text.count(keyword)
     return len(re.findall(rf"(?<!\w){re.escape(keyword)}(?!\w)", text))
-
-
-_LOCK = threading.Lock()
-_BUILT: dict[tuple[str, str, str], GranularIndex] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Self
 
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Retriever
-from ragbench.retrievers.factory import make_retriever
+from ragbench.retrievers.base import RETRIEVERS, Passage
+from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.rerankers import Reranker, make_reranker
 from ragbench.retrievers.scores import stretched
 
@@ -34,25 +34,16 @@ class RerankSettings(Knobs):
 
 
 @RETRIEVERS.register("rerank")
-class Rerank(Retriever):
+class Rerank(Wrapper):
     """The hits of another retriever, reordered by a model that reads them."""
 
     name = "rerank"
     Settings = RerankSettings
 
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
-        super().__init__(corpus, **settings)
-        self._inner = make_retriever(self.settings.inner, corpus)
-
     @cached_property
     def reranker(self) -> Reranker | None:
         """The model that scores, None where reranking is off."""
         return make_reranker(self.settings.reranker, self.settings.model)
-
-    @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """The retriever whose hits are reranked."""
-        return (self._inner,)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """The `k` best of the candidates, best first, with the scores that order them."""
@@ -73,10 +64,9 @@ class Rerank(Retriever):
         candidates = self._inner.search_many(queries, k=max(k, self.settings.depth))
         return [self._reordered(q, hits, k) for q, hits in zip(queries, candidates, strict=True)]
 
-    def restrict(self, positions: Sequence[int]) -> Rerank:
+    def restrict(self, positions: Sequence[int]) -> Self:
         """The same reranker over the inner retriever, restricted."""
-        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-        small._inner = self._inner.restrict(positions)
+        small = super().restrict(positions)
         small.reranker = self.reranker
         return small
 

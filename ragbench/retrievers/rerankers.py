@@ -30,7 +30,7 @@ from ragbench.lms import checked_address
 from ragbench.lms.calls import Post, Server, Service, check_price
 from ragbench.lms.specs import key_in
 from ragbench.record import Call
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers.base import Newest, Passage
 from ragbench.retrievers.embedders import (
     LocalCalls,
     LocalEmbedder,
@@ -112,7 +112,7 @@ class MaxSim(Reranker):
         if not isinstance(embedder, LocalEmbedder):
             raise ConfigError("maxsim needs a local embedder; give maxsim or maxsim:NAME")
         self._embedder = embedder
-        self._kept: dict[str, npt.NDArray[np.float16]] = {}
+        self._kept: Newest[str, npt.NDArray[np.float16]] = Newest(self._KEPT)
         self._lock = threading.Lock()
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
@@ -124,17 +124,13 @@ class MaxSim(Reranker):
         asked: Vectors
         asked, *made = self._embedder.token_vectors([clean(query), *missing])
         known |= {text: v.astype(np.float16) for text, v in zip(missing, made, strict=True)}
-        self._keep({text: known[text] for text in missing})
+        with self._lock:
+            for text in missing:
+                self._kept[text] = known[text]
         # Tokens of kept passages count too: as if they had been made again.
         tokens = len(asked) + sum(len(known[text]) for text in texts)
         file_call(work.done(tokens, kind="rerank")[0])
         return [_maxsim(asked, known[text]) for text in texts]
-
-    def _keep(self, made: dict[str, npt.NDArray[np.float16]]) -> None:
-        with self._lock:
-            self._kept |= made
-            while len(self._kept) > self._KEPT:
-                del self._kept[next(iter(self._kept))]
 
 
 def _maxsim(query: Vectors, passage: npt.NDArray[np.float16]) -> float:
@@ -152,9 +148,7 @@ class CrossEncoder(Reranker):
     def __init__(self, name: str) -> None:
         self._name = f"cross-encoder:{name}"
         with needs_extra(self._name, "take reranker=maxsim"):
-            from sentence_transformers import (  # type: ignore[import-not-found, unused-ignore]
-                CrossEncoder as Model,
-            )
+            from sentence_transformers import CrossEncoder as Model  # type: ignore[import-not-found, unused-ignore]
         try:
             self._model = Model(name)
         except (OSError, ValueError) as error:

@@ -17,18 +17,20 @@ import logging
 import os
 import secrets
 import shutil
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from pydantic import ValidationError
 
 from ragbench.errors import DataError
 from ragbench.paths import make_folder, sync
-from ragbench.retrievers.base import Manifest, Progress, Retriever
+from ragbench.retrievers.base import Manifest, Newest, Progress, Retriever
 
 MANIFEST = "manifest.json"
 #: When each file was last hashed and found whole: name -> inode, size, mtime, ctime.
@@ -297,3 +299,18 @@ def _delete(folder: Path) -> None:
         folder.unlink()
     else:
         shutil.rmtree(folder)
+
+
+def opened(key: Hashable, make: Callable[[], Any]) -> Any:
+    """The index that this process holds under `key`, else what `make` gives; 512 are held.
+
+    That is as many as a distractor setting holds retrievers.
+    """
+    with _LOCK:
+        index = _OPEN.pop(key, None) or make()
+        _OPEN[key] = index
+    return index
+
+
+_LOCK = threading.Lock()
+_OPEN: Newest[Hashable, Any] = Newest(512)

@@ -25,7 +25,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
     for module in (dense, lm_index):
         monkeypatch.setattr(module, "make_embedder", lambda spec, api_base="": WordEmbedder())
-    monkeypatch.setattr(lm_index, "_OPEN", {})
+    monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})
     return World(tmp_path, monkeypatch)
 
 

@@ -25,4 +25,4 @@ def embedder(monkeypatch: pytest.MonkeyPatch) -> WordEmbedder:
 def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing that an earlier test's LM said of the same passages is kept."""
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(graph, "_OPEN", {})
+    monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})

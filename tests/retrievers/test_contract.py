@@ -106,6 +106,17 @@ def test_restricting_searches_those_passages_alone(spec: str) -> None:
     ]
 
 
+TIED = [*SPECS, "bm25(engine=numba)"]
+TIED += [f"{spec}(mode={mode})" for spec in ("lancedb", "qdrant") for mode in ("text", "vector")]
+
+
+@pytest.mark.parametrize("spec", [spec for spec in TIED if spec.partition("(")[0] in str(SPECS)])
+def test_ties_stand_in_corpus_order_even_at_the_cut(spec: str) -> None:
+    corpus = make_corpus(["other"] * 3 + ["same words"] * 900, title=lambda i: "")
+    found = make_retriever(spec, corpus).search("same words", k=5)
+    assert [hit.pid for hit in found] == ["p3", "p4", "p5", "p6", "p7"]
+
+
 def test_passages_are_frozen_and_pickle() -> None:
     passage = Passage("p", "T", "x", ("x",), 1.0)
     assert pickle.loads(pickle.dumps(passage)) == passage

@@ -131,18 +131,6 @@ def test_damaged_unfinished_work_is_done_again(
     assert made == make_retriever("dense", corpus).search("w0 w1", k=9)
 
 
-def test_ties_stand_in_corpus_order_even_at_the_cut() -> None:
-    corpus = make_corpus(["other"] * 3 + ["same words"] * 1000, title=lambda i: "")
-    found = make_retriever("dense", corpus).search("same words", k=5)
-    assert [p.pid for p in found] == ["p3", "p4", "p5", "p6", "p7"]
-
-
-def test_search_many_equals_a_loop() -> None:
-    retriever = make_retriever("dense", make_corpus(random_texts(200, seed=2)))
-    queries = [*random_texts(40, seed=5), ""]
-    assert retriever.search_many(queries, k=6) == [retriever.search(q, k=6) for q in queries]
-
-
 def test_the_same_text_is_embedded_once(embedder: WordEmbedder) -> None:
     make_retriever("dense", make_corpus(["a", "b", "a"], title=lambda i: "")).build()
     assert sorted(embedder.embedded) == ["a", "b"]

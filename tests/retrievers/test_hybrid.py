@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import KnobError
 from ragbench.retrievers import RETRIEVERS, Passage, Retriever, make_retriever
-from ragbench.retrievers.hybrid import stretched
 from tests.retrievers.conftest import make_corpus
 
 #: What the scripted sides answer, and how deep they were asked.
@@ -74,13 +72,6 @@ def test_min_max_by_hand() -> None:
     ]
 
 
-def test_equal_scores_stretch_to_one() -> None:
-    assert stretched([Passage("a", "", "", score=2.0), Passage("b", "", "", score=2.0)]) == {
-        "a": 1.0,
-        "b": 1.0,
-    }
-
-
 def test_each_side_is_asked_for_twice_as_many() -> None:
     fused(k=3)
     assert ASKED == [6, 6]
@@ -89,13 +80,3 @@ def test_each_side_is_asked_for_twice_as_many() -> None:
 @pytest.mark.parametrize(("weight", "expected"), [(0, ["p0", "p1", "p2"]), (1, ["p2", "p3", "p0"])])
 def test_a_side_without_weight_adds_nothing(weight: float, expected: list[str]) -> None:
     assert [pid for pid, _ in fused(dense_weight=weight)] == expected
-
-
-def test_one_empty_side_leaves_the_other() -> None:
-    SCRIPTS["left"] = []
-    assert [pid for pid, _ in fused(k=2)] == ["p2", "p3"]
-
-
-def test_weight_outside_its_bounds_is_refused() -> None:
-    with pytest.raises(KnobError, match="dense_weight"):
-        fused(dense_weight=1.1)

@@ -21,7 +21,7 @@ from ragbench.lms import make_lm
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import Limits, spending
 from ragbench.record import Ledger
-from ragbench.retrievers import Corpus
+from ragbench.retrievers import Corpus, store as index_store
 from ragbench.retrievers.lm_index import (
     GistIndex,
     HippoIndex,
@@ -130,7 +130,7 @@ def made(
 ) -> tuple[LMIndex, Ledger]:
     """The index that an LM behind `server` makes, with at most `limit` calls."""
     kind, settings = SYSTEMS[name]
-    base._OPEN.clear()
+    index_store._OPEN.clear()
     lm = make_lm("hosted_vllm/fake", api_base=server.url, cache=False, schema=True)
     active = dspy.context(lm=lm, adapter=make_adapter("json", lm), num_threads=WORKERS)
     with spending(Limits(calls=limit)), active, open_ledger() as ledger:

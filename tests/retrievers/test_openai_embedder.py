@@ -213,24 +213,3 @@ def test_token_counts_that_cannot_be_true_are_estimated(tokens: object, cache: V
     with serving(lambda path, body: (200, answer)) as wire, open_ledger() as ledger:
         make(wire, cache).embed(["x" * 40])
     assert [call.prompt_tokens for call in ledger.calls] == [10]
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["http://me:secret@h/v1", "http://me@h/v1", "http://h/v1?api_key=x", "http://h/?sig=abc"],
-)
-def test_an_address_with_a_password_or_a_key_is_refused(address: str, cache: VectorCache) -> None:
-    with pytest.raises(LMSetupError, match="holds a password or a key") as caught:
-        OpenAIEmbedder("m", api_base=address, cache=cache)
-    assert "secret" not in str(caught.value)
-
-
-def test_a_redirect_is_not_followed(cache: VectorCache) -> None:
-    with serving(embeddings) as elsewhere:
-        moved = {"Location": f"{elsewhere.address}/embeddings"}
-        with (
-            serving(lambda path, body: (307, {}), moved) as wire,
-            pytest.raises(LMSetupError, match="redirects"),
-        ):
-            make(wire, cache).embed(["x"])
-        assert elsewhere.requests == []

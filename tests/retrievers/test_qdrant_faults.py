@@ -20,7 +20,6 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.context import current, use
 from ragbench.errors import DataError, LMSetupError, LMUnavailableError
-from ragbench.experiments.store import read_records
 from ragbench.lms.calls import (
     Limits,
     QuestionTimeoutError,
@@ -32,8 +31,6 @@ from ragbench.lms.calls import (
 from ragbench.lms.specs import load_dotenv
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
-from tests.fake_server import FakeServer
-from tests.kills import write_questions
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 
 pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
@@ -264,44 +261,6 @@ def test_a_build_that_is_killed_goes_on_where_it_was(wire: QdrantWire, store: In
     assert [[h.pid for h in hits] for hits in found] == [[h.pid for h in hits] for hits in expected]
     assert told[-1] == (600, 600)
     assert before >= 256
-
-
-def evaluate(folder: Path, wire: QdrantWire, server: FakeServer) -> tuple[int, str]:
-    result = CliRunner().invoke(cli, [
-        "eval", "--program", "vanilla", "--no-cache", "--dataset", "jsonl",
-        "--data-file", str(write_questions(folder, 30)), "--limit", "10", "--setting", "pooled",
-        "--lm", "openai/fake", "--api-base", server.url, "--workers", "2",
-        "--out", str(folder / "run"), "--retriever", "qdrant", "--retriever-set", "mode=text",
-        "--retriever-set", f"url={wire.url}",
-    ])  # fmt: skip
-    error = result.exception
-    return getattr(error, "exit_code", result.exit_code), f"{result.output}{error or ''}"
-
-
-def test_a_run_ends_when_the_key_is_refused_and_goes_on_afterwards(
-    wire: QdrantWire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    searches: list[str] = []
-
-    def refuse(method: str, path: str) -> tuple[int, bytes] | None:
-        searches.extend([path] if path.endswith(SEARCH) else [])
-        return failed(401) if len(searches) > 4 else None
-
-    wire.fault = refuse
-    with FakeServer() as server:
-        code, said = evaluate(tmp_path, wire, server)
-        assert code == 2, said
-        assert "refuses the key: HTTP 401" in said
-        stored = read_records(tmp_path / "run")
-        assert 1 <= len(stored) == len(stored.finished) <= 4, "none failed"
-        uploaded = len(wire.uploaded)
-        wire.fault = lambda method, path: None
-        code, said = evaluate(tmp_path, wire, server)
-        assert code == 0, said
-    assert len(read_records(tmp_path / "run").finished) == 10
-    assert len(wire.uploaded) == uploaded, "the collection was there"
 
 
 def test_dropping_says_that_the_server_keeps_its_collection(

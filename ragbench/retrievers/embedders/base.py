@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ragbench.ledger import file_call
 from ragbench.record import Call, total
-from ragbench.retrievers.base import Progress
+from ragbench.retrievers.base import Newest, Progress
 
 if TYPE_CHECKING:
     from ragbench.lms.calls import Service
@@ -44,7 +44,7 @@ class Embedder(ABC):
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
-        self._queries: dict[str, tuple[Vectors, Call]] = {}
+        self._queries: Newest[str, tuple[Vectors, Call]] = Newest(self._KEPT)
         self._lock = threading.Lock()
 
     @abstractmethod
@@ -83,8 +83,6 @@ class Embedder(ABC):
         tokens = shares(whole.prompt_tokens, texts)
         with self._lock:
             for text, vector, n in zip(texts, embedded.vectors, tokens, strict=True):
-                while len(self._queries) >= self._KEPT:
-                    del self._queries[next(iter(self._queries))]
                 part = n / whole.prompt_tokens if whole.prompt_tokens else 1 / len(texts)
                 cost = None if whole.cost_usd is None else whole.cost_usd * part
                 call = replace(
@@ -130,11 +128,7 @@ class LocalCalls:
         elapsed = time.perf_counter() - self._start
         return (
             Call(
-                model=self.model,
-                kind=kind,
-                prompt_tokens=tokens,
-                cost_usd=0.0,
-                latency_s=elapsed,
+                model=self.model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed
             ),
         )
 

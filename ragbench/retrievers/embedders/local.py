@@ -151,9 +151,7 @@ class STEmbedder(Embedder):
     def __init__(self, name: str) -> None:
         super().__init__(f"st:{name}")
         with needs_extra(f"embedder st:{name}", "take embedder=local"):
-            from sentence_transformers import (  # type: ignore[import-not-found, unused-ignore]
-                SentenceTransformer,
-            )
+            from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
         try:
             self._model = SentenceTransformer(name)
         except (OSError, ValueError) as error:

