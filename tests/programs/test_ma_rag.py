@@ -109,6 +109,9 @@ def test_ablations_leave_out_planner_and_extractor_or_note_each_passage() -> Non
     prediction, lm, _ = converse(off, QUESTION, **rest)
     assert [s.query for s in prediction.searches] == [QUESTION]
     assert "[2] Salt Road" in lm.asked[0].inputs["notes"]
+    failed = {**rest, "AnswerTask": [answered("", success=False)]}
+    prediction, _, _ = converse(off, QUESTION, **failed)
+    assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "no_progress")
     each = MARAG(shelf(), k=2, planner=False, extract="each")
     _, lm, _ = converse(each, QUESTION, TakeNotes=[{"notes": ["It."]}, {"notes": []}], **rest)
     assert lm.signatures.count("TakeNotes") == 2

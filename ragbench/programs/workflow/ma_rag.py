@@ -104,7 +104,8 @@ class MARAG(RAGProgram[MARAGKnobs]):
         plan: list[str] = []
         reason: StopReason = "no_progress"
         try:
-            for _ in range(self.knobs.max_replans + 1):
+            # Without a planner there is nothing to plan anew.
+            for _ in range(self.knobs.max_replans + 1 if self.knobs.planner else 1):
                 plan = self._plan(trace, done)
                 if self._follow(trace, plan, done):
                     reason = "answered"
