@@ -132,8 +132,10 @@ class _File(logging.Handler):
             # A link in its place is not followed.
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_LINK, 0o666)
             self._file = FileIO(handle, "ab+")
-            if self._file.seek(0, 2) and _last_byte(self._file) != b"\n":
-                self._file.write(b"\n")
+            if self._file.seek(0, 2):
+                self._file.seek(-1, 2)
+                if self._file.read(1) != b"\n":
+                    self._file.write(b"\n")
         except OSError as error:
             self._give_up(error)
 
@@ -143,12 +145,15 @@ class _File(logging.Handler):
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.write(_line(record))
-
-    def write(self, line: bytes) -> None:
-        """Append `line`."""
         if (file := self._file) is None:
             return
+        try:
+            line = as_json(record)
+        except Exception as error:  # a value that cannot even be shown
+            record.msg = f"a line of {record.name} could not be written: {type(error).__name__}"
+            record.args, record.exc_info = (), None
+            setattr(record, _FIELDS, {})
+            line = as_json(record)
         try:
             file.write(line)
         except OSError as error:
@@ -169,24 +174,6 @@ class _File(logging.Handler):
         self._file = None
         why = error.strerror or type(error).__name__
         get(__name__).warning("cannot write %s (%s); going on without it", self.path, why)
-
-
-def _line(record: logging.LogRecord) -> bytes:
-    try:
-        return as_json(record)
-    except Exception as error:  # a value that cannot even be shown
-        return as_json(_stand_in(record, error))
-
-
-def _last_byte(file: Any) -> bytes:
-    file.seek(-1, 2)
-    last: bytes = file.read(1)
-    return last
-
-
-def _stand_in(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
-    text = f"a line of {record.name} could not be written: {type(error).__name__}"
-    return logging.LogRecord(_ROOT, logging.WARNING, record.pathname, record.lineno, text, (), None)
 
 
 class _Terminal(logging.Handler):
@@ -222,7 +209,7 @@ def as_json(record: logging.LogRecord) -> bytes:
     row.update({name: value for name, value in given.items() if name not in row})
     row["logger"] = record.name
     if record.exc_info:
-        row["traceback"] = _traceback(record)
+        row["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
     text = _dumped(row)
     if "\\" in text:  # in an escaped text, a key may not stand at the beginning of a word
         text = _dumped(_clean(row))
@@ -242,11 +229,6 @@ def as_text(record: logging.LogRecord) -> str:
     text = f"{record.levelname.lower()}: {record.getMessage()}"
     text += f" ({', '.join(shown)})" if shown else ""
     return "".join(c if c.isprintable() else " " for c in " ".join(redact(text).split()))
-
-
-def _traceback(record: logging.LogRecord) -> str:
-    assert record.exc_info
-    return "".join(traceback.format_exception(record.exc_info[1]))
 
 
 def _clean(value: Any) -> Any:
