@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     found = apply(protocol, card(data=CARD["data"]), four(), {})
     assert len(found.scores) + len(found.missing) == len(protocol.measures)
     assert any(name in line for line in protocol.lines())
+
+
+def test_aliases_that_a_protocol_leaves_out_are_said() -> None:
+    name = next(name for name in PROTOCOLS if get_protocol(name).golds == "first")
+    records = [replace(record, answers=["gold", "alias"]) for record in four()]
+    found = apply(get_protocol(name), card(data=CARD["data"]), records, {})
+    assert any(line.startswith("gold answers: this data has aliases") for line in found.deviations)
 
 
 def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) -> None:

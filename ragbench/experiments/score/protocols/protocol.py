@@ -118,9 +118,9 @@ def apply(
 
     `judges` are the summaries of judges by metric.
     """
-    if protocol.golds == "first":
-        records = [replace(record, answers=record.answers[:1]) for record in records]
-    measured = {measure.name: _score(measure, records) for measure in protocol.measures}
+    only_first = protocol.golds == "first"
+    scored = [replace(r, answers=r.answers[:1]) for r in records] if only_first else records
+    measured = {measure.name: _score(measure, scored) for measure in protocol.measures}
     scores = {name: score for name, score in measured.items() if score is not None}
     missing = [name for name, score in measured.items() if score is None]
     deviations = [
