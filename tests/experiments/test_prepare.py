@@ -78,7 +78,7 @@ def test_a_file_gets_a_line_every_30_seconds_with_calls_rate_and_cost(
     for second, done in ((10, 5), (40, 20), (50, 25), (75, 50)):
         now[0] = second
         ledger = Namespace(billed=Totals(calls=2 * done, attempts=2 * done, cost_usd=0.01 * done))
-        monkeypatch.setattr(module, "current_ledger", lambda ledger=ledger: ledger)
+        monkeypatch.setattr("ragbench.ledger.current_ledger", lambda ledger=ledger: ledger)
         progress.prepare(done, 100)
     assert out.getvalue().splitlines() == [
         "facts: 20 of 100, 40 calls, 1.0 a second, $0.2000 so far, about $1.0000 in all",
