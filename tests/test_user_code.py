@@ -29,8 +29,8 @@ READERS = {
     "show", "summarize",
 }  # fmt: skip
 OTHERS = {
-    "ask", "compile", "eval", "import", "index", "list", "models", "retrieve", "search", "sweep",
-    "tune", "verdict", "view",
+    "ask", "compile", "demo", "eval", "import", "index", "list", "models", "retrieve", "search",
+    "sweep", "tune", "verdict", "view",
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": ("results", "Compare two runs, question by question."),
     "compile": ("compiling", "Compile a program's prompts with an optimizer."),
     "compiled": ("compiling", "List the compiled programs in a folder."),
+    "demo": ("results", "Show the page of a few recorded runs; needs no model."),
     "doctor": ("results", "Check run folders, and repair them."),
     "errors": ("scoring", "Explain wrong answers, with examples."),
     "eval": ("answering", "Run a program over questions and print the table."),

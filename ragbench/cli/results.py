@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import webbrowser
+from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
+from zipfile import ZipFile
 
 import click
 
@@ -192,14 +195,44 @@ def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str
     click.echo(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
 
 
+_port_option = click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)  # fmt: skip
+_browser_option = click.option(
+    "--browser/--no-browser", default=True, help="Open the page in a browser."
+)
+
+
 @command("view", examples=["ragbench view runs/"])
 @click.argument("folder", default="runs", type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
-        help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
+@_port_option
 @click.option("--metric", default="f1", show_default=True, help="Metric of accuracy.")
-@click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
+@_browser_option
 def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
     """Serve the page of every run in FOLDER until Ctrl-C; it follows runs that go on."""
+    _serve(folder, port, metric, browser)
+
+
+@command("demo", examples=["ragbench demo"])
+@_port_option
+@_browser_option
+def demo_command(port: int, browser: bool) -> None:
+    """Serve the page of four small recorded runs until Ctrl-C; no model is asked.
+
+    They are vanilla, ircot and react, and vanilla compiled, over four synthetic questions, as the
+    0.5B local model answered them: too few to say which is better, enough to see what is shown.
+    """
+    with TemporaryDirectory(prefix="ragbench-demo-") as folder:
+        with (
+            files("ragbench.cli").joinpath("demo.zip").open("rb") as packed,
+            ZipFile(packed) as runs,
+        ):
+            runs.extractall(folder)
+        _serve(Path(folder), port, "f1", browser)
+
+
+def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
     from ragbench.experiments.report.page import make_server
 
     server = make_server(folder, port=port, metric=metric)

@@ -158,8 +158,8 @@ def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
 
 
 def test_every_command_that_reports_has_a_format_and_every_help_an_example() -> None:
-    texts = {"ask", "compile", "export", "index build", "index drop", "index info"}  # no table
-    texts |= {"models path", "models pull", "models serve", "report", "view"}
+    texts = {"ask", "compile", "demo", "export", "index build", "index drop"}  # no table
+    texts |= {"index info", "models path", "models pull", "models serve", "report", "view"}
     without, bare = set(), set()
     for name, leaf in leaves(cli, ""):
         if not any(param.name == "format" for param in leaf.params):
