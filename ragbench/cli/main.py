@@ -31,7 +31,7 @@ COMMANDS = {
     "compile": ("compiling", "Compile a program's prompts with an optimizer."),
     "compiled": ("compiling", "List the compiled programs in a folder."),
     "demo": ("results", "Show the page of a few recorded runs; needs no model."),
-    "doctor": ("results", "Check run folders, and repair them."),
+    "doctor": ("results", "Check run folders for damage."),
     "errors": ("scoring", "Explain wrong answers, with examples."),
     "eval": ("answering", "Run a program over questions and print the table."),
     "export": ("results", "Write runs for pandas, inspect_ai or MLflow."),
