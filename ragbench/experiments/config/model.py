@@ -289,7 +289,8 @@ def make_config(
         program = fields.get("program") or RunConfig.model_fields["program"].default
         fields["compiled"] = compiled_folder(fields["compiled"], program)
     data = fields.get("data", {})
-    paths = [Path(data[name]) for name in _QUESTION_FILES if data.get(name)]
+    given_files = (data.get(name) for name in _QUESTION_FILES)
+    paths = [Path(file) for file in given_files if isinstance(file, str | Path) and file]
     if "dataset" not in data and (paths or data.get("hub_repo")):
         from ragbench.data import detect_layout
 
