@@ -121,7 +121,7 @@ def test_a_dead_lm_stops_the_compile_in_one_line(name: str, tmp_path: Path) -> N
         calls.append(asked.number)
         return even_towns(asked) if len(calls) < 5 else ConnectionError("gone")
 
-    job = task(tmp_path, scripted(script), train=EXAMPLES[:10] * 4)
+    job = task(tmp_path, scripted(script), train=EXAMPLES[:10] * 4, workers=1)
     with pytest.raises(RunError, match="give the same command") as caught:
         OPTIMIZERS.get(name)(**SMALL[name] | BUSY.get(name, {})).compile(program(), job)
     assert "\n" not in str(caught.value)
