@@ -8,8 +8,6 @@ questions; questions are single, or come in clusters that are right or wrong tog
 in a null set is false: at most about 5 % of the sets may have one.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import numpy as np

@@ -8,8 +8,6 @@ server, whose log says what was spent. Exits with 1 if a limit was passed by mor
 worker.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -10,8 +10,6 @@ Ends with code 1 where a bound does not hold. The standard error of a rate of 5 
 at 2,000 runs; a bound fails only beyond two standard errors.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

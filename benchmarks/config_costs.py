@@ -7,8 +7,6 @@ Rehearses every config over the questions of a HotpotQA file, in the distractor 
 reranking cost comes on top.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

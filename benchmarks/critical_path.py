@@ -8,8 +8,6 @@ be at most 1.15; beside it stands the time that one call after the other would t
     python benchmarks/critical_path.py [--latency 0.2] [--runs 3] [program ...]
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")

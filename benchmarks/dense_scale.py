@@ -11,8 +11,6 @@ read: recall@10 of exact search, median and 95th percentile of a search in ms, b
 before it the seconds of the build, its size, and how much of it the process holds by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -11,8 +11,6 @@ its workers; *ideal* is calls x latency / workers. `--processes` adds `ragbench 
 and `--inspect` an evaluation by inspect_ai, by the Python of an environment that has it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

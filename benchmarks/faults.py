@@ -6,8 +6,6 @@ Records must be one per question, and their totals those of the server's own log
 they are not.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -5,8 +5,6 @@
 Each round has a seed of its own, printed with what it found, so that a finding can be run again.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 import traceback

@@ -12,8 +12,6 @@ The LM is scripted: each passage names two towns of its own, and one that every 
 so that descriptions are merged and graphs hang together.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

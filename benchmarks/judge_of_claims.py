@@ -8,8 +8,6 @@ With --judge the labelled claims are asked about, those of --run first. The repl
 --out, so that the same command continues.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

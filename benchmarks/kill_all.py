@@ -8,8 +8,6 @@ that came just before a kill is in no record), finished records that went away o
 work asked or kept twice. Where the cache is on, a request sent twice was under way at a kill.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -5,8 +5,6 @@
 Prints prompt and generated tokens per second of both, in turns, and the ratio of their medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

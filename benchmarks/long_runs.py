@@ -8,8 +8,6 @@ memory holds besides records is that of the first length.
     python -m benchmarks.long_runs [--records 5000 20000 50000]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ are printed.
     python benchmarks/lookahead_vs_react.py [--latency 0.5] [--runs 3]
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")

@@ -1,7 +1,5 @@
 """An LM server on loopback for benchmarks; it answers after a latency, and can reject calls."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -6,8 +6,6 @@ it. A survivor is a line whose meaning no test holds.
     python benchmarks/mutants.py [--only WORD] [--jobs 1]
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

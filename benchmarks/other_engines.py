@@ -8,8 +8,6 @@ build (with what it takes to embed), one search at the median by the clock and b
 of `bm25` for words and of exact search for vectors.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

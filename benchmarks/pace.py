@@ -9,8 +9,6 @@ that `make_lm` gives is asked `--calls` times from `--workers` threads. Shown ar
 ratio to the time without rejections, rejections, and calls that were lost.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -6,8 +6,6 @@ Prints how long the page took to make, its size, how long it takes to open (boun
 slowest of the filters and of opening a question (bound 100 ms), as measured in the page.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

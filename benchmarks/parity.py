@@ -13,8 +13,6 @@ how many inputs of each part have the same outcome; --show prints those that dif
 what CHECKOUT makes of the inputs in FILE, a case of tests/conformance/parity, into FILE.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

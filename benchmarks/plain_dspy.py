@@ -6,8 +6,6 @@ Prints EM and F1 of both and their paired difference. The plain script is `dspy.
 string signature and DSPy's default adapter over the same three passages.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

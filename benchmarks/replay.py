@@ -8,8 +8,6 @@ each, one after the other and `workers` at once. The start, which does not depen
 questions, is measured by a run of one question and left out of the time per call.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Generated passages for the retrieval benchmarks: words with the frequencies of natural text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

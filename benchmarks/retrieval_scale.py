@@ -9,8 +9,6 @@ search (and of the CPU alone), and the most memory: its own, and with the pages 
 Then the bytes on disk. The bounds for 5.2 million passages (HotpotQA's fullwiki) stand beside.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")

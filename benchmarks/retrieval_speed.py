@@ -7,8 +7,6 @@ other work on the machine falls on both. Single searches are timed by the CPU th
 threads or the disk by the clock.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")

@@ -10,8 +10,6 @@ other. The ratio must be at least 100.
     python benchmarks/score_speed.py [--records 1000] [--times 3]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ are installed. `paragraphs` is the share whose boundaries all agree; precision a
 boundaries inside paragraphs; `time` is a ratio to ragbench's.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

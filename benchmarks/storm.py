@@ -7,8 +7,6 @@ and exits with 1 if a run ended with a traceback, lost or changed finished work,
 result.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -7,8 +7,6 @@ A question counts from the moment when the runner takes it until its record is w
 count. Against a server on loopback.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

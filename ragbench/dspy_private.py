@@ -4,8 +4,6 @@ They may move or go in any release, so that each is taken where and when it is n
 absence is one line about that feature. tests/test_dspy_names.py lists them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The environment of child processes: what they need to run, and no keys."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Each row has a checksum; one that was changed counts as not there, and is bought
 cannot be used is told once and set aside: the rest of the process keeps what it buys in memory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sqlite3

@@ -7,8 +7,6 @@ call with the tokens, price and latency it had when it was first answered, so it
 re-run that the cache answers.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -8,8 +8,6 @@ A line has `time`, `level`, `event`, the `qid` of the question it belongs to (if
 go to the file and never to the terminal. Everything here is the standard library's logging.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -4,8 +4,6 @@ An `except Exception` lets `SystemExit`, `KeyboardInterrupt` and the like pass, 
 them would end a command as if all were done.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

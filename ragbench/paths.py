@@ -1,7 +1,5 @@
 """Folders: where ragbench keeps what can be fetched or computed again, and how names last."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ metrics, reports and comparisons. The classes here are its schema, its type and 
 they need neither DSPy nor a model. Reading is strict about types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any

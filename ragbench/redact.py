@@ -1,7 +1,5 @@
 """Takes keys, and what is no character, out of text that is about to be kept or shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Ctrl-C calls `stop_all`. Code that makes calls asks `stopped` before each, and w
 again every `POLL_S`, by `sleep` or in a loop of its own.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ gave the name on this command (an option, a config file, an argument in Python),
 name that was read from a run folder or from a compiled program.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

@@ -3,8 +3,6 @@
 Used by a test with a few runs and by `benchmarks/budget_runs.py` with many.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace

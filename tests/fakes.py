@@ -14,8 +14,6 @@ What the script returns is written in the format of the adapter that asks (JSON,
 sections); a string is sent as it is, and an exception is raised as the client's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -3,8 +3,6 @@
 Used by short tests and, for as long as one likes, by `benchmarks/fuzz.py`.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import tempfile

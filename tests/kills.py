@@ -5,8 +5,6 @@ server on loopback whose reply is a function of the prompt; a command is the rea
 process of its own, forked from a server that has imported the package, so that a start is cheap.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

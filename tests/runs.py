@@ -1,7 +1,5 @@
 """Databases of runs as tests look into them, and change them by hand."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

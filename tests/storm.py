@@ -4,8 +4,6 @@ Used by a test with a few questions and by `benchmarks/faults.py` with many. The
 server on loopback that keeps a log; the run is the real command.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

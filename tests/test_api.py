@@ -1,7 +1,5 @@
 """The Python API, over a real server on loopback and real folders."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

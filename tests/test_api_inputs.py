@@ -1,7 +1,5 @@
 """Objects that are no questions, passages, LMs or retrievers: one line, and nothing is guessed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

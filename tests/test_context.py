@@ -1,7 +1,5 @@
 """The context reaches every thread that works for a question, and no other."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What the documentation says exists: every option of every command it shows, and every link."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

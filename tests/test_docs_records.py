@@ -1,7 +1,5 @@
 """The tables of docs/records.md have exactly the fields that are stored, with their types."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

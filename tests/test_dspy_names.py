@@ -1,7 +1,5 @@
 """What is used of DSPy beyond its public interface: few names, each said with its feature."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

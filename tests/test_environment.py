@@ -1,7 +1,5 @@
 """Child processes get what they need to run, and no key."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragbench.environment import NETWORK, child_environment

@@ -1,7 +1,5 @@
 """The examples: notebooks and the script run whole over a server on loopback; sweep files load."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Short runs of the fuzzing; `benchmarks/fuzz.py` goes on for as long as one likes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Predictions of another system are a run like ours: scored, compared, in the same table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What was paid for and is kept in SQLite files: changed rows and files that cannot be used."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Knobs: what is typed is read as the knob's type says, and nothing is taken for something else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

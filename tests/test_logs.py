@@ -1,7 +1,5 @@
 """Logs: whole JSON lines that name their question, without keys; the terminal stays readable."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Objects that are handed over in Python run as they are."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

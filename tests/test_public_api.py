@@ -1,7 +1,5 @@
 """The names of the Python API, and what importing them loads."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

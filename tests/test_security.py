@@ -1,7 +1,5 @@
 """Keys reach no file and no output; no pickle is loaded; nothing in data moves the cursor."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The twenty tasks of a new user, as docs/tasks.md has them, in order, over a loopback server."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

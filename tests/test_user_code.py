@@ -1,7 +1,5 @@
 """Code that the user names: it is what runs, and nothing runs that the user did not name."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

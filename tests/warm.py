@@ -3,8 +3,6 @@
 What every command would import and look up at its start is done here, so that a start is cheap.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 

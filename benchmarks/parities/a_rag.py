@@ -1,7 +1,5 @@
 """A-RAG's own tools and agent, over scripted turns."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pickle

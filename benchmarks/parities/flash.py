@@ -1,7 +1,5 @@
 """FlashRAG's own loop of IRCoT, over given thoughts and given findings."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import random

@@ -5,8 +5,6 @@ words), the same triples (neighbouring entities) and the same filter (the first 
 checkout's pipeline of entities and its search of neighbours give way to the same ones as here.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """LookaheadRAG's own pruner and levels, over plans drawn at random."""
 
-from __future__ import annotations
-
 import importlib
 import random
 from collections.abc import Mapping, Sequence

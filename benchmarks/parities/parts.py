@@ -1,7 +1,5 @@
 """What the authors' sides share: empty modules, their sources, and words in the place of tokens."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery

@@ -4,8 +4,6 @@ A page opens where its title is asked for, in any case; else the titles of the p
 finds are the similar ones.
 """
 
-from __future__ import annotations
-
 import html
 import importlib
 import json

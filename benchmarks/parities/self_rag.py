@@ -4,8 +4,6 @@ The long form's scores of a segment as well. A gate is a pair of probabilities, 
 not retrieving.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 import random

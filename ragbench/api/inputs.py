@@ -1,7 +1,5 @@
 """From Python objects to the config of a run: data, modules, LMs and retrievers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ragbench eval`, `ask` and `import`: answers to questions, of a program or from elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

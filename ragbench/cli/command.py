@@ -1,7 +1,5 @@
 """Commands whose help shows options in groups, and examples at the end."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

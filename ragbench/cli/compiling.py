@@ -1,7 +1,5 @@
 """`ragbench compile`, `compiled` and `verdict`: compiled prompts, and whether they help."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

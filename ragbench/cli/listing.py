@@ -1,7 +1,5 @@
 """`ragbench list` and `ragbench show`: what there is, and what its knobs are."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ragbench models`: the local models: what there is, where it is, fetching and serving it."""
 
-from __future__ import annotations
-
 import os
 import time
 

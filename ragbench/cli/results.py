@@ -1,7 +1,5 @@
 """Commands that read finished runs: tables, comparisons, advice, pages, exports and checks."""
 
-from __future__ import annotations
-
 import webbrowser
 from importlib.resources import files
 from pathlib import Path

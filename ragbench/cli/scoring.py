@@ -1,7 +1,5 @@
 """`ragbench score` and `errors`: more scores for finished runs, and why answers are wrong."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`ragbench sweep` and `tune`: many runs of one matrix, or in search of the best knobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

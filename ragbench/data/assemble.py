@@ -1,7 +1,5 @@
 """From the questions of a loader to a Dataset: one pool, one split, one view, for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

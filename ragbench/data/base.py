@@ -1,7 +1,5 @@
 """What every data set becomes: examples, a corpus and the splits between them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

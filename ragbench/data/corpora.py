@@ -1,7 +1,5 @@
 """Corpus files and chunk files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder of documents, cut into sections: text, Markdown and, with an extra, PDF."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise

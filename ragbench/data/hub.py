@@ -1,7 +1,5 @@
 """Data sets of the Hugging Face hub: their repositories, and the fetching of their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

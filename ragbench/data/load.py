@@ -1,7 +1,5 @@
 """From a DataSpec to a Dataset: the options that go together, their defaults, and the records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args

@@ -3,8 +3,6 @@
 A large corpus file is copied once into the index store, so that its passages stay on disk.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

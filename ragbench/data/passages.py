@@ -1,7 +1,5 @@
 """Passages of a data set: paragraphs with a stable pid, and the chunks they are packed into."""
 
-from __future__ import annotations
-
 import bisect
 import hashlib
 import re

@@ -4,8 +4,6 @@ Whatever is wrong with a file becomes one DataError line that names the file, th
 number, and its id where it has one) and the field.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import html

@@ -5,8 +5,6 @@ a passage does so for every question that needs it. Such questions are a cluster
 of them may be in training while another is held out.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter, defaultdict

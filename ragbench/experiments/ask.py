@@ -1,7 +1,5 @@
 """Single questions through one program, without a run folder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

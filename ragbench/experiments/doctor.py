@@ -1,7 +1,5 @@
 """Checks the folders that runs and compiles left. It reads alone: what to do is said, not done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

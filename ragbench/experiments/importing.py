@@ -8,8 +8,6 @@ objects with `title` and `text`), `supporting_facts`, `tokens` (or `prompt_token
 A question without a prediction counts as failed, as in the official scripts.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

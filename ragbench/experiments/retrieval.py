@@ -1,7 +1,5 @@
 """Retrievers measured by themselves: each question of a data set is one search, without any LM."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ An answer that was changed, and a disk that cannot be read or written, cost a ne
 else: the cache is never the reason for a wrong or a failed question.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

@@ -1,7 +1,5 @@
 """`make_lm`: from an LM spec to a metered `dspy.LM`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import lru_cache

@@ -4,8 +4,6 @@ A config holds texts alone, so an object goes by a name that this process knows 
 object keeps its keys, its headers and its address; limits, ledger and cache are ragbench's.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -4,8 +4,6 @@ Prices come from LiteLLM's map (per model and kind of token), as it is installed
 not depend on the day; or from the person who runs ragbench: `in=0.15,out=0.60`, per million tokens.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

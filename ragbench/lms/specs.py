@@ -8,8 +8,6 @@ PROVIDER/MODEL              a hosted model of any provider that LiteLLM knows, o
                             OpenAI-compatible server by `api_base`
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

@@ -35,11 +35,7 @@ from ragbench.metrics.efficiency import (
     under_curve as under_curve,
     within_budget as within_budget,
 )
-from ragbench.metrics.errors import (
-    UNDECIDED as UNDECIDED,
-    Cause as Cause,
-    cause_of as cause_of,
-)
+from ragbench.metrics.errors import UNDECIDED as UNDECIDED, Cause as Cause, cause_of as cause_of
 from ragbench.metrics.judged import (
     ASKED as ASKED,
     GROUNDED as GROUNDED,

@@ -7,8 +7,6 @@ inference under label shift (Angelopoulos et al. 2023, arXiv:2301.09633): how of
 a false claim and passes a true one carries over to claims with another share of false ones.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import sqrt

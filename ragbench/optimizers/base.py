@@ -5,8 +5,6 @@ questions and answers alone, selects on the validation set, runs with an explici
 of workers, is not ended by one bad question, and writes to a log instead of the terminal.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Bootstrapping is of DSPy (Khattab et al. 2023, arXiv:2310.03714).
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import dspy

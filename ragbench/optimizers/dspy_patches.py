@@ -4,8 +4,6 @@ Inside `logged_to` they write to a file instead of the terminal, and ask no slow
 inside `lenient_proposals` an instruction that cannot be proposed is left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

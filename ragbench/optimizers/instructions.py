@@ -1,7 +1,5 @@
 """Instructions that a prompt model writes, some with demonstrations beside them."""
 
-from __future__ import annotations
-
 import logging
 import math
 import random

@@ -6,8 +6,6 @@ that is saved as JSON beside the program, and a question is shown the demonstrat
 neighbours. Nearness is the cosine of TF-IDF weights of words, so that loading needs no model.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -11,8 +11,6 @@ example has `question`, `answer` and `answers`. Its score is a number whose best
 or a prediction with a `score`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import math

@@ -9,8 +9,6 @@ Optimizers run with no limit on errors, since one bad question must not cost a n
 server that died would make all later candidates equal and the result worthless: that ends it.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

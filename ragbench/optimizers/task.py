@@ -1,7 +1,5 @@
 """What an optimizer works on: the task, its candidates, and the budget it states beforehand."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -25,8 +25,6 @@ many words whole, since a snippet hides the sentence after its match.
 A chunk is named by its position in the corpus, so that n - 1 and n + 1 stand beside chunk n.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

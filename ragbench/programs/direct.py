@@ -1,7 +1,5 @@
 """No retrieval: the model answers from memory. Every comparison needs it as its floor."""
 
-from __future__ import annotations
-
 import dspy
 
 from ragbench.programs.core import PROGRAMS, RAGProgram, Trace, predict

@@ -6,8 +6,6 @@ retriever that its constructor takes as `retriever`, or by `dspy.Retrieve`; both
 question's trace. Passages that it returns as `passages` or `context` are kept with the record.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

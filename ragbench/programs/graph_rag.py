@@ -10,8 +10,6 @@ Retrieved text is all that is shown: reports and tables too. They are passages o
 the texts, so that recall counts texts in their order.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import dspy

@@ -13,8 +13,6 @@ worked example and the published filter was optimised with DSPy; here both start
 instructions and can be compiled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

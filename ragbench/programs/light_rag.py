@@ -12,8 +12,6 @@ of several passages are joined instead of rewritten by an LM; answers are as sho
 `answer_style` says, where the published prompt asks for paragraphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Any, Literal

@@ -13,8 +13,6 @@ stand in docs/programs.md. `variant=arag` is the re-run in A-RAG (Du et al. 2026
 same five passages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -7,8 +7,6 @@ different queries cannot be compared. A reply that cannot be parsed leaves the q
 query, even if `include_original` is off: the program then does what `vanilla` does.
 """
 
-from __future__ import annotations
-
 import dspy
 from pydantic import Field
 

@@ -20,8 +20,6 @@ which no fact was found is answered from the passages themselves (`no_facts`): f
 can only repeat the question.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -20,8 +20,6 @@ the relevant passages together where none answers alone. Without a candidate the
 memory.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -23,8 +23,6 @@ paragraphs its summaries are weak. A question's own few passages (the distractor
 tree of one layer unless there are more than `top_size` of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

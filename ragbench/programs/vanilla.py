@@ -5,20 +5,11 @@
 about 1,000 tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
 """
 
-from __future__ import annotations
-
 import dspy
 from pydantic import Field
 
 from ragbench.errors import ConfigError
-from ragbench.programs.core import (
-    PROGRAMS,
-    ProgramKnobs,
-    RAGProgram,
-    Reader,
-    Trace,
-    reading,
-)
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Reader, Trace, reading
 from ragbench.retrievers import Dense, Distracting, Progress, Retriever
 from ragbench.signatures import AnswerFromContext
 

@@ -5,8 +5,6 @@ idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)). `postings`
 `scores` selects the best.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

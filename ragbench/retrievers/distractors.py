@@ -5,8 +5,6 @@ them around the gold answer; these are made by rule, from the text of a passage 
 passages, so that they cost nothing, are the same in every run and know nothing of the answer.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re

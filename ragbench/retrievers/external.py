@@ -6,8 +6,6 @@
 with a text, and where they are known a title, an id and a score; `dspy.Retrieve` and its like do.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Retrievers by name: from a spec string, or from a name and settings; wrappers of another one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 

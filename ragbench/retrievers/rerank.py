@@ -1,7 +1,5 @@
 """Any retriever, its first candidates put into a better order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Self

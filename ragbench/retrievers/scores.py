@@ -1,7 +1,5 @@
 """The best of many scores, ties in corpus order, and two ways to make scores comparable."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ sentences) it agrees on every boundary of 92.7 % of the paragraphs; `benchmarks/
 prints the table.
 """
 
-from __future__ import annotations
-
 import re
 
 import sentencex

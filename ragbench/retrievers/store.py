@@ -8,8 +8,6 @@ does not read it. Vectors that a build which was stopped had made stay in `KEY.u
 index is made.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

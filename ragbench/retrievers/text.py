@@ -1,7 +1,5 @@
 """Tokenisation of passages and queries for the sparse retrievers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any, Literal

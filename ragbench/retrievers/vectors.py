@@ -1,7 +1,5 @@
 """faiss indexes: the kind is chosen by the number of vectors; ties are in corpus order."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

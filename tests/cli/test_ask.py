@@ -1,7 +1,5 @@
 """`ragbench ask`: one question, the split's own, or a conversation piped in."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

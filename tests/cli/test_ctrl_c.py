@@ -4,8 +4,6 @@ The run is the real command in a process of its own, over a real HTTP server on 
 the stop, each of these would go on for a minute or more.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`ragbench demo` serves the recorded runs that come with the package, and needs no model."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The real chain on the real local model: eval, compile, eval of what was compiled, compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

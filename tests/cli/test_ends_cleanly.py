@@ -3,8 +3,6 @@
 The run is the real command in a process of its own, over a real HTTP server on loopback.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

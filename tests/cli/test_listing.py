@@ -1,7 +1,5 @@
 """`list`, `show` and `--help` work for everything there is."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A user's mistake is one line that names the value and the cure, and exit code 2."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

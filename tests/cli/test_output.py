@@ -1,7 +1,5 @@
 """Tables in every format, lists of runs, one question of a run, and what commands import."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """What a long command says while it works."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragbench.cli import progress as module

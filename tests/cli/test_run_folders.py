@@ -1,7 +1,5 @@
 """Which folders commands make and take: a run's comes with its first record, others are skipped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The core without any extra: it asks a server of one's own; what is missing is one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

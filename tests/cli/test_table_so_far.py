@@ -4,8 +4,6 @@ The server on loopback answers some requests and then none, so that the command 
 the middle of its work, and not at the end of a time.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

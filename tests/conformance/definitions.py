@@ -4,8 +4,6 @@ These are slow on purpose: characters are scanned one by one, bags are emptied w
 ratios are exact fractions, so that a slip in the package is not repeated here.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from fractions import Fraction

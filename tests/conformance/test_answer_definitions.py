@@ -1,7 +1,5 @@
 """Answer metrics against second writings of their published definitions, and hand-worked cases."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

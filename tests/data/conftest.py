@@ -1,7 +1,5 @@
 """Small files that tests may break at will."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

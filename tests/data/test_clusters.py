@@ -1,7 +1,5 @@
 """Clusters of questions that share gold passages, and splits that share none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Options whose default is the data set's: what they are, and that one run has one identity."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What stands twice in data, or in two ways: names of columns, questions, lists of two lengths."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Each layout, from a small file to examples and corpus."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Hub data sets: the parquet schemas of the hub, from local files, through the same parsers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

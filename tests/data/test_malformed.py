@@ -3,8 +3,6 @@
 `tests/test_fuzz.py` and `tests/hostile` try many more files.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Over 200 malformed files, through every reader: each is refused in one line, or harmless."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Splits, sentences, pids and chunks: properties."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

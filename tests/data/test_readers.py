@@ -1,7 +1,5 @@
 """Every format and layout of questions and passages gives the same data set."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

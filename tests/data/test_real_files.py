@@ -1,7 +1,5 @@
 """Counts on real excerpts of the public data sets."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Corpora that stay on disk: copied once, found again, the same as in memory."""
 
-from __future__ import annotations
-
 import json
 import logging
 from functools import partial

@@ -1,7 +1,5 @@
 """The fictional world: every question has one answer, re-derived here from the facts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Kills commands that build an index at any moment, and looks at what the next one makes of it."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -3,8 +3,6 @@
 Their finished work are the replies and vectors that were paid for, in whichever file they are kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

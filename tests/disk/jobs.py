@@ -1,7 +1,5 @@
 """The commands whose calls to files are made to fail, beside those of `tests.kills`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

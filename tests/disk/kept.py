@@ -4,8 +4,6 @@ A changed row may cost a new call, and nothing else: the run must end with exit 
 the records and the index of one that found nothing kept.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ back. A name is durable once its folder was fsynced after it was made, a file ha
 last fsync (a file that never was has none). Real file systems keep more.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Started with the shim preloaded. Reads a command as a line of JSON, runs it, and
 it as a line of JSON.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

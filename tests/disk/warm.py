@@ -3,8 +3,6 @@
 Of a run that makes a tree of summaries, nine tenths of the time went into that.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import tests.warm  # noqa: F401

@@ -1,7 +1,5 @@
 """A server of town questions, and sweeps over them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

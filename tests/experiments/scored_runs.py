@@ -1,7 +1,5 @@
 """Small run folders for tests of scoring, written as a run writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

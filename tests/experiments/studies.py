@@ -1,7 +1,5 @@
 """A study as the page shows one: several programs over the same questions, one of them compiled."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A compiled program loads only where it belongs, and is never scored on its own questions."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judging through batches: the real clients against a server that speaks both interfaces."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

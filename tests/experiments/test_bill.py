@@ -1,7 +1,5 @@
 """What a run's summary says was spent, from its records alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A judge of claims is measured on claims whose labels are known, and its scores corrected."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

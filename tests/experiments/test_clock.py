@@ -1,7 +1,5 @@
 """A wall clock that is set an hour forward and back all the time changes nothing in a run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Comparing runs by what they were scored by: verdicts, retrieval, and results by group."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

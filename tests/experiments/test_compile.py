@@ -1,7 +1,5 @@
 """A compile from the config to the artefact, against a real server on loopback."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Compiled programs are listed, those that cannot be used too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

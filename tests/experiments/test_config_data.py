@@ -1,7 +1,5 @@
 """Which questions a config comes to: own data whole and in order, 20 of the synthetic world."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

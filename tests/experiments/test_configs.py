@@ -1,7 +1,5 @@
 """Shipped configs: every one loads, and says what the specification says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

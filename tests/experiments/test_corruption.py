@@ -1,7 +1,5 @@
 """Damage to what is kept of calls, vectors and indexes costs calls, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

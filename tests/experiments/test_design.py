@@ -1,7 +1,5 @@
 """The words of a verdict, its arms and looks, votes at equal cost, and when a compile pays back."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace

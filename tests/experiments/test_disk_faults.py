@@ -1,7 +1,5 @@
 """A sample of `benchmarks/storm.py`: files that fail under a command, and a loss of power."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

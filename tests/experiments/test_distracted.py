@@ -1,7 +1,5 @@
 """The drop in accuracy by misleading passages: two runs of the same questions, compared."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Estimates: what a run really spends lies in the range that was printed before."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from pathlib import Path

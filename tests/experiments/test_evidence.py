@@ -1,7 +1,5 @@
 """Evidence triples by a model: asked of a real server, marked, bounded, and never a gift."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Causes by a model: only where rules cannot tell, marked, and undecided where it says nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Exports of a real run, with a question that failed, read back by the tools they are for."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

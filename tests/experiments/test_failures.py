@@ -1,7 +1,5 @@
 """Failures: each is filed by the boundary that failed, and no key is in its message."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Grounding by a judge: every claim labelled once, strictly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,7 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.score.annotate.asking import Asking, read_journal
-from ragbench.experiments.score.annotate.grounding import (
-    MOST_CLAIMS,
-    Group,
-    label_claims,
-)
+from ragbench.experiments.score.annotate.grounding import MOST_CLAIMS, Group, label_claims
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command

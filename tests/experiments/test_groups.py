@@ -1,7 +1,5 @@
 """Breakdowns of the tables that `eval` and `summarize` print: on request, by the same groups."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

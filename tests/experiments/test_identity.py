@@ -1,7 +1,5 @@
 """One run, one folder: identity is of what a config resolves to."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The cost of a program's own index: in the estimate, in the run card, and in the tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

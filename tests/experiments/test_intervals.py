@@ -1,7 +1,5 @@
 """Means are printed with intervals: of runs, of groups, and of what was chosen among candidates."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace

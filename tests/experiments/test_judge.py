@@ -1,7 +1,5 @@
 """The judge: verdicts read strictly, each asked for once, every denominator right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

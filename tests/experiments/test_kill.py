@@ -1,7 +1,5 @@
 """Commands killed at any moment lose no finished work, repeat none, and end in the same summary."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Limits over whole commands: stopped in time, told truthfully, continued by a larger limit."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The page: its numbers, its advice, what it takes and refuses, its HTML, its server."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """The page in a real browser: every control, light and dark, narrow, on paper, live, hostile."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The sweep files of published tables: one embedder, prompts that hold what is found, Table 5."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What all questions share, such as an index, is made first, filed apart, and shown."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from types import SimpleNamespace as Namespace

@@ -1,7 +1,5 @@
 """List price beside price paid, from a run over HTTP to its summary and tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Protocols: the right denominators, every deviation said, GraphRAG-Bench's trap not sprung."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

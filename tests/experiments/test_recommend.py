@@ -1,7 +1,5 @@
 """Advice: the program named, and what is claimed of a router, on runs made for it."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The router: a policy run as a program, on questions that it was not learned from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

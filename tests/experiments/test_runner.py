@@ -1,7 +1,5 @@
 """The runner: one record per question whatever happens, nothing asked twice, totals that add up."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

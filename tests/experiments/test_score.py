@@ -1,7 +1,5 @@
 """Scoring an old run: from its records alone, without changing them, and added one by one."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sentences of a comparison: run folders in, what is printed out."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a config is made into."""
 
-from __future__ import annotations
-
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs.context import build
 from ragbench.lms import make_lm

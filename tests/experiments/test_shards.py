@@ -4,8 +4,6 @@ The processes are real, and the LM is a real HTTP server on loopback whose repli
 functions of the prompt.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Compiled programs that come with the package."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run's database: what is written is there, whoever is killed; what was changed is noticed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A run loses nothing and counts right while its server goes wrong in every way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A sweep runs every cell as the single command would, and no cell touches another."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

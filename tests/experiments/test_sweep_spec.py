@@ -1,7 +1,5 @@
 """A sweep file becomes cells, each a whole config; a mistake in it is one line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

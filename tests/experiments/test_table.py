@@ -1,7 +1,5 @@
 """One description of columns, and what each format makes of it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

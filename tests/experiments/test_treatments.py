@@ -1,7 +1,5 @@
 """Failed questions: three treatments over the same questions, and nothing where none failed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

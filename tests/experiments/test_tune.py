@@ -1,7 +1,5 @@
 """Tuning: the space is of the knobs, the front is not dominated, and a kill changes nothing."""
 
-from __future__ import annotations
-
 import json
 from itertools import permutations
 from pathlib import Path

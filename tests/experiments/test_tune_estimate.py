@@ -1,7 +1,5 @@
 """What a search over knobs really spends lies in the range that was printed before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A verdict: every arm an ordinary run, held out, continued where it was cut off, and in words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

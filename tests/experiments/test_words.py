@@ -1,7 +1,5 @@
 """Every word that a report can print about a comparison has a simulation behind it."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

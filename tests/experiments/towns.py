@@ -1,7 +1,5 @@
 """Questions about towns, and a scripted LM that compiling helps, for tests of whole commands."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

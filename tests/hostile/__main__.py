@@ -8,8 +8,6 @@ A case is a change of something good, so that a line says what is wrong: `of` wh
 checksums were made to fit (`signed`), so that the reader meets what they would have kept out.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

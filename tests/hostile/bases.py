@@ -1,7 +1,5 @@
 """The good things that hostile cases are changes of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.experiments.scored_runs import CARD

@@ -1,7 +1,5 @@
 """Every hostile case ends in one clear line or in a result: no traceback, no hang, nothing lost."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """Adapters: what is read, mended, counted, and asked for again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """When everything fails, calls wait and one of them probes; what cannot heal ends the command."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -14,12 +12,7 @@ from dspy import lm15
 from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.experiments.store import read_records
-from ragbench.lms.calls import (
-    Attempt,
-    Reply,
-    Scope,
-    breaker as breakers,
-)
+from ragbench.lms.calls import Attempt, Reply, Scope, breaker as breakers
 from ragbench.lms.calls.breaker import IN_A_ROW, Breaker
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.kills import write_questions

@@ -1,7 +1,5 @@
 """A cached answer that was changed, and a cache that cannot be used, cost a call at most."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """What a call costs: list price and price paid, a provider's own cache, attempts that failed."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace

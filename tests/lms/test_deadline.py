@@ -1,7 +1,5 @@
 """A question whose time is over makes no further call, and its record says so."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

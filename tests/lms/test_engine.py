@@ -1,7 +1,5 @@
 """The metered engine over a real HTTP server: what is retried, filed, priced and refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context

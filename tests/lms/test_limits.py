@@ -1,7 +1,5 @@
 """Limits: nothing is sent past them, whoever asks, and what is under way counts."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Reading a reply takes time in proportion to its length, whatever it is made of."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

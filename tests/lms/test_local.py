@@ -1,7 +1,5 @@
 """The real local model, by the store, the server and the metered LM."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

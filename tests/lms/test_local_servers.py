@@ -3,8 +3,6 @@
 It speaks the same protocol, wants the key and says where it listens, as `llama-server` does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Providers that LiteLLM carries: metered, limited, cached and refused as all others are."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

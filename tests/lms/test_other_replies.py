@@ -1,7 +1,5 @@
 """Hostile replies in Anthropic's and Gemini's formats: counted, bounded and without keys."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Cohere's and Bedrock's own wires, through LiteLLM to a server on loopback: whole runs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

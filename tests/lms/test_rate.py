@@ -1,7 +1,5 @@
 """Rate control: chance rejections cost little, a true limit few calls; in time that is made up."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

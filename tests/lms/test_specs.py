@@ -1,7 +1,5 @@
 """Specs, prices and identities: what is understood, refused, and told apart."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The model store: complete and verified, or not there; resumable; one writer."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import threading

@@ -3,8 +3,6 @@
 Replies that are no completion, that redirect, echo the key, or count tokens that cannot be.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """Small records for tests of metrics, in the shape that runs store."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

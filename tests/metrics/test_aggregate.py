@@ -1,7 +1,5 @@
 """Summaries: means with failures as the worst, breakdowns, and the three treatments of failures."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

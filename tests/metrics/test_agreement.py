@@ -1,7 +1,5 @@
 """Agreement of raters against statsmodels, and shares corrected for a judge's errors."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

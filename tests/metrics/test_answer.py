@@ -1,7 +1,5 @@
 """Answer metrics on records: failures, names, and where DSPy's own metrics differ."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Paired statistics against scipy and statsmodels, their edge cases, and the verdicts in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spending, score per unit, and score within a budget."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """One cause per wrong answer, rule by rule, and the order of the rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals of means, clusters, seeds, selection and betting, by hand and against statsmodels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

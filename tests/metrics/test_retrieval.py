@@ -1,7 +1,5 @@
 """Retrieval measures against ir-measures, the two views of a question, and tokens."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

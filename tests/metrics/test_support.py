@@ -1,7 +1,5 @@
 """Supporting facts, joint scores and evidence: official formulas, and what counts as said."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which answers are none, and what kind of thing an answer is."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragbench.metrics.text import answer_kind, is_refusal

@@ -1,7 +1,5 @@
 """Every optimizer on every kind of program: it runs, keeps its budget and leaves JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

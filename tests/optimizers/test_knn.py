@@ -1,7 +1,5 @@
 """Each question is shown its neighbours' demonstrations, also after saving and loading."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

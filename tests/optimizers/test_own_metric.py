@@ -1,7 +1,5 @@
 """A metric of one's own, from a file, through a whole compile on a real server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """DSPy's optimizers mislead in known ways; each has a test that it does not happen here."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -21,12 +19,7 @@ from ragbench.lms.calls import CallRefusedError
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.base import measure
 from ragbench.optimizers.dspy_patches import logged_to
-from ragbench.optimizers.scoring import (
-    feedback,
-    is_exact,
-    make_scorer,
-    search_metric,
-)
+from ragbench.optimizers.scoring import feedback, is_exact, make_scorer, search_metric
 from ragbench.optimizers.students import LIMIT, fit_demos
 from ragbench.optimizers.task import NEVER
 from ragbench.programs.core.program import NO_ANSWER

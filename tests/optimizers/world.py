@@ -1,7 +1,5 @@
 """A small world to compile in: towns with mayors, and a scripted LM that knows some of them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Vectors without a model, for programs that make an index of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

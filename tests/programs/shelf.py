@@ -1,7 +1,5 @@
 """A small corpus of made-up people and places, and a script that is given reply by reply."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A-RAG's tools, loop and limits, by scripted conversations."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 

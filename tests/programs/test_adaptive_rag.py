@@ -1,7 +1,5 @@
 """Adaptive-RAG's choice between three programs, by scripted conversations."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragbench.programs import AdaptiveRAG

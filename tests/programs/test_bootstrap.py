@@ -1,7 +1,5 @@
 """Every program can be compiled: bootstrapping finds each predictor and a demonstration for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

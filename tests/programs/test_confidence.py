@@ -1,7 +1,5 @@
 """Probabilities of labels: stated, and from the tokens of a reply."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What every registered program and variant keeps to, whatever its LM does."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any, get_args

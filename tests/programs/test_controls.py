@@ -1,7 +1,5 @@
 """The controls of a verdict: the form arm changes form alone, votes are counted and their own."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

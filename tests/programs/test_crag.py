@@ -1,7 +1,5 @@
 """CRAG's grades, actions, strips and second search, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dspy

@@ -1,7 +1,5 @@
 """Misleading passages reach programs with an index of their own, or these refuse the retriever."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

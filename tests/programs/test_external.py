@@ -1,7 +1,5 @@
 """Modules of one's own that leave the process, or fail, where nobody expects it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """FaithfulRAG's memory, alignment and answer, by scripted conversations."""
 
-from __future__ import annotations
-
 import dspy
 import pytest
 

@@ -1,7 +1,5 @@
 """Inputs cut shorter: which go, which stay, and how each kind is cut."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

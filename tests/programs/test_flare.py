@@ -1,7 +1,5 @@
 """FLARE's drafts, triggers, queries and endings, by scripted conversations."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

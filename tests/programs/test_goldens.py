@@ -4,8 +4,6 @@ After a change that is meant, write the file anew with `python -m tests.programs
 read its diff.
 """
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GraphRAG: its graph and its context by hand, and the program by scripted conversations."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """HippoRAG 2: its index and its weights by hand, and the program by scripted conversations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace

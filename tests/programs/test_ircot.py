@@ -1,7 +1,5 @@
 """IRCoT's rounds, queries, limits and endings, by scripted conversations."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

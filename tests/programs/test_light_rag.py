@@ -1,7 +1,5 @@
 """LightRAG's graph by hand, and its ways to search by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """LinearRAG by scripted conversations; see tests/retrievers/test_graph.py for its parts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """LookaheadRAG by scripted conversations: each variant, part and limit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dspy

@@ -1,7 +1,5 @@
 """The parts of LookaheadRAG by themselves: graph, variables, pruner, samples, context, fallback."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MA-RAG's steps, notes and endings, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """MemoRAG's gists, clues and surrogate questions, by scripted conversations."""
 
-from __future__ import annotations
-
 import json
 
 import dspy

@@ -1,7 +1,5 @@
 """Multi-query's queries, fusion and fall-back, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

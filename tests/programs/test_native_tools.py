@@ -1,7 +1,5 @@
 """Native tool calls of A-RAG and ReAct, at the wire of a server that speaks the protocol."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Code of one's own, and of plug-ins, that raises what no `except Exception` sees."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

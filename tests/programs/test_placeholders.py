@@ -1,7 +1,5 @@
 """Numbered placeholders of sub-questions, in the forms in which models write them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The planner's tree and its moves, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import dspy

@@ -1,7 +1,5 @@
 """RA-ISF's three ways to an answer and its recursion, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ragbench.programs.workflow.ra_isf import RAISF

@@ -1,7 +1,5 @@
 """RAGentA's judge, filter, claims, audit and follow-up questions, by scripted conversations."""
 
-from __future__ import annotations
-
 from math import log
 from typing import Any
 

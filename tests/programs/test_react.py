@@ -1,7 +1,5 @@
 """The tool loop and its guards, by scripted conversations of ReAct."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

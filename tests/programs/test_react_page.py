@@ -1,7 +1,5 @@
 """The tools of ReAct."""
 
-from __future__ import annotations
-
 from ragbench.programs.core.tools import ToolUse
 from ragbench.programs.core.trace import Budget, Trace
 from ragbench.programs.react import CorpusTools, PageTools, ReActKnobs, ReActRAG, ReActTools

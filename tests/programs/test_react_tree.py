@@ -1,7 +1,5 @@
 """ReAct's variant `tree`."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

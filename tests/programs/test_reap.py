@@ -1,7 +1,5 @@
 """REAP's state machine, by scripted conversations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

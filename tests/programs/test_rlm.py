@@ -1,7 +1,5 @@
 """RLM by decomposition, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dspy

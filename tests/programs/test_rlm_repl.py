@@ -1,7 +1,5 @@
 """RLM over a corpus in a sandbox: real code in the real sandbox, by scripted turns."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """RQ-RAG's tree of queries and its choice of an answer, by scripted conversations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Generated code that tries to get out, or to use more than it may; see docs/sandbox.md."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

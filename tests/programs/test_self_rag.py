@@ -1,7 +1,5 @@
 """Self-RAG's gate, grades and scores, by scripts that answer by passage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The state of one question: budget, searches, fallbacks, fan-out, rendering."""
 
-from __future__ import annotations
-
 import threading
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Tree retrieval in a program, by scripted conversations; see tests/retrievers/test_tree.py."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The two baselines of one call."""
 
-from __future__ import annotations
-
 import pytest
 
 from ragbench.errors import ConfigError

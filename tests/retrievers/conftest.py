@@ -1,7 +1,5 @@
 """A corpus of real sentences' shape, and an embedder that needs no model."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections import Counter

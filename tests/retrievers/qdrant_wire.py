@@ -4,8 +4,6 @@ It is no Qdrant server: what a server does with a request, such as its graph of 
 it. A test may put faults in front of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

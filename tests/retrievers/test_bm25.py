@@ -1,7 +1,5 @@
 """bm25 against the formula, by hand and by rank_bm25, on both engines."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

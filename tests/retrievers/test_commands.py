@@ -1,7 +1,5 @@
 """The commands retrieve, search and index, end to end over a generated data set."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every registered retriever owes: hostile corpora, threads, copies."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import pickle

@@ -1,7 +1,5 @@
 """Dense search against numpy, its kinds of index, and sharing of vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Misleading passages: what each kind is, where they are put, and what the draw depends on."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

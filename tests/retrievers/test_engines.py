@@ -4,8 +4,6 @@ Set RAGBENCH_TEST_QDRANT_URL to the address of a Qdrant server to run the same t
 collections that they make there are deleted. See `qdrant_wire` for what stands in its place.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

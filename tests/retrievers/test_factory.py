@@ -1,7 +1,5 @@
 """Specs: names with settings, nested."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Keyword search against the plain reading of every chunk; sentence search by hand."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

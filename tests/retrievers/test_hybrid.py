@@ -1,7 +1,5 @@
 """Fusion against tables worked by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What indexes made by an LM share: replies kept and lost, walks by hand, entities, storing."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

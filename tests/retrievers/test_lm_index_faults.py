@@ -1,7 +1,5 @@
 """Indexes of 30 passages by a server that cuts, refuses and garbles: nothing is lost unsaid."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """The local sentence model, where its bytes are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The OpenAI-compatible embedder over a real client and a server on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

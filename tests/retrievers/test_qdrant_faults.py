@@ -1,7 +1,5 @@
 """A Qdrant server that is down, refuses, hangs, talks nonsense, or holds what it should not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

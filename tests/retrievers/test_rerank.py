@@ -1,7 +1,5 @@
 """Reranking by each kind of reranker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dspy

@@ -1,7 +1,5 @@
 """Servers of embeddings and rerankings that reject, fail and go away: calls are governed."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Stored indexes: the same results after loading, whole or not there, one writer."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

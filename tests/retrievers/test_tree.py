@@ -1,7 +1,5 @@
 """Summary trees: making, keeping and resuming one; the three searches by hand."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

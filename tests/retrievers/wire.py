@@ -1,7 +1,5 @@
 """A server on this machine that answers as a test's function says; nothing else is mocked."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """BEIR's layout (Thakur et al. 2021, arXiv:2104.08663): a folder of queries, corpus and qrels."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

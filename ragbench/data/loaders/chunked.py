@@ -1,7 +1,5 @@
 """Data sets that come with chunks or whole documents instead of paragraphs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Your own questions: the `jsonl` layout, described in docs/data.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Which passage a gold title means."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence

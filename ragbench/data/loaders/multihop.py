@@ -5,8 +5,6 @@ facts. HippoRAG's layout keeps the passages in a corpus file instead. 2WikiMulti
 (`id_aliases.json`: one object a line, `Q_id, aliases, demonyms`) has other names of the entities.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """MuSiQue (Trivedi et al. 2022, arXiv:2108.00573): questions of 2 to 4 hops by composition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The `synthetic` data set: passages in a stream, and questions over them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Invented names, each used once in a world of any size without a list of those in use."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import TypeVar

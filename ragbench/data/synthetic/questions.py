@@ -1,7 +1,5 @@
 """Questions over a cell, each with one answer, the passages it needs and a decomposition."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

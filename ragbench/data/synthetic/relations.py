@@ -1,7 +1,5 @@
 """How relations are asked about: as a noun phrase inside a question, and as a question."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

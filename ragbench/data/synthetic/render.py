@@ -4,8 +4,6 @@ A sentence is a template whose fields are relations and details of the entity: e
 one sentence of its subject's passage, and the fields say in which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from string import Formatter
 from typing import NamedTuple

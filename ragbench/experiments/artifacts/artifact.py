@@ -9,8 +9,6 @@ DSPy matches a state to a program by position and checks nothing, so a state of 
 without a word and answers wrongly. Everything is checked here before it loads. Only JSON is read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

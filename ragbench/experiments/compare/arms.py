@@ -1,7 +1,5 @@
 """Arms of a comparison, question by question: one run each, or one per compile seed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

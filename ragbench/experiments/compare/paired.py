@@ -1,7 +1,5 @@
 """Compares runs question by question: scores with a verdict, cost and latency beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

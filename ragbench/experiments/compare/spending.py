@@ -4,8 +4,6 @@ All of it is as if nothing had been cached. That something pays back is only sai
 interval of what it saves a question excludes 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

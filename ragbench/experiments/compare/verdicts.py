@@ -3,8 +3,6 @@
 `verdict.json` is computed from the records and sidecars of the arms; see `design` for the folders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

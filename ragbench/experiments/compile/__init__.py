@@ -1,8 +1,6 @@
 """Compiling a program with an optimizer."""
 
-from ragbench.experiments.compile.budget import (
-    estimate_compile as estimate_compile,
-)
+from ragbench.experiments.compile.budget import estimate_compile as estimate_compile
 from ragbench.experiments.compile.compiler import (
     OnMessage as OnMessage,
     compile_program as compile_program,

@@ -1,7 +1,5 @@
 """What a compile is expected to spend: before it starts, and after its first scores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ragbench.experiments.compile.planning import Plan

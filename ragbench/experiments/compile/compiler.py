@@ -5,8 +5,6 @@ score what was found on the same questions, save. A compile that was killed is c
 it again: finished calls come from the cache, so it takes the same path to the same program.
 """
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

@@ -1,7 +1,5 @@
 """What is to be compiled, and settings: all of it checked before anything is spent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fields of configs by group, and how the command line offers each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

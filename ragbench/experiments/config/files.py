@@ -1,7 +1,5 @@
 """Config files: YAML that can inherit, from a path or by the name of a shipped one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from importlib import resources

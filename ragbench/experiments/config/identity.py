@@ -7,8 +7,6 @@ of workers) is no part of it, and neither is an optional field that is not used,
 added later changes no identity.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

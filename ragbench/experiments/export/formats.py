@@ -1,7 +1,5 @@
 """The formats that runs can be exported to: tables and lines of JSON here, other tools beside."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

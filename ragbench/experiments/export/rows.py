@@ -1,7 +1,5 @@
 """Runs as rows, one per question: the same columns in Parquet, CSV and pandas (docs/export.md)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

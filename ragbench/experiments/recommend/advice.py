@@ -5,8 +5,6 @@ The best mean is tested against every cheaper program over the same questions, b
 runs or of their records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 

@@ -6,8 +6,6 @@ that is worth is measured on held-out questions: whatever is chosen (depth, spli
 best single program) is chosen in training folds, and no fold shares a cluster with another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

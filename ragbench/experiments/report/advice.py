@@ -1,7 +1,5 @@
 """Which program to use, as people read it."""
 
-from __future__ import annotations
-
 from ragbench.experiments.recommend import Advice, RouterAdvice
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
 from ragbench.programs.routing import leaves

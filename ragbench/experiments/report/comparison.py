@@ -1,7 +1,5 @@
 """The comparison of runs as people read it: what is shown in a sentence, then the numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why answers are wrong: the causes of runs as a table, and examples to read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The runs in a folder, from their cards and summaries alone; needs no model and no metric."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

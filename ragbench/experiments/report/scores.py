@@ -1,7 +1,5 @@
 """Tables of a scored run: metrics, failures, breakdowns, costs, budgets, judges, protocols."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

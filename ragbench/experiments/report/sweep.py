@@ -1,7 +1,5 @@
 """A sweep as people read it: a row per cell, and each cell against its baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -7,8 +7,6 @@ is printed. In a format for machines, standard output holds tables alone; prose 
 Needs neither rich nor pydantic: `ragbench list` and `ragbench runs` load nothing heavy.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io

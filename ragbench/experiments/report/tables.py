@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.runs import (
-    HEADLINE,
-    error_of,
-    members,
-    stop_lines,
-    summarize,
-    treatments,
-)
+from ragbench.experiments.runs import HEADLINE, error_of, members, stop_lines, summarize, treatments
 from ragbench.experiments.store import RunCard, StoredRecords
 from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
 

@@ -1,7 +1,5 @@
 """One record as a person reads it: what was searched, thought and found, and what it cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A verdict as people read it: the sentences first, then the numbers that they rest on."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -21,9 +21,7 @@ from .evaluation import (
     stop_lines as stop_lines,
     wanted as wanted,
 )
-from .question import (
-    ask as ask,
-)
+from .question import ask as ask
 from .runner import (
     OnPrepare as OnPrepare,
     OnRecord as OnRecord,
@@ -31,10 +29,7 @@ from .runner import (
     evaluate as evaluate,
     run as run,
 )
-from .spend import (
-    limited as limited,
-    stop_if_refused as stop_if_refused,
-)
+from .spend import limited as limited, stop_if_refused as stop_if_refused
 from .summary import (
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,

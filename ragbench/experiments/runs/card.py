@@ -1,7 +1,5 @@
 """Makes the card of a run."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 from importlib.metadata import version

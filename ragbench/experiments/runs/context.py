@@ -1,7 +1,5 @@
 """From a config to the things that run: data, retriever, LM, adapter, program and controls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

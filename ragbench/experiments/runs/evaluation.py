@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RunError
-from ragbench.experiments.runs.summary import (
-    Summary,
-    headline_intervals,
-    stop_reason,
-    summarize,
-)
+from ragbench.experiments.runs.summary import Summary, headline_intervals, stop_reason, summarize
 from ragbench.experiments.store import (
     RunCard,
     StoredRecords,

@@ -13,8 +13,6 @@ What went wrong is filed by the boundary that failed.
 The class of the error decides where it says enough, else the innermost `crossing` that it passed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

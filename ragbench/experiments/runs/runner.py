@@ -4,8 +4,6 @@ Each question gets a ledger of its own and leaves exactly one record, written be
 question starts on that thread. Whatever a question raises is its record's failure.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """Asks one shard of a run in a process of its own, or on a node of a cluster; see `shards`."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

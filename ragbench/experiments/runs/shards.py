@@ -9,8 +9,6 @@ the shards are put into the whole run.
 The nodes of a cluster share a file system: the run's folder and the cache are on it.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import pickle

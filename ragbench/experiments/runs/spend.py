@@ -1,7 +1,5 @@
 """A command's limits over everything it spends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

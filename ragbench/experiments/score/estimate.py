@@ -1,7 +1,5 @@
 """What scoring a run by models is expected to spend, before it spends anything."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

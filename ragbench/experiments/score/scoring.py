@@ -1,7 +1,5 @@
 """Scores of a finished run, computed from its records; the answering model is not asked again."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What `scores.json` of a run holds beside its means: the summaries of what models said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

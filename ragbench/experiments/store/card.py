@@ -4,8 +4,6 @@ It stands in the run's database, and beside it in `card.json` for people. Both h
 that a card that was put beside another run is noticed.
 """
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 from typing import Annotated, Any

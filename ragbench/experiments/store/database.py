@@ -5,8 +5,6 @@ writes (WAL) lets others read meanwhile, and is gone when the writer closes the 
 system has no shared memory for it, SQLite's rollback journal serves.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """JSON files of ours, written in one step, and folders, which one process at a time works in."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -5,8 +5,6 @@ from DSPy's cache, so the last attempt's calls are what the compile took *as if 
 was *billed* is the sum over all attempts of the calls that no cache answered.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import defaultdict

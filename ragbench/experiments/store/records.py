@@ -6,8 +6,6 @@ of usual size is read once. Rows are only ever added: what was found stays as it
 on. What a judge said of an answer is in its record.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

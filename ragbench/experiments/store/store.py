@@ -3,8 +3,6 @@
 Whatever reads or writes it raises RunError where that cannot be done.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -17,13 +15,7 @@ from typing import Any, Self
 
 from ragbench.errors import RunError
 from ragbench.experiments.store.card import CARD, DATABASE, RunCard, read_card
-from ragbench.experiments.store.database import (
-    SET,
-    Reader,
-    Writer,
-    check_format,
-    digest_of,
-)
+from ragbench.experiments.store.database import SET, Reader, Writer, check_format, digest_of
 from ragbench.experiments.store.files import write_json
 from ragbench.experiments.store.records import ANSWERED, COLUMNS, CUT_OFF, FAILED, price_of
 from ragbench.logs import get

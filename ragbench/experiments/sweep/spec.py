@@ -4,8 +4,6 @@ A sweep file is a config file (`inherits:` works) whose fields all cells share, 
 what differs on top; see `ragbench.experiments.sweep.cells` for how things are named.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

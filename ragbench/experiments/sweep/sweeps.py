@@ -8,8 +8,6 @@ A cell that fails is noted with its reason, and the others go on. The same comma
 sweep: finished questions and compiles are not asked again, cells that failed are tried again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, Protocol

@@ -4,8 +4,6 @@ One bootstrap compile of the program with the knobs as given, kept in `demos/` o
 continued like any other compile. A trial with `n` shows each predictor the first `n` of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Pareto front of a search, kept as folders that `eval --compiled` loads."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

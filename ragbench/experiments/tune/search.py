@@ -1,7 +1,5 @@
 """What tuning searches: knobs of a program, objectives, and the run of each combination."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The space of a program's knobs that a search goes through, from their types and bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin
 

@@ -10,8 +10,6 @@ The sampler is seeded anew for each trial by its number, so a search that was ki
 same knobs as one that was not. Training or validation questions alone are asked.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ calls, the calls, and one message for each result. There are no field marks, and
 of the user but a last one that ends the tools.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

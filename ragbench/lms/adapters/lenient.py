@@ -4,8 +4,6 @@ Each mended value is counted as `label_repair`; a chat answer that cannot be rea
 more as JSON, and that second call is in the ledger as a fallback.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, MutableMapping

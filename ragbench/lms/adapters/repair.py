@@ -4,8 +4,6 @@
 meaning is plain: a text that names two labels, negates one, asks, or is missing stays an error.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import math

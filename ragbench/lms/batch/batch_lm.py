@@ -6,8 +6,6 @@ exact body that would have been sent, and fails with `PendingReply`. The provide
 half its price, and so does the LM.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

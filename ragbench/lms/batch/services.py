@@ -5,8 +5,6 @@ A request to start a batch whose reply was lost may have started it: it is never
 but looked for among the batches that the provider lists (`find`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

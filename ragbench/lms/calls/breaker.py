@@ -7,8 +7,6 @@
 One breaker per LM. It says on the terminal why calls wait and when they go on.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

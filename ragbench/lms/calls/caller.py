@@ -4,8 +4,6 @@ Calls to LMs, to embedders and to rerankers all go through a `Caller`; what diff
 that sends one request.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ called there, and how its replies and errors read: by DSPy's router, over the on
 reply with HTTP 200 that is no completion is an error of the server.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The clients of models that are not reached by an HTTP address: local ones, and LiteLLM's."""
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import replace

@@ -9,8 +9,6 @@ Before that, the calls open at once grow by one per answer; those to a server gi
 are not limited. `Rate` decides and takes the time from its caller; `RateLimit` makes threads wait.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

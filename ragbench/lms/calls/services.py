@@ -1,7 +1,5 @@
 """A server of embeddings, rerankings or searches: calls go through a `Caller`, as an LM's do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

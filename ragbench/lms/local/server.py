@@ -4,8 +4,6 @@ It listens on loopback only and wants a random key. It ends with this process, h
 ends: `stop` at exit, and else the child sees its end of the pipe close (see `serve_local`).
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

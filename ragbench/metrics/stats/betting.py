@@ -12,8 +12,6 @@ random variables by betting", J. R. Stat. Soc. B 86, arXiv:2010.09686).
 Values are of questions drawn at random, or of clusters of them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ before a test, so that no seed counts as another question. A verdict of a differ
 test of the mean, whose interval is printed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -17,8 +17,6 @@ plus that of the mean over seeds, by the two mean squares of the two-way analysi
 freedom (1946).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ By the noncentral t distribution (Cohen 1988), with the pseudo-values that draw 
 it is used, since to load it takes longer than to start Python and most commands need none of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

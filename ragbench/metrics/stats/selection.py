@@ -6,8 +6,6 @@ bootstrap bias correction (Tsamardinos, Greasidou and Borboudakis 2018, Machine 
 arXiv:1708.07180): choose on resampled questions, score on those that were not drawn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import NormalDist
 

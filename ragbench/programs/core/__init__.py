@@ -77,11 +77,7 @@ from ragbench.programs.core.program import (
     predict as predict,
     reading as reading,
 )
-from ragbench.programs.core.prompts import (
-    Line as Line,
-    render as render,
-    render_one as render_one,
-)
+from ragbench.programs.core.prompts import Line as Line, render as render, render_one as render_one
 from ragbench.programs.core.text import (
     Fusion as Fusion,
     answers_used as answers_used,

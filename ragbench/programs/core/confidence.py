@@ -6,8 +6,6 @@
 - `logprob`: the LM's token probabilities at the place of the label in its reply.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Programs with an index of their own, which an LM helps to make before the first question."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ to the rest: the answer is never blank, a limit never raises, and only an LM's p
 leave it.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

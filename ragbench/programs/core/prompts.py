@@ -4,8 +4,6 @@ Of inputs that are too long the longest alone are cut, down to one length, so th
 beside a long one stays whole. The question, tools and settings are never cut.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Texts and rankings: sentences, answers, placeholders, likeness, fused lists."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal

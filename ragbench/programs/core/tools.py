@@ -8,8 +8,6 @@ What is added to the published loop to help a model is a guard: it has a name, a
 it, and a switch (the knob `guards`). None but `DEFAULT_GUARDS` is on by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

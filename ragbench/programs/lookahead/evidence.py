@@ -4,8 +4,6 @@ The fallback makes no LM call. A passage shown has a label, by which it is cited
 found it and its rank there, such as n1.2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

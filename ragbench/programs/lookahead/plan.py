@@ -4,8 +4,6 @@ A query refers to what another look-up finds out as {variable}, {id} or {id.vari
 no look-up produces means whatever the only dependency finds out.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -21,8 +21,6 @@ context that are not used go to later look-ups; a comparison is made by the answ
 searched for, except in `engine`; synonyms of the fallback are a small table of relations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar

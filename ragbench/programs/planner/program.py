@@ -17,8 +17,6 @@ solved in order; the specification asks before each (`ask_always`). docs/program
 is decided here.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import dspy

@@ -1,7 +1,5 @@
 """The planner's tree of sub-questions as plain data, and what makes an answer a poor one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

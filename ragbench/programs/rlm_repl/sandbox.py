@@ -7,8 +7,6 @@ takes too long; this process only sees short texts and plain JSON. See docs/sand
 attacks this was tried on.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

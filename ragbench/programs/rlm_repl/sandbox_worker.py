@@ -9,8 +9,6 @@ the interpreter's lock is held.
 Only the standard library and `pydantic_monty` are imported: it starts once a question.
 """
 
-from __future__ import annotations
-
 import builtins
 import datetime
 import json

@@ -10,8 +10,6 @@ are the paper's baselines. Its oracle can be had by scoring three fixed runs que
 and is no system to compare with.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import dspy

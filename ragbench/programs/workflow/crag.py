@@ -14,8 +14,6 @@ selected by one call per passage, not scored one by one; passages under `lower` 
 was kept is shown to the rewriter and to the second selection. Self-CRAG is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal

@@ -12,8 +12,6 @@ pieces never begin blank and never span two passages, each has the title of its 
 brackets only those without a digit are taken out, since dates stand in the others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -14,8 +14,6 @@ official code writes every sentence twice; a sentence instead of 64 tokens; no w
 compiled. Queries that ask a question per doubtful span are left out.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

@@ -16,8 +16,6 @@ makes no second plan (`max_replans=0`); a plan has at most `max_steps` steps, an
 another is dropped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

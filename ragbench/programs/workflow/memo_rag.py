@@ -11,8 +11,6 @@ fit `memory_tokens` are those nearest to the question; passages are those of the
 code cuts pieces of 512 tokens; clues and surrogates are `max_queries` each at the most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ fetches 100 passages; a sub-question may use the answer of an earlier one as {1}
 question above it is refused; where nothing was answered, all passages found are read.
 """
 
-from __future__ import annotations
-
 import dspy
 from pydantic import Field
 

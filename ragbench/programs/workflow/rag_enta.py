@@ -17,8 +17,6 @@ short answer has no claims to cut; with none left the draft stands (`refuse=true
 The audit is one call of claims and gaps, made again after each gap that was filled.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ probability of the answer's tokens (`logprob`), as FlashRAG has it. The script's
 FlashRAG's 3; `depth` is 1 here, since a full tree grows by 3 to the depth.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

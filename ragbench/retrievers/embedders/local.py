@@ -5,8 +5,6 @@ runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084). That one cu
 tokens; here a longer text is read in windows of 256, and the mean goes over the first 64 of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

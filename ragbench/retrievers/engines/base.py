@@ -4,8 +4,6 @@ Both rankings are fused by reciprocal ranks (Cormack, Clarke and Buettcher, SIGI
 `hybrid`. The engine is given vectors, words and positions; the passages stay with the corpus.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal

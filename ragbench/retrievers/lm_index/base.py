@@ -1,7 +1,5 @@
 """What indexes made by an LM share: one per corpus and settings, kept replies, their cost."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping, Sequence

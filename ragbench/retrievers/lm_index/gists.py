@@ -5,8 +5,6 @@ lite form of their code asks an LM for a gist of every 4,096 tokens, one call ea
 the vectors of the passages are the index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 

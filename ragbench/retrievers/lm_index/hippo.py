@@ -7,8 +7,6 @@ facts; and phrases whose vectors are alike are joined as synonyms, which replace
 fact that joins them, as in the published code.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

@@ -7,8 +7,6 @@ Descriptions that fit together in `description_words` are joined; for each longe
 asked, where the published code asks for any two. One call per community reports on it.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter, defaultdict

@@ -6,8 +6,6 @@ relations of one pair of names too, whatever their direction; descriptions are j
 by an LM, up to `description_words`. An end of a relation that nobody listed becomes an entity.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

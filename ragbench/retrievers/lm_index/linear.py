@@ -7,8 +7,6 @@ paragraphs, whose order in a pooled corpus is that of the questions they were co
 the passages of a question would be joined.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ rehearsed over the result. Vectors are sums of a random vector per word, but whe
 passages decide what is asked.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ one with other settings, or of another system, pays only for what nobody asked b
 reply is used as far as it can be read, counted, and asked for again by the next build.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

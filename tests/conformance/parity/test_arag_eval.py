@@ -4,8 +4,6 @@
 `departures.json` with the words of the documentation that state it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

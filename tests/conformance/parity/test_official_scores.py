@@ -5,8 +5,6 @@ MuSiQue and IRCoT (DROP) on made-up predictions. Every accepted difference stand
 `departures.json` with the words of the documentation that state it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

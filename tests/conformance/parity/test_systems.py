@@ -5,8 +5,6 @@ commit and date (`python benchmarks/parity.py SYSTEM --official CHECKOUT --recor
 accepted difference stands in `departures.json` with the words of the documentation that state it.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Every question is taken in the order of its id, so that nothing depends on the order of records.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ It needs nothing beside it and asks the network for nothing. Its content-securit
 scripts and the style in it, named by their hashes, and nothing else; all data is text to it.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -6,8 +6,6 @@
 /piece/R/N      the traces of piece N of run R
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -6,8 +6,6 @@ with its price. A reply that could not be used is kept as the result; what the p
 asked again next time. Calls are filed with kind `judge`: they are no cost of answering.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

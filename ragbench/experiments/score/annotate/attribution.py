@@ -8,8 +8,6 @@ wrong. Both say what a reader finds needed afterwards, not what the program used
 attributed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -10,8 +10,6 @@ soon as it is known, and all its replies before any is used. An annotation that 
 the batches in its journal first; one whose id was lost is looked for at the provider.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

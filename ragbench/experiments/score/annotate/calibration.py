@@ -8,8 +8,6 @@ as the judge sees a short answer: as the answer to a question. The judged metric
 for these errors.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -6,8 +6,6 @@ the same, is a part of the gold answer, or another thing of its kind is a questi
 marked as the model's. A reply that cannot be read, after a second try, leaves the cause undecided.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import dspy

@@ -6,8 +6,6 @@ has no usable label, the question is unscored in what it concerns. What no passa
 is not supported, and not asked about.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

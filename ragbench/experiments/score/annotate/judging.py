@@ -8,8 +8,6 @@ blank, failed questions among them, LinearRAG by all; both stand in the summary.
 theirs has the same three criteria.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

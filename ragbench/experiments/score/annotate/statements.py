@@ -8,8 +8,6 @@ statements that the retrieved passages support. A reply that cannot be read, spl
 nothing or names a number that is not there leaves the question unscored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The protocols there are, each as its official code has it, with the source of every fact."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ragbench.errors import UnknownNameError

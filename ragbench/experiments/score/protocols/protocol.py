@@ -5,8 +5,6 @@ its prompts must be. `apply` computes its scores from a run's records and lists 
 the run that can be seen; what cannot be seen from a record is listed as not checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Each has a function of a case's world that gives its parts: a function of an inp
 outcome is JSON in the shape of the authors' side (`benchmarks/parities`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A-RAG's tools and loop, as published: no chunk is short, and all tools of a turn are used."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """FlashRAG's loop of IRCoT as `ircot variant=flash` has it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

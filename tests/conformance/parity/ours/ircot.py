@@ -1,7 +1,5 @@
 """IRCoT's rules as `ircot variant=paper` has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LookaheadRAG's pruner and levels as `lookahead variant=engine` has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ReAct's page environment as `react variant=page` has it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

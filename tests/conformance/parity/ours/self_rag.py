@@ -1,7 +1,5 @@
 """Self-RAG's scores as `self_rag` has them at the published weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
