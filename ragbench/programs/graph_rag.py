@@ -2,9 +2,8 @@
 
 Edge et al. 2024 (arXiv:2404.16130), as its published code does it. The index is a knowledge graph
 that an LM reads off the passages, with a report on each of its communities
-(`ragbench.retrievers.lm_index.knowledge`); the context is made by
-`ragbench.retrievers.lm_index.knowledge`. `variant=arag` is the re-run in A-RAG (Du et al. 2026)
-with k = 5.
+(`ragbench.retrievers.lm_index.knowledge`, which also chooses what is shown). `variant=arag` is the
+re-run in A-RAG (Du et al. 2026) with k = 5.
 
 Retrieved text is all that is shown: reports and tables too. They are passages of their own, after
 the texts, so that recall counts texts in their order.
@@ -82,10 +81,6 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
         return trace.prediction(answer, "answered", passages=passages)
 
-    def force(self, trace: Trace) -> str:
-        """An answer without passages, where not even one search is allowed."""
-        return trace.answer(self.answer, last=True, context=[], question=trace.question)
-
     def _gathered(self, trace: Trace, index: KnowledgeGraph, shown: list[Passage]) -> list[Passage]:
         """Texts, then reports and tables; `shown` gets them in the order of the prompt."""
         knobs, tokens = self.knobs, self.knobs.context_tokens
@@ -94,36 +89,28 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
             trace.count("no_seed")
             shown += trace.presented(trace.question, index.search(trace.question, k=knobs.k))
             return list(shown)
+        graph = index.entities, index.relations
         reports, rows, texts = list[Passage](), list[Passage](), list[Passage]()
         if knobs.ablation != "reports":
-            limit = int(tokens * knobs.report_share)
-            chosen = chosen_reports(
-                entities, index.reports, level=knobs.community_level, tokens=limit
-            )
-            of = [(f"report-{i}", index.reports[i]) for i in chosen]
-            reports = [Passage(pid, report.title, report.text) for pid, report in of]
+            limit, level = int(tokens * knobs.report_share), knobs.community_level
+            for i in chosen_reports(entities, index.reports, level=level, tokens=limit):
+                report = index.reports[i]
+                reports.append(Passage(f"report-{i}", report.title, report.text))
         if knobs.ablation != "tables":
             limit = max(int(tokens * (1 - knobs.report_share - knobs.text_share)), 0)
-            lines = tables(
-                entities, index.entities, index.relations, tokens=limit, each=knobs.relations_each
-            )
+            lines = tables(entities, *graph, tokens=limit, each=knobs.relations_each)
             named = zip(("Entities", "Relations"), lines, strict=True)
             rows = [Passage(name.lower(), name, "\n".join(part)) for name, part in named if part]
         if knobs.ablation != "texts":
             limit = int(tokens * knobs.text_share)
-            places = chosen_passages(
-                entities, index.entities, index.relations, index.sizes, tokens=limit
-            )
+            places = chosen_passages(entities, *graph, index.sizes, tokens=limit)
             texts = trace.presented(trace.question, [index.corpus[place] for place in places])
         shown += [*reports, *rows, *texts]
-        trace.step(
-            "search",
-            input=trace.question,
-            pids=tuple(passage.pid for passage in texts),
-            notes={
-                "entities": [index.entities[i].name for i in entities],
-                "reports": [report.title for report in reports],
-                "retrieved": [passage.text for passage in shown],
-            },
-        )
+        notes = {
+            "entities": [index.entities[i].name for i in entities],
+            "reports": [report.title for report in reports],
+            "retrieved": [passage.text for passage in shown],
+        }
+        pids = tuple(passage.pid for passage in texts)
+        trace.step("search", input=trace.question, pids=pids, notes=notes)
         return [*texts, *reports, *rows]

@@ -4,13 +4,8 @@ Gutiérrez et al. 2025 (arXiv:2502.14802), as its published code does it. The fa
 the question are shown to the LM, which keeps the helpful ones (recognition memory); walks start at
 their phrases, and with little weight at all passages, and personalized PageRank ranks the passages.
 Where no fact is kept, the passages are ranked by their vectors alone. The index is
-`ragbench.retrievers.lm_index.hippo`. `variant=arag` is the re-run in A-RAG (Du et al. 2026), which
-reads five passages, as the authors do.
-
-Not copied: a kept fact is a number, where the published filter writes triples again, which are
-matched to the candidates by similarity, so that one may come twice. The published reader sees a
-worked example and the published filter was optimised with DSPy; here both start from plain
-instructions and can be compiled.
+`ragbench.retrievers.lm_index.hippo`. A kept fact is a number, where the published filter writes
+triples again, which are matched to the candidates by similarity, so that one may come twice.
 """
 
 from collections.abc import Mapping
@@ -77,43 +72,31 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         """Facts chosen, one search, one answer."""
         index = self.opened(trace)
         seeds = self._seeds(trace, index)
-        passages = trace.search_by(
-            lambda: trace.presented(trace.question, self._ranked(trace, index, seeds)),
-            trace.question,
-            k=self.knobs.k,
-        )
+        passages = self.find(trace, lambda: self._ranked(trace, index, seeds))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
-    def force(self, trace: Trace) -> str:
-        """An answer from the passages found, if any."""
-        return self.answer_from(trace, self.answer, trace.passages)
-
     def _seeds(self, trace: Trace, index: HippoIndex) -> dict[int, float]:
         """The phrases at which walks start, with their weights."""
-        knobs = self.knobs
+        knobs, question = self.knobs, trace.question
         if knobs.linking == "phrases":
-            return index.nearest_phrases([trace.question], knobs.linking_top_k)
+            return index.nearest_phrases([question], knobs.linking_top_k)
         if knobs.linking == "entities":
-            reply = trace.ask(self.extract, otherwise={"entities": []}, text=trace.question)
+            reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
             return index.nearest_phrases(plain_names(reply.entities or []), 1)
-        scores = index.fact_scores(trace.question)
+        scores = index.fact_scores(question)
         facts = best_first(scores, knobs.linking_top_k)
-        kept = self._filtered(trace, index, facts) if knobs.use_filter and facts else facts
-        trace.step(
-            "link",
-            input=trace.question,
-            observation="; ".join(index.fact_text(fact) for fact in kept),
-            notes={"facts": {index.fact_text(i): round(float(scores[i]), 4) for i in facts}},
-        )
+        texts = {fact: index.fact_text(fact) for fact in facts}
+        kept = facts
+        if knobs.use_filter and facts:  # none is kept where the reply cannot be read
+            lines = [f"[{number}] {text}" for number, text in enumerate(texts.values(), start=1)]
+            reply = trace.ask(self.select, otherwise={"keep": []}, question=question, facts=lines)
+            wanted = dict.fromkeys(reply.keep or [])
+            kept = [facts[number - 1] for number in wanted if 1 <= number <= len(facts)]
+        shown = {texts[fact]: round(float(scores[fact]), 4) for fact in facts}
+        observation = "; ".join(texts[fact] for fact in kept)
+        trace.step("link", input=question, observation=observation, notes={"facts": shown})
         return index.seeds(kept, scores, keep=knobs.linking_top_k)
-
-    def _filtered(self, trace: Trace, index: HippoIndex, facts: list[int]) -> list[int]:
-        """The facts that the LM keeps; none where its reply cannot be read."""
-        lines = [f"[{n}] {index.fact_text(fact)}" for n, fact in enumerate(facts, start=1)]
-        reply = trace.ask(self.select, otherwise={"keep": []}, question=trace.question, facts=lines)
-        wanted = dict.fromkeys(reply.keep or [])
-        return [facts[number - 1] for number in wanted if 1 <= number <= len(facts)]
 
     def _ranked(self, trace: Trace, index: HippoIndex, seeds: Mapping[int, float]) -> list[Passage]:
         """Passages by walks from `seeds`, or by their vectors where there are none."""

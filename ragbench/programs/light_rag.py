@@ -4,15 +4,10 @@ Guo et al. 2024 (arXiv:2410.05779). The index is `ragbench.retrievers.lm_index.l
 writes keywords: names (low level) find entities, with their relations; themes (high level) find
 relations, with their entities. The passages of what is shown are ranked by their cosine with the
 question, as the current published code does it, those of the entities and of the relations in turn.
-Variants: `hybrid` (both), `local` (names alone), `global` (themes alone), `mix` (both, and the
-passages nearest to the question) and `naive` (those alone, without keywords).
-
-Retrieved text is all that is shown: lines of entities and relations too. Departures: descriptions
-of several passages are joined instead of rewritten by an LM; answers are as short as
-`answer_style` says, where the published prompt asks for paragraphs.
+`mix` adds the passages nearest to the question; `naive` has those alone, without keywords.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -127,31 +122,25 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
             graph += [index.entities[i].line for i in entities]
             graph += [index.relations[i].line(index.entities) for i in relations]
             sources = _passages_of(index, entities, relations, trace.question)
-        if knobs.mode in ("mix", "naive") or not entities:
-            if knobs.mode != "naive" and not entities:
+            if not entities:
                 trace.count("no_seed")
+        if knobs.mode in ("mix", "naive") or not entities:
             places = index.corpus.positions
             nearest = [places[p.pid] for p in index.search(trace.question, k=knobs.k)]
             sources.insert(0, nearest)
         rows = _in_turn(*sources)[: knobs.k]
         passages = trace.presented(trace.question, [index.corpus[row] for row in rows])
-        trace.step(
-            "search",
-            input=trace.question,
-            pids=tuple(passage.pid for passage in passages),
-            notes={
-                "entities": len(entities),
-                "relations": len(relations),
-                "retrieved": [*graph, *(p.text for p in passages if knobs.texts)],
-            },
-        )
+        pids = tuple(passage.pid for passage in passages)
+        texts = [passage.text for passage in passages if knobs.texts]
+        sizes = {"entities": len(entities), "relations": len(relations)}
+        notes = {**sizes, "retrieved": [*graph, *texts]}
+        trace.step("search", input=trace.question, pids=pids, notes=notes)
         return passages
 
     def _found(self, index: LightIndex, high: str, low: str) -> tuple[list[int], list[int]]:
         """The entities that names find and the relations that themes find, each with the other's.
 
-        As many of each as fit the prompt. An entity that is known from relations alone, all of
-        which are shown, says nothing new and is left out.
+        As many of each as fit the prompt.
         """
         knobs = self.knobs
         wanted: dict[str, Any] = {"k": knobs.top_k, "least": knobs.min_cosine}
@@ -161,17 +150,18 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         if knobs.mode != "local":
             links = index.nearest(high, index.relation_vectors, **wanted)
         ends = [end for relation in links for end in index.relations[relation].ends]
-        relations = fitting(
-            _in_turn(_relations_around(index, near), links),
-            knobs.relation_tokens,
-            size=lambda i: estimate_tokens(index.relations[i].line(index.entities)),
+
+        def size(relation: int) -> int:
+            return estimate_tokens(index.relations[relation].line(index.entities))
+
+        def entity_size(entity: int) -> int:
+            return estimate_tokens(index.entities[entity].line)
+
+        around = _in_turn(_relations_around(index, near), links)
+        return (
+            fitting(_in_turn(near, ends), knobs.entity_tokens, size=entity_size),
+            fitting(around, knobs.relation_tokens, size=size),
         )
-        told = set(relations)
-        new = [i for i in _in_turn(near, ends) if not _only_in(index, i, told)]
-        entities = fitting(
-            new, knobs.entity_tokens, size=lambda i: estimate_tokens(index.entities[i].line)
-        )
-        return entities, relations
 
 
 def _relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
@@ -181,16 +171,8 @@ def _relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
         degree = sum(len(index.relations_of[end]) for end in index.relations[relation].ends)
         return -degree, -index.relations[relation].weight
 
-    around = _once(relation for entity in entities for relation in index.relations_of[entity])
+    around = _in_turn([i for entity in entities for i in index.relations_of[entity]])
     return sorted(around, key=worth)  # stable
-
-
-def _only_in(index: LightIndex, entity: int, relations: set[int]) -> bool:
-    """Whether all that is known of `entity` is the descriptions of `relations`."""
-    left = index.entities[entity].description
-    for relation in relations.intersection(index.relations_of[entity]):
-        left = left.replace(index.relations[relation].description, "")
-    return not index.entities[entity].type and not left.strip()
 
 
 def _passages_of(
@@ -198,20 +180,15 @@ def _passages_of(
 ) -> list[list[int]]:
     """The passages of `entities`, then the others of `relations`, each nearest to the question."""
     scores = index.dense_scores(question)
-    of_entities = _once(row for i in entities for row in index.entities[i].passages)
-    of_relations = _once(row for i in relations for row in index.relations[i].passages)
-    others = [row for row in of_relations if row not in set(of_entities)]
+    of_entities = {row for i in entities for row in index.entities[i].passages}
+    of_relations = {row for i in relations for row in index.relations[i].passages}
     return [
-        sorted(rows, key=lambda row: -scores[row])[: _RELATED * len(found) // 2]
-        for rows, found in ((of_entities, entities), (others, relations))
+        sorted(rows, key=lambda row: (-scores[row], row))[: _RELATED * len(found) // 2]
+        for rows, found in ((of_entities, entities), (of_relations - of_entities, relations))
     ]
 
 
 def _in_turn(*lists: Sequence[int]) -> list[int]:
     """The first of each list, the second of each, and so on, each value once."""
     turns = zip_longest(*lists)
-    return _once(value for turn in turns for value in turn if value is not None)
-
-
-def _once(values: Iterable[int]) -> list[int]:
-    return list(dict.fromkeys(values))
+    return list(dict.fromkeys(value for turn in turns for value in turn if value is not None))

@@ -6,11 +6,8 @@ to further entities, tier by tier (`ragbench.retrievers.lm_index.linear`); passa
 personalized PageRank from the entities reached and from the passages that are similar to the
 question or hold those entities. A question without entities is searched by vectors alone.
 
-The published system finds entities by a spaCy pipeline (`entities=spacy`). The default asks the LM,
-for the passages once and for each question; `entities=regex` needs neither, finds other entities,
-and is another system, which results name. The published run script and the settings per data set
-stand in docs/programs.md. `variant=arag` is the re-run in A-RAG (Du et al. 2026), which reads the
-same five passages.
+The published system finds entities by a spaCy pipeline (`entities=spacy`); the default asks the LM.
+`entities=regex` finds others and is another system, which results name.
 """
 
 from collections.abc import Sequence
@@ -95,17 +92,9 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         """The question's entities, one search, one answer."""
         index = self.opened(trace)
         mentions = self._mentions(trace)
-        passages = trace.search_by(
-            lambda: trace.presented(trace.question, self._ranked(trace, index, mentions)),
-            trace.question,
-            k=self.knobs.k,
-        )
+        passages = self.find(trace, lambda: self._ranked(trace, index, mentions))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
-
-    def force(self, trace: Trace) -> str:
-        """An answer from the passages found, if any."""
-        return self.answer_from(trace, self.answer, trace.passages)
 
     def _mentions(self, trace: Trace) -> list[str]:
         """The entities of the question."""
@@ -123,28 +112,21 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         return names
 
     def _ranked(self, trace: Trace, index: LMIndex, mentions: Sequence[str]) -> list[Passage]:
-        knobs = self.knobs
-        if not isinstance(index, LinearIndex):
-            return index.search(trace.question, k=knobs.k)
-        seeds = index.seeds(mentions)
-        if not seeds:
-            trace.count("no_seed")
-            return index.search(trace.question, k=knobs.k)
+        """Passages by walks from the entities reached, or by their vectors where there are none."""
+        knobs, question = self.knobs, trace.question
+        seeds = index.seeds(mentions) if isinstance(index, LinearIndex) else []
+        if not isinstance(index, LinearIndex) or not seeds:
+            if knobs.ablation != "graph":
+                trace.count("no_seed")
+            return index.search(question, k=knobs.k)
         hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
-        activation = index.activated(
-            trace.question, seeds, Bridging(hops, knobs.top_k_sentence, knobs.threshold)
-        )
-        trace.step(
-            "bridge",
-            input=", ".join(mentions),
-            notes={
-                "seeds": {index.names[entity]: round(score, 4) for entity, score in seeds},
-                "tiers": {index.names[i]: tier for i, (_, tier) in activation.last.items()},
-            },
-        )
-        starts = knobs.passage_node_weight * index.starts(
-            trace.question, activation, passage_ratio=knobs.passage_ratio
-        )
+        bridging = Bridging(hops, knobs.top_k_sentence, knobs.threshold)
+        reached = index.activated(question, seeds, bridging)
+        scores = {index.names[entity]: round(score, 4) for entity, score in seeds}
+        tiers = {index.names[entity]: tier for entity, (_, tier) in reached.last.items()}
+        trace.step("bridge", input=", ".join(mentions), notes={"seeds": scores, "tiers": tiers})
+        starts = index.starts(question, reached, passage_ratio=knobs.passage_ratio)
+        starts = knobs.passage_node_weight * starts
         if knobs.ablation == "pagerank":
             return index.hits(starts, knobs.k)
-        return index.hits(index.walk(activation, starts, damping=knobs.damping), knobs.k)
+        return index.hits(index.walk(reached, starts, damping=knobs.damping), knobs.k)

@@ -73,26 +73,6 @@ def test_names_find_entities_and_themes_find_relations(
     assert lm.signatures.count("ExtractKeyedGraph") == len(TEXTS)
 
 
-def test_what_only_a_relation_tells_of_an_entity_is_shown_once() -> None:
-    def unlisted(asked: Asked) -> Reply:
-        reply = script(asked)
-        if asked.signature == "ExtractKeyedGraph" and isinstance(reply, dict):
-            named = [row for row in reply["entities"] if row["name"] != "Dunmoor"]
-            return {**reply, "entities": named}
-        return reply
-
-    def notes(**knobs: Any) -> str:
-        program = LightRAG(shelf(), variant="global", min_cosine=0.3, **knobs)
-        _, lm, _ = ask(program, unlisted, QUESTION)
-        shown: str = lm.asked[-1].inputs["graph"]
-        return shown
-
-    assert "Dunmoor (unknown)" not in notes()
-    assert "Dunmoor - Harwick (county): county" in notes()
-    assert "Harwick (thing)" in notes()
-    assert "Dunmoor (unknown): county" in notes(relation_tokens=0)
-
-
 def test_mix_adds_the_passages_nearest_to_the_question_and_k_bounds_them() -> None:
     alone, _, _ = ask(LightRAG(shelf(), variant="local", min_cosine=0.3), script, QUESTION)
     mixed, _, _ = ask(LightRAG(shelf(), variant="mix", min_cosine=0.3), script, QUESTION)

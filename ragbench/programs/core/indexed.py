@@ -1,6 +1,6 @@
 """Programs with an index of their own, which an LM helps to make before the first question."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import dspy
@@ -9,7 +9,7 @@ from ragbench.context import current
 from ragbench.ledger import open_ledger
 from ragbench.programs.core.program import Described, IndexAhead, K, RAGProgram
 from ragbench.programs.core.trace import Trace, role_lm
-from ragbench.retrievers import Corpus, PerQuestion, Progress, Retriever
+from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.lm_index import LMIndex, at_once, rehearsed
 from ragbench.signatures import role_of
 
@@ -17,6 +17,8 @@ from ragbench.signatures import role_of
 class IndexProgram(RAGProgram[K]):
     """Answer a question with passages found through an index."""
 
+    #: The predictor that reads the passages.
+    answer: dspy.Module
     #: The class of the index, whose settings are among the program's knobs.
     Index: ClassVar[type[LMIndex]]
     _facts: Mapping[str, Any] = {}
@@ -41,11 +43,10 @@ class IndexProgram(RAGProgram[K]):
         if not isinstance(retriever, PerQuestion):
             self._facts = self.index_of(retriever, progress).facts()
             return
-        questions = list(dict.fromkeys(current().ahead))
-        rows = dict.fromkeys(row for text in questions for row in retriever.corpus.contexts[text])
+        corpus, questions = retriever.corpus, list(dict.fromkeys(current().ahead))
+        rows = dict.fromkeys(row for text in questions for row in corpus.contexts[text])
         with dspy.context(lm=self._index_lm()):
-            passages = retriever.corpus.subset(list(rows))
-            self.index_kind.read_ahead(passages, progress, **self._settings())
+            self.index_kind.read_ahead(corpus.subset(list(rows)), progress, **self._settings())
         made = at_once(
             lambda text: self.index_of(retriever.for_question(text)),
             questions,
@@ -96,6 +97,17 @@ class IndexProgram(RAGProgram[K]):
         cost = {name: fact for name, fact in index.facts().items() if name != "index_s"}
         trace.step("index", notes=cost)  # no time: the same run leaves the same steps
         return index
+
+    def find(
+        self, trace: Trace, hits: Callable[[], Sequence[Passage]], query: str = ""
+    ) -> list[Passage]:
+        """The `hits` of the index for `query`, or the question, noted as a search."""
+        query = query or trace.question
+        return trace.search_by(lambda: trace.presented(query, hits()), query, k=self.knobs.k)
+
+    def force(self, trace: Trace) -> str:
+        """An answer from the passages found, if any."""
+        return self.answer_from(trace, self.answer, trace.passages)
 
     def index_facts(self) -> Mapping[str, Any]:
         """What the index took and how large it is; those of all questions ahead together."""

@@ -3,11 +3,7 @@
 Jeong et al. 2024 (arXiv:2403.14403). A classifier names the effort that the question needs; then
 the question is answered from memory, from one search, or by IRCoT, whose chain is the answer. All
 three reason before they answer. The paper trains a T5 on silver labels (the simplest strategy that
-was right); here the LM is asked, and compiling the program with demonstrations is what comes
-nearest. Variants: `gpt` (the paper's k for GPT-3.5: 6 passages in one search, 3 in each of the
-loop) and `flan` (for FLAN-T5: 15 and 6). `route` fixes the choice; `route=multi` and `route=single`
-are the paper's baselines. Its oracle can be had by scoring three fixed runs question by question,
-and is no system to compare with.
+was right); here the LM is asked. `gpt` has the paper's k for GPT-3.5, `flan` those for FLAN-T5.
 """
 
 from typing import Literal
@@ -71,8 +67,7 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The choice, and what it says."""
-        effort = self.knobs.route
-        if effort == "ask":
+        if (effort := self.knobs.route) == "ask":
             reply = trace.ask(self.choose, otherwise={"effort": "multi"}, question=trace.question)
             effort = reply.effort
             trace.step("route", observation=effort)

@@ -5,13 +5,10 @@ makes the search *correct*: the passages are cut into strips and the strips that
 none reaches `lower` it is *incorrect*: they are discarded and the question, rewritten as keywords,
 is searched elsewhere. Anything else is *ambiguous*: both.
 
-Departures: the paper's evaluator is a fine-tuned T5; here it is the LM, which says whether a
-passage answers the question in full, in part or not at all (its score is the probability of full
-less that of none, so that a part is ambiguous), or a reranker. The published thresholds mean
-nothing for either; these are for the LM. The web is out of reach of a benchmark with a fixed
-corpus: `external=corpus` searches the same corpus, `none` answers without context. Strips are
-selected by one call per passage, not scored one by one; passages under `lower` have none, and what
-was kept is shown to the rewriter and to the second selection. Self-CRAG is left out.
+The paper's evaluator is a fine-tuned T5, whose thresholds mean nothing for another; here an LM says
+whether a passage answers in full, in part or not at all (the score is the probability of full less
+that of none, so that a part is ambiguous). In place of the web the same corpus is searched. Strips
+are selected by one call per passage; what was kept is shown to the rewriter and the next selection.
 """
 
 from collections.abc import Sequence
@@ -32,13 +29,12 @@ from ragbench.programs.core import (
     grader,
     predict,
     render,
+    render_one,
     sentences_of,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
 from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
-
-Action = Literal["correct", "incorrect", "ambiguous"]
 
 
 class CRAGKnobs(ProgramKnobs):
@@ -89,22 +85,22 @@ class CRAG(RAGProgram[CRAGKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Search, grade, act, answer."""
-        passages = trace.search(trace.question, k=self.knobs.k)
+        knobs = self.knobs
+        passages = trace.search(trace.question, k=knobs.k)
         scores = self._scores(trace, passages)
-        action = self._action(scores)
-        trace.step(
-            "evaluate",
-            observation=action,
-            pids=tuple(p.pid for p in passages),
-            notes={"scores": [round(score, 4) for score in scores]},
-        )
+        best = max(scores, default=-1.0)
+        action = "correct" if best >= knobs.upper else "ambiguous"
+        action = knobs.only or (action if best >= knobs.lower else "incorrect")
+        pids = tuple(passage.pid for passage in passages)
+        notes = {"scores": [round(score, 4) for score in scores]}
+        trace.step("evaluate", observation=action, pids=pids, notes=notes)
         kept: list[Passage] = []
         if action != "incorrect":
             # An action that is forced by `only` refines what there is.
-            least = self.knobs.lower if max(scores, default=-1.0) >= self.knobs.lower else -1.0
+            least = knobs.lower if best >= knobs.lower else -1.0
             good = [p for p, score in zip(passages, scores, strict=False) if score >= least]
             kept = self._refined(trace, good, []) or good
-        if action != "correct":
+        if action != "correct" and knobs.external == "corpus":
             known = {passage.pid for passage in kept}
             found = [p for p in self._elsewhere(trace, kept) if p.pid not in known]
             kept = [*kept, *self._refined(trace, found, kept)]
@@ -116,14 +112,13 @@ class CRAG(RAGProgram[CRAGKnobs]):
 
     def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
         """How much each of `passages` holds of what is asked, in [-1, 1]."""
-        if self.knobs.evaluator != "lm":
-            reranker = make_reranker(self.knobs.evaluator)
-            scores = reranker.score(trace.question, passages) if reranker and passages else []
-            return [min(max(float(score), -1.0), 1.0) for score in scores]
-        return trace.fan_out(lambda p: self._score(trace, p), passages)
+        if self.knobs.evaluator == "lm":
+            return trace.fan_out(lambda p: self._score(trace, p), passages)
+        reranker = make_reranker(self.knobs.evaluator)
+        scores = reranker.score(trace.question, passages) if reranker and passages else []
+        return [min(max(float(score), -1.0), 1.0) for score in scores]
 
     def _score(self, trace: Trace, passage: Passage) -> float:
-        shown = render([passage], max_tokens=self.knobs.context_tokens)[0]
         said = ask_probabilities(
             trace,
             self.grade,
@@ -131,18 +126,9 @@ class CRAG(RAGProgram[CRAGKnobs]):
             ("full", "partial", "none"),
             source=self.knobs.confidence_source,
             question=trace.question,
-            passage=shown.removeprefix("[1] "),
+            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
         )
         return 0.0 if said is None else said["full"] - said["none"]
-
-    def _action(self, scores: Sequence[float]) -> Action:
-        if self.knobs.only:
-            always: Action = self.knobs.only
-            return always
-        best = max(scores, default=-1.0)
-        if best >= self.knobs.upper:
-            return "correct"
-        return "ambiguous" if best >= self.knobs.lower else "incorrect"
 
     def _refined(
         self, trace: Trace, passages: Sequence[Passage], known: Sequence[Passage]
@@ -153,10 +139,10 @@ class CRAG(RAGProgram[CRAGKnobs]):
         chosen = trace.fan_out(lambda p: self._selected(trace, p, known), passages)
         left, kept = self.knobs.strips_kept, []
         for passage, strips in zip(passages, chosen, strict=False):
-            if strips[:left]:
-                text = " ... ".join(dict.fromkeys(strips[:left]))
+            if strips := strips[:left]:
+                text = " ... ".join(dict.fromkeys(strips))
                 kept.append(replace(passage, text=text, sentences=()))
-                left -= len(strips[:left])
+                left -= len(strips)
         if not kept:
             trace.count("no_strip_kept")
         return kept
@@ -177,8 +163,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
 
     def _elsewhere(self, trace: Trace, kept: Sequence[Passage]) -> list[Passage]:
         """What the second search finds."""
-        if self.knobs.external == "none":
-            return []
         query = trace.question
         if self.knobs.rewrite:
             context = render(kept, max_tokens=self.knobs.context_tokens)

@@ -4,12 +4,9 @@ Zhang et al. 2025 (arXiv:2506.08938). The model lists the facts that the questio
 short passage from memory and splits it into facts; pieces of the retrieved text that are nearest to
 these facts are shown beside the passages; the answer follows the passages where memory disagrees.
 
-The authors' system reads a given context; here it is the `k` passages of a search. `official` and
-`arag` (Du et al. 2026: k = 5) are the same but for the length of replies, which is a setting of the
-run. Departures: typed lists instead of a pattern over numbered lines, which stops at any digit; a
-question for which nothing is remembered is answered from the passages, where the authors drop it;
-pieces never begin blank and never span two passages, each has the title of its passage, and of
-brackets only those without a digit are taken out, since dates stand in the others.
+A question for which nothing is remembered is answered from the passages, where the authors drop it;
+pieces never span two passages, each has the title of its passage, and of brackets only those
+without a digit are taken out, since dates stand in the others.
 """
 
 import re

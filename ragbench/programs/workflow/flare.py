@@ -2,16 +2,12 @@
 
 Jiang et al. 2023 (arXiv:2305.06983). The question is searched once; then each sentence is drafted,
 and a draft that is less sure than `theta` becomes a query, without its doubtful words; what that
-finds replaces the passages, and the sentence is written again. Variants: `verbal` (the model states
-how well the passages prove the draft, and which of its words they do not; one such word is a
-doubt), `always` (search with every draft) and `never` (with the question alone).
-`confidence_source=logprob` is the paper's trigger: a draft is in doubt where one of its tokens has
-a probability under `theta`, and tokens under `beta` are left out of the query; it needs an LM that
-returns token probabilities.
+finds replaces the passages, and the sentence is written again. By default the model states how well
+the passages prove the draft, and which of its words they do not; one such word is a doubt. The
+paper's trigger, `confidence_source=logprob`, needs an LM that returns token probabilities: one
+token under `theta` is a doubt, and tokens under `beta` are left out of the query.
 
-Departures: a typed step instead of the answer phrase; a draft that passes is kept, where the
-official code writes every sentence twice; a sentence instead of 64 tokens; no worked examples until
-compiled. Queries that ask a question per doubtful span are left out.
+A draft that passes is kept, where the official code writes every sentence twice.
 """
 
 import re
@@ -94,13 +90,9 @@ class FLARE(RAGProgram[FLAREKnobs]):
         except BudgetSpentError:
             answer, reason = "", "budget"
         if not answer:
-            answer = trace.answer(
-                self.conclude,
-                last=True,
-                context=render(shown, max_tokens=self.knobs.context_tokens),
-                notes=written,
-                question=trace.question,
-            )
+            context = render(shown, max_tokens=self.knobs.context_tokens)
+            shows = {"context": context, "notes": written, "question": trace.question}
+            answer = trace.answer(self.conclude, last=True, **shows)
         return trace.prediction(answer, reason)
 
     def _written(

@@ -4,16 +4,11 @@ Nguyen et al. 2025 (arXiv:2505.20096), collaborative chain of thought: planner a
 before they reply. The question is split into steps. Each step is written as a task of its own with
 what earlier steps found out; a look-up is searched, notes are taken of its passages, and the task
 is answered from the notes; an aggregate is answered from its task alone. The steps end at the first
-that fails, after which the rest is planned once more; a summary answers the question. Variants:
+that fails, after which the rest is planned once more; a summary answers the question.
 
-- `official`: the authors' k = 10.
-- `arag`: as A-RAG's table ran it (Du et al. 2026), k = 5.
-
-Departures: notes are taken of all passages in one call (`extract=each`: one call a passage, as the
-authors do; five of six of these found nothing); the first step is asked as the planner wrote it,
-since there is nothing yet to fold in; the authors' planner is shown past attempts, but their code
-makes no second plan (`max_replans=0`); a plan has at most `max_steps` steps, and one that repeats
-another is dropped.
+Notes are taken of all passages in one call: of the authors' one call a passage (`extract=each`)
+five of six found nothing. The authors' planner is shown past attempts, but their code makes no
+second plan (`max_replans=0`).
 """
 
 from dataclasses import dataclass
@@ -101,21 +96,18 @@ class MARAG(RAGProgram[MARAGKnobs]):
         done: list[Done] = []
         plan: list[str] = []
         reason: StopReason = "no_progress"
+        # Without a planner there is nothing to plan anew.
+        plans = self.knobs.max_replans + 1 if self.knobs.planner else 1
         try:
-            # Without a planner there is nothing to plan anew.
-            for _ in range(self.knobs.max_replans + 1 if self.knobs.planner else 1):
-                plan = self._plan(trace, done)
+            while reason != "answered" and plans:
+                plan, plans = self._plan(trace, done), plans - 1
                 if self._follow(trace, plan, done):
                     reason = "answered"
-                    break
         except BudgetSpentError:
             reason = "budget"
+        notes = [step.line for step in done]
         answer = trace.answer(
-            self.summarize,
-            last=True,
-            notes=[step.line for step in done],
-            question=trace.question,
-            instruction="",
+            self.summarize, last=True, notes=notes, question=trace.question, instruction=""
         )
         tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
         return trace.prediction(answer, reason, plan=tasks)
@@ -133,13 +125,14 @@ class MARAG(RAGProgram[MARAGKnobs]):
         steps = distinct(reply.steps)[: self.knobs.max_steps]
         if not steps:
             trace.count("bad_plan")
-        trace.step("plan", thought=_reasoning(reply), observation="\n".join(steps))
+        thought = str(reply.get("reasoning") or "")
+        trace.step("plan", thought=thought, observation="\n".join(steps))
         return steps or [trace.question]
 
     def _follow(self, trace: Trace, plan: list[str], done: list[Done]) -> bool:
         """Add the steps of `plan` to `done`, up to the first that fails; whether none did."""
         for step in plan:
-            kind, task = self._defined(trace, plan, step, done)
+            kind, task = self._defined(trace, plan, step, done) if done else ("lookup", step)
             notes = self._notes(trace, task) if kind == "lookup" else []
             done.append(self._answered(trace, kind, task, notes))
             if not done[-1].success:
@@ -149,8 +142,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _defined(
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
-        if not done:
-            return "lookup", step
+        """The kind of `step`, and its task with what earlier steps found out."""
         reply = trace.ask(
             self.define,
             otherwise={"kind": "lookup", "task": ""},
@@ -164,44 +156,36 @@ class MARAG(RAGProgram[MARAGKnobs]):
         return reply.kind, task
 
     def _notes(self, trace: Trace, task: str) -> list[str]:
-        passages = trace.search(task, k=self.knobs.k)
+        """What the passages found for `task` say of it."""
+        passages, most = trace.search(task, k=self.knobs.k), self.knobs.context_tokens
         if self.knobs.extract == "off":
-            return render(passages, max_tokens=self.knobs.context_tokens)
-        groups = [[passage] for passage in passages]
-        if self.knobs.extract == "batch":
-            groups = [passages] if passages else []
-        taken = trace.fan_out(lambda group: self._noted(trace, task, group), groups)
+            return render(passages, max_tokens=most)
+
+        def noted(group: list[Passage]) -> list[str]:
+            context = render(group, max_tokens=most)
+            reply = trace.ask(self.extract, otherwise={"notes": []}, context=context, question=task)
+            return [text for note in reply.notes if is_answer(text := " ".join(note.split()))]
+
+        each = self.knobs.extract == "each"
+        groups = [[passage] for passage in passages] if each else [passages] if passages else []
+        taken = trace.fan_out(noted, groups)
         notes = list(dict.fromkeys(note for group in taken for note in group))
         pids = tuple(passage.pid for passage in passages)
         trace.step("extract", input=task, observation="\n".join(notes), pids=pids)
         return notes
 
-    def _noted(self, trace: Trace, task: str, passages: list[Passage]) -> list[str]:
-        context = render(passages, max_tokens=self.knobs.context_tokens)
-        reply = trace.ask(self.extract, otherwise={"notes": []}, context=context, question=task)
-        return [text for note in reply.notes if is_answer(text := " ".join(note.split()))]
-
     def _answered(self, trace: Trace, kind: str, task: str, notes: list[str]) -> Done:
         cold: dict[str, Any] = {"config": {"temperature": 0.0}} if kind == "aggregate" else {}
-        reply = trace.ask(
-            self.answer_task,
-            otherwise={"answer": "", "success": False, "rating": 0},
-            notes=notes,
-            question=task,
-            **cold,
-        )
+        nothing = {"answer": "", "success": False, "rating": 0}
+        reply = trace.ask(self.answer_task, otherwise=nothing, notes=notes, question=task, **cold)
         answer = str(reply.answer or "").strip()
         rating = min(max(int(reply.rating), 0), 10)
         done = Done(task, tuple(notes), answer, bool(reply.success) and is_answer(answer), rating)
         trace.step(
             "task",
             input=task,
-            thought=_reasoning(reply),
+            thought=str(reply.get("reasoning") or ""),
             observation=answer,
             notes={"kind": kind, "success": done.success, "rating": rating},
         )
         return done
-
-
-def _reasoning(reply: dspy.Prediction) -> str:
-    return str(reply.get("reasoning") or "")

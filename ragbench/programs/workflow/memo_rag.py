@@ -1,14 +1,9 @@
 """MemoRAG (lite): clues and simpler questions recalled from gists of the corpus are searched with.
 
-Qian et al. 2024 (arXiv:2409.05591). Variants: `lite`, their form without a memory model: gists of
-4,096 tokens each, by an LM, are the memory (`ragbench.retrievers.lm_index.gists`); from it the
-model recalls clues and writes surrogate questions, which are searched with beside the question, and
-the passages found are read in the order of the corpus. `no_memory` writes surrogate questions from
-the question alone, with neither gists nor clues.
-
-Departures: the memory model with its compressed cache is out of reach of an API; gists that do not
-fit `memory_tokens` are those nearest to the question; passages are those of the corpus, where their
-code cuts pieces of 512 tokens; clues and surrogates are `max_queries` each at the most.
+Qian et al. 2024 (arXiv:2409.05591), in the form without a memory model: gists by an LM are the
+memory (`ragbench.retrievers.lm_index.gists`; those nearest to the question where not all fit). From
+it the model recalls clues and writes surrogate questions, which are searched with beside the
+question; what is found is read in the order of the corpus. `no_memory` has neither gists nor clues.
 """
 
 from collections.abc import Sequence
@@ -87,15 +82,8 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")
 
-    def force(self, trace: Trace) -> str:
-        """An answer from the passages found, if any."""
-        return self.answer_from(trace, self.answer, trace.passages)
-
     def _search(self, trace: Trace, index: LMIndex, query: str) -> list[Passage]:
-        k = self.knobs.k
-        passages = trace.search_by(
-            lambda: trace.presented(query, index.search(query, k=k)), query, k=k
-        )
+        passages = self.find(trace, lambda: index.search(query, k=self.knobs.k), query)
         trace.step("search", input=query, pids=tuple(passage.pid for passage in passages))
         return passages
 

@@ -3,13 +3,11 @@
 Liu et al. 2024 (arXiv:2403.06840). Each question is asked whether the model knows it; if not, it is
 searched and each passage judged; relevant ones answer it. Where none is relevant, or they do not
 state the answer, the question is split, each sub-question goes the same way, and their answers are
-combined. Below `max_depth` splits a question stays unknown.
-
-Departures: three fine-tuned models in the paper are one prompted LM here; its repository passes the
-depth on unchanged, so that nothing ends the recursion, which is mended; `k` is 5, where its script
-fetches 100 passages; a sub-question may use the answer of an earlier one as {1}; one that equals a
-question above it is refused; where nothing was answered, all passages found are read.
+combined. Below `max_depth` splits a question stays unknown (the published code passes the depth on
+unchanged, so that nothing ends its recursion). Where nothing was answered, all passages are read.
 """
+
+from collections.abc import Sequence
 
 import dspy
 from pydantic import Field
@@ -102,42 +100,38 @@ class RAISF(RAGProgram[RAISFKnobs]):
         if not self.knobs.self_knowledge:
             return False
         reply = trace.ask(self.decide, otherwise={"retrieve": True}, question=question)
-        known = not reply.retrieve
-        trace.step("gate", input=question, observation="memory" if known else "search")
-        return known
+        trace.step("gate", input=question, observation="search" if reply.retrieve else "memory")
+        return not reply.retrieve
 
-    def _relevant(self, trace: Trace, question: str, passages: list[Passage]) -> list[Passage]:
+    def _relevant(
+        self, trace: Trace, question: str, passages: Sequence[Passage]
+    ) -> Sequence[Passage]:
         if not passages:
             return []
-        most = self.knobs.context_tokens
+        most, sure = self.knobs.context_tokens, {"relevance": "relevant"}
 
         def relevant(passage: Passage) -> bool:
             shown = render_one(passage, max_tokens=most)
-            sure = {"relevance": "relevant"}
             reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
             return bool(reply.relevance == "relevant")
 
         if self.knobs.batch_relevance:
-            shown = render(passages, max_tokens=most)
-            none = {"keep": list[int]()}
+            shown, none = render(passages, max_tokens=most), {"keep": list[int]()}
             reply = trace.ask(self.judge, otherwise=none, question=question, candidates=shown)
-            kept = [passages[n - 1] for n in sorted(set(reply.keep)) if 0 < n <= len(shown)]
+            marks = [number in reply.keep for number in range(1, len(shown) + 1)]
         else:
             marks = trace.fan_out(relevant, passages)
-            kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
+        kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
         trace.step("judge", input=question, pids=tuple(p.pid for p in kept))
         return kept
 
     def _from_parts(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:
+        most = self.knobs.max_parts
         reply = trace.ask(
-            self.split,
-            otherwise={"sub_questions": []},
-            question=question,
-            max_parts=self.knobs.max_parts,
+            self.split, otherwise={"sub_questions": []}, question=question, max_parts=most
         )
-        written = distinct(reply.sub_questions)[: self.knobs.max_parts]
-        numbered = enumerate(written, start=1)
-        parts = {n: part for n, part in numbered if question_key(part) not in above}
+        written = dict(enumerate(distinct(reply.sub_questions)[:most], start=1))
+        parts = {n: part for n, part in written.items() if question_key(part) not in above}
         if len(parts) < len(written):
             trace.count("cycle_refused", len(written) - len(parts))
         trace.step("split", input=question, observation="\n".join(parts.values()))

@@ -4,23 +4,15 @@ Besrour et al. 2025 (arXiv:2506.16988). Agent 1 answers from each passage alone;
 sure it is that the answer holds, as log p(yes) - log p(no), and passages of less than mean - n
 standard deviations are dropped; agent 3 writes claims with citations and an answer; agent 4 drops
 claims that do not bear on the question and names what is unanswered, for which more is searched,
-answered and worked in. Variants:
-
-- `official`: the authors' k = 20. Their retriever is this package's `hybrid` with
-  `fusion=minmax,dense_weight=0.65,depth=3`.
-- `arag`: as A-RAG's table ran it (Du et al. 2026), k = 5.
-
-Departures: the probabilities are stated ones by default (`confidence_source=logprob` where the LM
-gives token probabilities), so that scores are bounded; claims are typed, where the authors split a
-text at its citations; an answer whose claims were dropped is written again from those left, since a
-short answer has no claims to cut; with none left the draft stands (`refuse=true`: as published).
-The audit is one call of claims and gaps, made again after each gap that was filled.
+answered and worked in. An answer whose claims were dropped is written again from those left, since
+a short answer has no claims to cut. The audit is one call, made again after each gap.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
+from typing import NamedTuple
 
 import dspy
 from pydantic import Field
@@ -42,6 +34,7 @@ from ragbench.programs.core import (
     is_answer,
     predict,
     render,
+    render_one,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import (
@@ -73,26 +66,30 @@ class RAGentAKnobs(ProgramKnobs):
     refuse: bool = Field(False, description="no answer where the audit drops all claims")
 
 
+class Claim(NamedTuple):
+    """A statement and the passages that it was read off."""
+
+    text: str
+    passages: tuple[Passage, ...]
+
+
 @dataclass
 class Draft:
-    """The answer so far, its claims with their passages, and what follow-up questions found."""
+    """The answer so far, its claims, and what follow-up questions found."""
 
     answer: str = ""
-    claims: list[tuple[str, tuple[Passage, ...]]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    @property
     def proofs(self) -> list[Passage]:
         """The passages that the claims were read off, each once."""
-        return list({p.pid: p for _, passages in self.claims for p in passages}.values())
+        return list({p.pid: p for claim in self.claims for p in claim.passages}.values())
 
     def lines(self) -> list[str]:
         """The claims, each with the numbers of its passages among the proofs."""
-        numbers = {p.pid: n for n, p in enumerate(self.proofs, start=1)}
-        return [
-            f"{claim} {''.join(f'[{numbers[p.pid]}]' for p in passages)}".strip()
-            for claim, passages in self.claims
-        ]
+        numbers = {p.pid: f"[{n}]" for n, p in enumerate(self.proofs(), start=1)}
+        cited = ["".join(numbers[p.pid] for p in claim.passages) for claim in self.claims]
+        return [f"{c.text} {of}".strip() for c, of in zip(self.claims, cited, strict=True)]
 
 
 @PROGRAMS.register("rag_enta")
@@ -128,8 +125,8 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             self._complete(trace, draft, kept)
         except BudgetSpentError:
             reason = "budget"
-        if not is_answer(draft.answer) and reason == "budget":
-            draft.answer = self._integrated(trace, draft, trace.passages, last=True)
+            if not is_answer(draft.answer):
+                draft.answer = self._integrated(trace, draft, trace.passages, last=True)
         seen = {p.pid: p for p in (*kept, *trace.passages)}
         return trace.prediction(draft.answer, reason, passages=list(seen.values()))
 
@@ -147,7 +144,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             (True, False),
             source=self.knobs.confidence_source,
             question=trace.question,
-            passage=context[0].removeprefix("[1] "),
+            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
             answer=answer or "not stated",
         )
         likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
@@ -171,47 +168,41 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
 
     def _cited(
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
-    ) -> tuple[str, list[tuple[str, tuple[Passage, ...]]]]:
+    ) -> tuple[str, list[Claim]]:
         """Agent 3: an answer to `question`, and its claims with their passages."""
         context = render(passages, max_tokens=self.knobs.context_tokens)
-        reply = trace.ask(
-            predictor, otherwise={"answer": "", "claims": []}, context=context, question=question
-        )
+        nothing = {"answer": "", "claims": []}
+        reply = trace.ask(predictor, otherwise=nothing, context=context, question=question)
         claims = []
         for claim in reply.claims:
             numbers = [n for n in dict.fromkeys(claim.evidence) if 0 < n <= len(context)]
             if statement := claim.statement.strip():
-                claims.append((statement, tuple(passages[n - 1] for n in numbers)))
+                claims.append(Claim(statement, tuple(passages[n - 1] for n in numbers)))
         answer = str(reply.answer or "").strip()
-        trace.step(
-            "cite",
-            input=question,
-            observation=answer,
-            pids=tuple(p.pid for p in passages[: len(context)]),
-            notes={"claims": [statement for statement, _ in claims]},
-        )
+        pids = tuple(p.pid for p in passages[: len(context)])
+        notes = {"claims": [claim.text for claim in claims]}
+        trace.step("cite", input=question, observation=answer, pids=pids, notes=notes)
         return answer, claims
 
     def _complete(self, trace: Trace, draft: Draft, kept: Sequence[Passage]) -> None:
         """Audit `draft`, and again after each follow-up question worked into it."""
-        known = list(kept)
-        asked: set[str] = set()
+        known, asked = list(kept), set[str]()
         gaps = self._audited(trace, draft, kept)
         while len(asked) < self.knobs.max_follow_ups:
-            gaps = [gap for gap in gaps if question_key(gap) not in asked]
-            if not gaps:
+            gap = next((gap for gap in gaps if question_key(gap) not in asked), None)
+            if gap is None:
                 break
-            asked.add(question_key(gaps[0]))
+            asked.add(question_key(gap))
             # Passages that the judge rejected may come back, but no known ones.
             pids = {passage.pid for passage in known}
-            found = trace.search(gaps[0], k=self.knobs.k + len(known))
+            found = trace.search(gap, k=self.knobs.k + len(known))
             found = [passage for passage in found if passage.pid not in pids][: self.knobs.k]
             known += found
-            question = f"{gaps[0]} (needed for: {trace.question})"
+            question = f"{gap} (needed for: {trace.question})"
             answer, claims = self._cited(trace, self.cite_part, question, found)
             if is_answer(answer):
                 draft.claims += claims
-                draft.notes.append(f"{gaps[0].rstrip(' ?')}: {answer}")
+                draft.notes.append(f"{gap.rstrip(' ?')}: {answer}")
                 draft.answer = self._integrated(trace, draft, found)
                 gaps = self._audited(trace, draft, kept)
 
@@ -220,27 +211,25 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         reply = trace.ask(
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
-            context=render(draft.proofs or kept, max_tokens=self.knobs.context_tokens),
+            context=render(draft.proofs() or kept, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
             answer=draft.answer,
         )
-        dropped = {n for n in reply.drop if 0 < n <= len(draft.claims)}
+        dropped = sorted({n for n in reply.drop if 0 < n <= len(draft.claims)})
+        left = [claim for n, claim in enumerate(draft.claims, start=1) if n not in dropped]
         # Only where a part is unanswered; one without a question of its own is asked as it stands.
         gaps = distinct(reply.follow_ups or reply.unanswered) if reply.unanswered else []
-        trace.step("audit", observation="\n".join(gaps), notes={"dropped": sorted(dropped)})
-        if dropped:
-            draft.claims = [c for n, c in enumerate(draft.claims, start=1) if n not in dropped]
-            if draft.claims:
-                draft.answer = trace.answer(
-                    self.rewrite,
-                    notes=[*draft.lines(), *draft.notes],
-                    question=trace.question,
-                    instruction="",
-                )
-            else:
-                trace.count("all_claims_dropped")
-                draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
+        trace.step("audit", observation="\n".join(gaps), notes={"dropped": dropped})
+        draft.claims = left
+        if dropped and left:
+            notes = [*draft.lines(), *draft.notes]
+            draft.answer = trace.answer(
+                self.rewrite, notes=notes, question=trace.question, instruction=""
+            )
+        elif dropped:
+            trace.count("all_claims_dropped")
+            draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
         return gaps
 
     def _integrated(
@@ -251,7 +240,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             self.integrate,
             last=last,
             context=render(passages, max_tokens=self.knobs.context_tokens),
-            notes=[*draft.notes, *(claim for claim, _ in draft.claims)],
+            notes=[*draft.notes, *(claim.text for claim in draft.claims)],
             question=trace.question,
             draft=draft.answer,
         )

@@ -5,16 +5,14 @@ Chan et al. 2024 (arXiv:2404.00610). The root searches the question. From each n
 to what the path has read; every node answers from all of that. The most confident answer is kept,
 or the one with the largest sum of confidence.
 
-Departures: an untrained port. The paper fine-tunes a model to write action tokens; here each action
-is asked for. The paper's choice by perplexity of the whole path is left out, and so is its oracle,
-which needs the gold answer. Confidence is stated (`confidence_source=verbal`) or the mean
-probability of the answer's tokens (`logprob`), as FlashRAG has it. The script's depth is 2, and
-FlashRAG's 3; `depth` is 1 here, since a full tree grows by 3 to the depth.
+An untrained port: the paper fine-tunes a model to write action tokens; here each action is asked
+for. Its choice by perplexity is left out, and its oracle, which needs the gold answer. Its depth is
+2; here 1, since a full tree grows by 3 to the depth.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -95,8 +93,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
             level = [self._answered(trace, Node(passages=tuple(found)))]
             nodes += level
             for _ in range(self.knobs.depth):
-                grown = [(node, action) for node in level for action in self.knobs.actions]
-                level = self._grown(trace, grown)
+                level = self._grown(trace, [(n, a) for n in level for a in self.knobs.actions])
                 nodes += level
                 level = sorted(level, key=lambda node: -node.confidence)  # stable
                 level = level[: self.knobs.beam_width or None]
@@ -111,7 +108,6 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
 
     def _grown(self, trace: Trace, jobs: Sequence[tuple[Node, QueryAction]]) -> list[Node]:
         """The children of nodes by actions: their queries at once, then their answers."""
-        # Searched together, for what two of them ask alike would else depend on which is first.
         affordable = trace.budget.calls_left // 2
         if affordable < len(jobs):
             trace.count("cut_by_budget", len(jobs) - affordable)
@@ -119,6 +115,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         queries = trace.fan_out(lambda job: self._refined(trace, *job), jobs)
         if again := 1 + len(queries) - len(distinct([trace.question, *queries])):
             trace.count("repeated_query", again)
+        # Searched together, for what two of them ask alike would else depend on which is first.
         rankings = trace.search_many(queries, k=self.knobs.k)
         grown = []
         for (node, action), query, hits in zip(jobs, queries, rankings, strict=True):
@@ -141,23 +138,15 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
 
     def _answered(self, trace: Trace, node: Node) -> Node:
         """`node` with the answer from its passages."""
+        question, nothing = trace.question, {"answer": "", "confidence": 0.0}
         context = render(node.passages, max_tokens=self.knobs.context_tokens)
-        reply = trace.ask(
-            self.answer,
-            otherwise={"answer": "", "confidence": 0.0},
-            context=context,
-            question=trace.question,
-        )
+        reply = trace.ask(self.answer, otherwise=nothing, context=context, question=question)
         answer = str(reply.answer or "").strip()
         confidence = self._confidence(reply) if is_answer(answer) else 0.0
-        trace.step(
-            "answer",
-            input=trace.question,
-            observation=answer,
-            pids=tuple(passage.pid for passage in node.passages[: len(context)]),
-            notes={"confidence": round(confidence, 4), "queries": list(node.queries)},
-        )
-        return Node(node.queries, node.passages, answer, confidence)
+        pids = tuple(passage.pid for passage in node.passages[: len(context)])
+        notes = {"confidence": round(confidence, 4), "queries": list(node.queries)}
+        trace.step("answer", input=question, observation=answer, pids=pids, notes=notes)
+        return replace(node, answer=answer, confidence=confidence)
 
     def _confidence(self, reply: dspy.Prediction) -> float:
         if self.knobs.confidence_source == "verbal":
@@ -170,11 +159,12 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         """The node whose answer is kept; of equals one with passages, then the deepest."""
         good = [node for node in nodes if is_answer(node.answer)]
         votes: defaultdict[str, float] = defaultdict(float)
-        for node in good:
-            votes[normalise_answer(node.answer)] += node.confidence
+        if self.knobs.select == "vote":
+            for node in good:
+                votes[normalise_answer(node.answer)] += node.confidence
 
         def worth(node: Node) -> tuple[float, float, bool, int]:
-            votes_of = votes[normalise_answer(node.answer)] if self.knobs.select == "vote" else 0.0
-            return votes_of, node.confidence, bool(node.passages), len(node.queries)
+            vote = votes[normalise_answer(node.answer)]
+            return vote, node.confidence, bool(node.passages), len(node.queries)
 
         return max(good, key=worth, default=None)
