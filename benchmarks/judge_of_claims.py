@@ -23,9 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import click
 
 from ragbench.cli.options import asking_options, make_asking
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.calibration import labelled_claims
-from ragbench.experiments.score.annotate.grounding import label_claims
+from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.grounding import label_claims, labelled_claims
 from ragbench.experiments.store import read_records
 from ragbench.metrics import JudgeErrors, corrected_share
 
@@ -67,7 +66,7 @@ def print_coverage(runs: int) -> None:
 def print_judge(out: Path, asking: Asking, run: Path | None, n: int) -> None:
     """How often the judge is right, by kind of claim."""
     made = labelled_claims(list(read_records(run).values()) if run else [], n)
-    labels, _ = label_claims(out, [one.group for one in made], asking)
+    labels, _ = label_claims(out, made, asking)
     right: Counter[str] = Counter()
     every: Counter[str] = Counter()
     kind: str

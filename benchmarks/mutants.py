@@ -146,9 +146,9 @@ MUTANTS = [
            "mean_interval(scores, metric.score_range)", BILL),
     # Scores and causes.
     Mutant("ragbench/metrics/aggregate.py", 'None if "" in names else', "None if True else", BILL),
-    Mutant("ragbench/experiments/score/annotate/calibration.py", "1 - mean, 1 - high, 1 - low",
-           "1 - mean, 1 - low, 1 - high", ("tests/experiments/test_calibrate_judge.py",)),
-    Mutant("ragbench/experiments/score/annotate/causes.py", "if among else", "if not among else",
+    Mutant("ragbench/experiments/score/grounding.py", "1 - mean, 1 - high, 1 - low",
+           "1 - mean, 1 - low, 1 - high", ("tests/experiments/test_ground.py",)),
+    Mutant("ragbench/experiments/score/judging.py", "if among else", "if not among else",
            CAUSES),
     Mutant("ragbench/metrics/errors.py", "        or _among_words(record)\n", "", CAUSES),
     Mutant("ragbench/metrics/answer.py", "F1_OF.get(str(record.extra.get(\"f1\")), token_f1)",

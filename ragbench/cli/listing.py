@@ -100,7 +100,7 @@ def _metrics() -> Iterable[tuple[str, str]]:
 
 
 def _protocols() -> Iterable[tuple[str, str]]:
-    from ragbench.experiments.score.protocols.catalog import PROTOCOLS
+    from ragbench.experiments.score.protocols import PROTOCOLS
 
     return ((name, protocol.description) for name, protocol in sorted(PROTOCOLS.items()))
 
@@ -205,7 +205,7 @@ def _show_metric(name: str) -> Iterable[str]:
 
 
 def _show_protocol(name: str) -> Iterable[str]:
-    from ragbench.experiments.score.protocols.catalog import get_protocol
+    from ragbench.experiments.score.protocols import get_protocol
 
     return get_protocol(name).lines()
 

@@ -30,7 +30,7 @@ from ragbench.knobs import Knobs
 from ragbench.logs import LEVELS, set_level
 
 if TYPE_CHECKING:
-    from ragbench.experiments.score.annotate.asking import Asking
+    from ragbench.experiments.score.asking import Asking
     from ragbench.lms.calls import Limits
 
 
@@ -297,7 +297,7 @@ def make_asking(options: dict[str, Any], spec: str | None, task: str) -> Asking 
     """
     if spec is None:
         return None
-    from ragbench.experiments.score.annotate.asking import Asking
+    from ragbench.experiments.score.asking import Asking
     from ragbench.lms import configure_cache, make_lm
     from ragbench.lms.batch import batched
     from ragbench.logs import quiet_libraries

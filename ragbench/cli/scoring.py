@@ -53,8 +53,13 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     """
     from ragbench.errors import ConfigError
     from ragbench.experiments.report.scores import print_scores
-    from ragbench.experiments.score.estimate import estimate_scoring
-    from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
+    from ragbench.experiments.score.scoring import (
+        JudgeRequest,
+        Scored,
+        ScoreRequest,
+        estimate_scoring,
+        score_run,
+    )
     from ragbench.lms.calls import spending
 
     asking = make_asking(options, options["judge_lm"], "judging")

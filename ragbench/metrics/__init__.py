@@ -13,7 +13,6 @@ from ragbench.metrics.aggregate import (
 )
 from ragbench.metrics.agreement import (
     JudgeErrors as JudgeErrors,
-    cohens_kappa as cohens_kappa,
     corrected_share as corrected_share,
     krippendorff_alpha as krippendorff_alpha,
 )

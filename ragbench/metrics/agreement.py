@@ -1,6 +1,6 @@
 """How far raters agree beyond chance, and a share that a judge estimated, corrected for its errors.
 
-Agreement: Cohen's kappa (1960) and Krippendorff's alpha (2011). Correction: Rogan and Gladen's
+Agreement: Krippendorff's alpha (2011). Correction: Rogan and Gladen's
 estimate (1978) with the interval of Lang and Reiczigel (2014), which moves each share towards a
 half before its variance is taken and so covers also for small shares. That is prediction-powered
 inference under label shift (Angelopoulos et al. 2023, arXiv:2301.09633): how often a judge catches
@@ -13,22 +13,6 @@ from math import sqrt
 from typing import NamedTuple
 
 _Z = 1.959964  # 95 %
-
-
-def cohens_kappa(a: Sequence[Hashable], b: Sequence[Hashable]) -> float | None:
-    """Cohen's kappa of two raters over the same items, at most 1.
-
-    None where it is not defined: no items, or both gave every item one and the same label.
-    ValueError where the sequences differ in length.
-    """
-    pairs = list(zip(a, b, strict=True))
-    if not pairs:
-        return None
-    n = len(pairs)
-    observed = sum(x == y for x, y in pairs) / n
-    left, right = Counter(a), Counter(b)
-    expected = sum(left[label] * right[label] for label in left) / n**2
-    return None if expected == 1 else (observed - expected) / (1 - expected)
 
 
 def krippendorff_alpha(items: Sequence[Sequence[Hashable | None]]) -> float | None:

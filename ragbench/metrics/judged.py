@@ -101,7 +101,7 @@ def answer_correctness(factual: float | None, cosine: float) -> float | None:
     return _FACTUAL_WEIGHT * factual + (1 - _FACTUAL_WEIGHT) * (cosine + 1) / 2
 
 
-def share(part: int, whole: int) -> float | None:
+def share(part: float, whole: int) -> float | None:
     """`part` of `whole`, for coverage and faithfulness; None where there is nothing to count."""
     return part / whole if whole else None
 

@@ -266,7 +266,7 @@ Mistake = Literal[
 ]
 
 
-# The names are those of kinds of errors; `score.annotate.causes` says what each is filed under.
+# The names are those of kinds of errors; `score.judging` says what each is filed under.
 class ExplainMistake(dspy.Signature):
     """Say how the answer to the question differs from the gold answers.
 

@@ -14,8 +14,8 @@ import pytest
 
 from ragbench import stopping
 from ragbench.errors import ConfigError, LMSetupError, RunError
-from ragbench.experiments.score.annotate.asking import Asking, Pace, read_journal
-from ragbench.experiments.score.annotate.batched import TRIES, read_batches
+from ragbench.experiments.score.asking import Asking, read_journal, sleep
+from ragbench.experiments.score.batched import TRIES, read_batches
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM, make_lm
@@ -26,7 +26,6 @@ from tests.experiments.scored_runs import answered, four, make_run
 from tests.fake_batches import Ask, BatchServer, Spoilt
 
 BOTH = pytest.mark.parametrize("spec", ["openai/judge", "anthropic/judge"])
-QUICK = Pace(0.01, 0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +48,7 @@ def lm_at(server: BatchServer, spec: str, **settings: Any) -> RagbenchLM:
 
 
 def judged(folder: Path, lm: RagbenchLM, **fields: Any) -> Any:
-    asking = Asking(lm, 2, pace=QUICK)
+    asking = Asking(lm, 2, wait_s=0.01)
     request = ScoreRequest(judge=JudgeRequest(asking, **fields))
     return score_run(folder, request).summary["judges"]
 
@@ -162,7 +161,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
     folder = make_run(tmp_path / "run", [answered(f"q{n}", f"Norway {n}") for n in range(4)])
     with BatchServer(fair) as server:
         with monkeypatch.context() as patch:
-            from ragbench.experiments.score.annotate.batched import BatchRunner
+            from ragbench.experiments.score.batched import BatchRunner
 
             note = BatchRunner._note
 
@@ -265,6 +264,6 @@ def test_waiting_for_a_batch_ends_when_the_process_is_stopped(
     threading.Timer(0.2, stopping.stop_all).start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            Pace().sleep(3600.0)
+            sleep(3600.0)
     finally:
         stopping.reset()

@@ -9,7 +9,7 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.evaluation import groupings
-from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.asking import Asking
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run

@@ -10,9 +10,13 @@ from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates import estimate_run
 from ragbench.experiments.runs import evaluate, ready
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.estimate import estimate_scoring
-from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
+from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.scoring import (
+    JudgeRequest,
+    ScoreRequest,
+    estimate_scoring,
+    score_run,
+)
 from ragbench.ranges import Range
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import four, make_run

@@ -13,8 +13,8 @@ from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import columns
 from ragbench.experiments.runs import reopen
 from ragbench.experiments.runs.question import make_record
-from ragbench.experiments.score.annotate.asking import read_journal
-from ragbench.experiments.score.annotate.attribution import MOST_TRIPLES
+from ragbench.experiments.score.asking import read_journal
+from ragbench.experiments.score.attribution import MOST_TRIPLES
 from ragbench.ledger import OpenLedger
 from ragbench.metrics import get_metric
 from tests.cli.test_mistakes import run as command
@@ -77,9 +77,10 @@ def score(
         yield scored
 
 
-def summary(folder: Path) -> dict[str, Any]:
+def summary(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The summary of a scored run, and in it that of the triples."""
     found: dict[str, Any] = json.loads((folder / "scores.json").read_text())
-    return found
+    return found, found["judges"].get("evidence", {})
 
 
 def test_triples_give_evidence_and_the_joint_score_of_the_three(
@@ -95,19 +96,19 @@ def test_triples_give_evidence_and_the_joint_score_of_the_three(
     assert scores["joint_f1"] == pytest.approx(2 / 3)
     assert (scores["sp_em"], scores["joint_em"]) == (1.0, 0.0)
     assert hits == 2  # the sentences and the facts of one question; none of the failed one
-    found = summary(folder)
+    found, triples_of = summary(folder)
     assert found["evidence_kinds"] == {"attributed": 1}
-    assert (found["evidence"]["attributed"], found["evidence"]["as_if"]["calls"]) == (1, 1)
+    assert (triples_of["attributed"], triples_of["as_if"]["calls"]) == (1, 1)
     assert found["protocol"]["scores"]["evidence_f1"]["mean"] == pytest.approx(1 / 3)
     assert "evidence triples: attributed 1 of 2" in out
     assert "differs: evidence: of 1 answers named by a separate step" in out
     assert [row["pass"] for row in read_journal(folder)] == ["attribution", "evidence"]
     assert score(folder, lambda hit: triples([]))[1] == 0  # nothing is asked twice
-    assert summary(folder)["evidence"] == found["evidence"]
+    assert summary(folder)[1] == triples_of
     nothing = make_run(tmp_path / "nothing", [told("q1")], **DATA)
     score(nothing, lambda hit: triples([]))  # a claim of no facts, which earns nothing
-    found = summary(nothing)
-    assert (found["scores"]["evidence_f1"]["mean"], found["evidence"]["attributed"]) == (0.0, 1)
+    found, triples_of = summary(nothing)
+    assert (found["scores"]["evidence_f1"]["mean"], triples_of["attributed"]) == (0.0, 1)
 
 
 def test_the_prompt_holds_the_passages_and_no_gold(
@@ -118,7 +119,7 @@ def test_the_prompt_holds_the_passages_and_no_gold(
     score(folder, lambda hit: prompts.append(hit.prompt) or triples(GOLD))  # type: ignore[func-returns-value]
     assert "Oslo is the capital of Norway." in prompts[0]
     assert "place of birth" not in prompts[0]
-    assert summary(folder)["scores"]["joint_em"]["mean"] == 1.0
+    assert summary(folder)[0]["scores"]["joint_em"]["mean"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -137,9 +138,9 @@ def test_reply_that_cannot_be_used_is_counted_and_earns_nothing(
     script = lambda hit: reply if "Where is Oslo?" in hit.prompt else triples(GOLD)  # noqa: E731
     _, hits = score(folder, script)
     assert hits == 2 + 1 + 2  # the second question's facts are asked for once more
-    found = summary(folder)
-    assert (found["evidence"]["attributed"], found["evidence"]["unscored"]) == (1, 1)
-    assert why in next(iter(found["evidence"]["unscored_because"]))
+    found, triples_of = summary(folder)
+    assert (triples_of["attributed"], triples_of["unscored"]) == (1, 1)
+    assert why in next(iter(triples_of["unscored_because"]))
     assert found["evidence_kinds"] == {"attributed": 1}
     assert found["scores"]["evidence_em"] == {"mean": 1.0, "n": 1}
     official = found["protocol"]["scores"]
@@ -161,13 +162,10 @@ def test_only_what_has_gold_passages_and_no_triples_of_its_own_is_asked_for(
     asked: list[str] = []
     score(folder, lambda hit: asked.append(hit.prompt) or triples(GOLD))  # type: ignore[func-returns-value]
     assert len(asked) == 1
-    found = summary(folder)
+    found, triples_of = summary(folder)
     assert found["evidence_kinds"] == {"cited": 1, "attributed": 1}
-    assert (found["evidence"]["named_themselves"], found["evidence"]["no_passages"]) == (1, 1)
-    rows = {
-        qid: row["scores"]["evidence_recall"]
-        for qid, row in stored(folder).items()
-    }
+    assert (triples_of["named_themselves"], triples_of["nothing_to_name"]) == (1, 1)
+    rows = {qid: row["scores"]["evidence_recall"] for qid, row in stored(folder).items()}
     assert rows == {"q1": pytest.approx(1 / 3), "q2": 1.0, "q3": None, "q4": None}
 
 
@@ -177,7 +175,7 @@ def test_data_without_triples_are_not_asked_about(
     folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
     out, hits = score(folder, lambda hit: triples(GOLD))
     assert hits == 1
-    assert summary(folder)["evidence"] is None
+    assert summary(folder)[1] == {}
     assert "triples by" not in out
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.report.errors import errors_of
-from ragbench.experiments.score.annotate.asking import Asking
+from ragbench.experiments.score.asking import Asking
 from ragbench.metrics.errors import UNDECIDED
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, make_run

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ragbench.experiments.config import shipped_sweeps
-from ragbench.experiments.score.protocols.catalog import PROTOCOLS
+from ragbench.experiments.score.protocols import PROTOCOLS
 from ragbench.experiments.sweep.spec import load_sweep
 from ragbench.programs import PROGRAMS
 

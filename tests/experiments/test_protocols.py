@@ -9,9 +9,8 @@ import pytest
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.score import scoring
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.protocols.catalog import PROTOCOLS, get_protocol
-from ragbench.experiments.score.protocols.protocol import apply
+from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.protocols import PROTOCOLS, apply, get_protocol
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric, mean_interval
@@ -27,7 +26,7 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     for measure in protocol.measures:
         get_metric(measure.metric)
     found = apply(protocol, card(data=CARD["data"]), four(), {})
-    assert len(found.scores) + len(found.missing) == len(protocol.measures)
+    assert len(found["scores"]) + len(found["missing"]) == len(protocol.measures)
     assert any(name in line for line in protocol.lines())
 
 
@@ -35,7 +34,8 @@ def test_aliases_that_a_protocol_leaves_out_are_said() -> None:
     name = next(name for name in PROTOCOLS if get_protocol(name).golds == "first")
     records = [replace(record, answers=["gold", "alias"]) for record in four()]
     found = apply(get_protocol(name), card(data=CARD["data"]), records, {})
-    assert any(line.startswith("gold answers: this data has aliases") for line in found.deviations)
+    said = "gold answers: this data has aliases"
+    assert any(line.startswith(said) for line in found["deviations"])
 
 
 def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +50,7 @@ def test_show_protocol_says_what_it_fixes(capsys: pytest.CaptureFixture[str]) ->
 
 def test_arag_divides_by_what_is_not_blank_and_linearrag_by_all() -> None:
     blank = [answered("q5", "noanswer"), answered("q6", " ")]  # dropped; the failed one is wrong
-    found = apply(get_protocol("arag"), card(data=CARD["data"]), [*four(), *blank], {}).scores
+    found = apply(get_protocol("arag"), card(data=CARD["data"]), [*four(), *blank], {})["scores"]
     # 2 of 4, and the two pseudo-values: as wide as can be
     assert found["Cont-Acc"] == {
         "mean": 0.5, "n": 4, "interval": [0.0, 1.0], "over": "not_blank",
@@ -59,7 +59,7 @@ def test_arag_divides_by_what_is_not_blank_and_linearrag_by_all() -> None:
     linear = apply(get_protocol("linearrag"), card(data=CARD["data"]), [*four(), *blank], {})
     interval = mean_interval([1.0, 1.0, 0.0, 0.0, 0.0, 0.0], (0.0, 1.0))
     assert interval is not None
-    assert linear.scores["Contain-Acc"] == {
+    assert linear["scores"]["Contain-Acc"] == {
         "mean": pytest.approx(2 / 6), "n": 6, "over": "all",
         "interval": [pytest.approx(interval.low), pytest.approx(interval.high)],
     }  # fmt: skip
@@ -71,16 +71,16 @@ def test_hotpotqa_counts_answers_without_support_as_zero_and_takes_one_gold() ->
         answered("q2", "Norge", answers=["Norway", "Norge"]),
     ]
     found = apply(get_protocol("hotpotqa"), card(data=CARD["data"]), records, {})
-    assert found.scores["em"]["mean"] == 0.5
-    assert found.scores["sp_em"] == {
+    assert found["scores"]["em"]["mean"] == 0.5
+    assert found["scores"]["sp_em"] == {
         "mean": 0.5, "n": 2, "interval": [0.0, 1.0], "over": "all", "without_score": 1,
     }  # fmt: skip
-    assert any("1 answers name none" in text for text in found.deviations)
+    assert any("1 answers name none" in text for text in found["deviations"])
 
 
 def test_failures_alone_make_no_score() -> None:
     failures = [record for record in four() if record.failure]
-    assert apply(get_protocol("linearrag"), card(data=CARD["data"]), failures, {}).scores == {}
+    assert apply(get_protocol("linearrag"), card(data=CARD["data"]), failures, {})["scores"] == {}
 
 
 def card(**changes: Any) -> RunCard:
@@ -91,7 +91,7 @@ def card(**changes: Any) -> RunCard:
 def test_deviations_are_said_and_only_those() -> None:
     judge = {"model": "openai/gpt-5-mini@http://x", "unscored": 0, "not_asked": 0}
     protocol = get_protocol("arag")
-    matching = apply(protocol, card(), four(), {"judge_arag": judge}).deviations
+    matching = apply(protocol, card(), four(), {"judge_arag": judge})["deviations"]
     assert [text for text in matching if text not in protocol.always] == [
         "questions are ragbench's test split of the file, not the published list of ids"
     ]
@@ -101,7 +101,7 @@ def test_deviations_are_said_and_only_those() -> None:
         data={"name": "hotpotqa", "setting": "distractor"},
     )
     judge = {"model": "scripted/judge", "unscored": 2, "not_asked": 1}
-    found = "\n".join(apply(protocol, other, four(), {"judge_arag": judge}).deviations)
+    found = "\n".join(apply(protocol, other, four(), {"judge_arag": judge})["deviations"])
     for text in (
         "data: hotpotqa, not arag", "corpus view: paragraph, not chunk", "k: 3, not 5",
         "answer_style: brief, not free or long",
@@ -110,9 +110,9 @@ def test_deviations_are_said_and_only_those() -> None:
         "1 answers were not judged",
     ):  # fmt: skip
         assert text in found
-    linear = apply(get_protocol("linearrag"), card(), four(), {"judge_arag": judge}).deviations
+    linear = apply(get_protocol("linearrag"), card(), four(), {"judge_arag": judge})["deviations"]
     assert any("not the answering model" in text for text in linear)
-    none = apply(protocol, card(), four(), {}).deviations
+    none = apply(protocol, card(), four(), {})["deviations"]
     assert any("--judge LM --judge-rule arag" in text for text in none)
 
 

@@ -10,10 +10,9 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.table import Column, Table, print_table, say
 from ragbench.experiments.report.tables import unread_lines
 from ragbench.experiments.runs import groupings, members, reopen, stop_lines
-from ragbench.experiments.score.annotate.annotator import annotate, spending
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.causes import Causes
-from ragbench.experiments.score.annotate.judging import check_judge
+from ragbench.experiments.score.annotation import annotate, spending
+from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.judging import Causes, check_judge
 from ragbench.experiments.store import locked
 from ragbench.metrics import UNDECIDED, Cause, cause_of, get_metric
 from ragbench.record import Record

@@ -203,9 +203,8 @@ def notes(run: Scored) -> list[str]:
         if summary[name]:
             counts = ", ".join(f"{kind} {n}" for kind, n in summary[name].items())
             lines.append(f"{words}: {counts} of {summary['n']}")
-    asked = {"attribution": summary["attribution"], "evidence": summary["evidence"]}
-    for name, counts in {**asked, **summary["judges"]}.items():
-        lines += describe(name, counts) if counts else []
+    for name, counts in summary["judges"].items():
+        lines += describe(name, counts)
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
     return [*lines, *unread_lines(run.damaged)]

@@ -1,24 +1,25 @@
-"""Scores of a finished run, computed from its records; the answering model is not asked again."""
+"""Scores of a finished run, computed from its records; the answering model is not asked again.
 
-import gc
+What the judges of a request would take is estimated before anything is asked.
+"""
+
+import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError, RunError
+from ragbench.experiments.estimates import ASKED_TWICE, MARGIN, Estimate
 from ragbench.experiments.runs import groupings
-from ragbench.experiments.score.annotate.annotator import Annotation, annotate
-from ragbench.experiments.score.annotate.asking import Asking
-from ragbench.experiments.score.annotate.attribution import Attribution, Evidence
-from ragbench.experiments.score.annotate.calibration import calibrate, describe_calibration
-from ragbench.experiments.score.annotate.grounding import Grounding
-from ragbench.experiments.score.annotate.judging import METRIC_OF, Judging, Rule, check_judge
-from ragbench.experiments.score.annotate.statements import Statements
-from ragbench.experiments.score.protocols.catalog import get_protocol
-from ragbench.experiments.score.protocols.protocol import Protocol, apply
-from ragbench.experiments.score.stored import ATTRIBUTIONS, SUMMARY, summaries_of
+from ragbench.experiments.score.annotation import Annotation, annotate
+from ragbench.experiments.score.asking import Asking, key_of, read_journal
+from ragbench.experiments.score.attribution import Attribution, Evidence
+from ragbench.experiments.score.grounding import Grounding, calibrate, labelled_claims
+from ragbench.experiments.score.judging import METRIC_OF, Judging, Rule, check_judge
+from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
+from ragbench.experiments.score.statements import Statements
+from ragbench.experiments.score.stored import SUMMARY, summaries_of
 from ragbench.experiments.store import (
     RunCard,
     Store,
@@ -28,21 +29,28 @@ from ragbench.experiments.store import (
     read_scores,
     write_json,
 )
+from ragbench.lms import priced
+from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.metrics import (
     ASKED,
     BREAKDOWN_METRICS,
     DEFAULT_METRICS,
     JUDGED,
     get_metric,
+    gold_triples,
     score_columns,
     summarize,
 )
+from ragbench.ranges import Range
 from ragbench.record import Record
 from ragbench.retrievers.embedders import make_embedder
+from ragbench.tokens import estimate_tokens
 
 #: Metrics, and fields of a record, that a model filled: kept from one scoring to the next.
 _KEPT = (*JUDGED, *ASKED)
 _ATTRIBUTED = ("attribution", "attributed_triples")
+#: Tokens of a prompt beside instructions and inputs: the names and forms of its fields.
+_FRAME = 150
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         get_metric(name)
     protocol = get_protocol(request.protocol) if request.protocol else None
     by = groupings(request.closed_book)
-    with locked(folder), _collector_paused(unless=bool(request.judge or request.attributor)):
+    with locked(folder):
         stored = read_records(folder)
         if not stored:
             raise RunError(f"{folder} has no records to score")
@@ -114,10 +122,9 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             breakdown_metrics=[*BREAKDOWN_METRICS, *judged],
             columns=columns,
         ).to_dict()
-        judges = {name: note for name, note in notes.items() if name not in ATTRIBUTIONS}
         if protocol:
-            summary["protocol"] = asdict(apply(protocol, card, records, judges))
-        summary |= {"judges": judges} | {name: notes.get(name) for name in ATTRIBUTIONS}
+            summary["protocol"] = apply(protocol, card, records, notes)
+        summary["judges"] = notes
         rows = {}
         for i, record in enumerate(records):
             scores = old.get(record.qid, {}) | {name: row[i] for name, row in columns.items()}
@@ -141,52 +148,83 @@ def _asked(
     judge = request.judge
     if judge:
         check_judge(records, judge.asking.lm, allow_self=judge.allow_self)
-    for asking, annotation in annotations_of(request, protocol):
-        if annotation.concerns(records):
-            annotated = annotate(folder, records, annotation, asking)
-            notes[annotation.name] = annotation.summarize(records, annotated)
-            records = [
-                r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records
-            ]
+    for asking, annotation in _annotations(request, protocol, records):
+        annotated = annotate(folder, records, annotation, asking)
+        notes[annotation.name] = annotation.summarize(records, annotated)
+        records = [r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records]
     if judge and judge.rule == "grounding" and judge.labelled:
         notes["grounding"] |= calibrate(folder, records, judge.asking, judge.labelled)
     return records
 
 
-def annotations_of(
-    request: ScoreRequest, protocol: Protocol | None
-) -> list[tuple[Asking, Annotation]]:
-    """What `request` asks models, in order, and with what.
+def _annotations(
+    request: ScoreRequest, protocol: Protocol | None, records: list[Record]
+) -> Iterator[tuple[Asking, Annotation]]:
+    """What `request` asks models about `records`, in order, and with what.
 
     Raises:
         ConfigError: the rule takes no repeats.
     """
-    found: list[tuple[Asking, Annotation]] = []
     if request.attributor:
-        found += [(request.attributor, one) for one in (Attribution(), Evidence())]
+        yield request.attributor, Attribution()
+        if any(not record.failed and gold_triples(record) for record in records):
+            yield request.attributor, Evidence()
     judge = request.judge
     if judge is None:
-        return found
+        return
     if protocol and protocol.judged_by == "statements":
-        return [*found, (judge.asking, Statements(make_embedder(judge.embedder)))]
-    if judge.rule != "grounding":
-        return [*found, (judge.asking, Judging(judge.rule, judge.repeats))]
-    if judge.repeats > 1:
+        yield judge.asking, Statements(make_embedder(judge.embedder))
+    elif judge.rule != "grounding":
+        yield judge.asking, Judging(judge.rule, judge.repeats)
+    elif judge.repeats > 1:
         raise ConfigError("--repeats are of verdicts; leave it out with rule grounding")
-    return [*found, (judge.asking, Grounding())]
+    else:
+        yield judge.asking, Grounding()
 
 
-@contextmanager
-def _collector_paused(*, unless: bool) -> Iterator[None]:
-    """Collect no garbage inside the block: it would walk through all records over and over."""
-    was = gc.isenabled()
-    if not unless:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
+    """What the judge and the attributor of `request` would take on the run in `folder`.
+
+    What is in the run's journal is not asked again. A reply has one token at the least, and what
+    the LM is allowed at the most.
+
+    Raises:
+        RagbenchError: something the user can mend.
+    """
+    known = {row["key"] for row in read_journal(folder) if not row["provider_failed"]}
+    records = [record for record in read_records(folder).values() if not record.failed]
+    protocol = get_protocol(request.protocol) if request.protocol else None
+    units = [
+        (asking.lm, annotation, unit)
+        for asking, annotation in _annotations(request, protocol, records)
+        for record in records
+        for unit in annotation.units(record)
+    ]
+    if (judge := request.judge) and judge.rule == "grounding" and judge.labelled:
+        made = labelled_claims(records, judge.labelled)
+        units += [(judge.asking.lm, Grounding(), unit) for group in made for unit in group.units()]
+    calls = 0
+    tokens, prices = [0, 0], [0.0, 0.0]
+    for lm, annotation, unit in units:
+        key = key_of(annotation.name, lm.model, *unit.parts)
+        if key in known:
+            continue
+        known.add(key)
+        calls += unit.calls
+        inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
+        prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
+        for end, reply in enumerate((1, int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY))):
+            usd = priced(lm.pricing, None, prompt, reply)
+            tokens[end] += unit.calls * (prompt + reply)
+            prices[end] += float("nan") if usd is None else unit.calls * usd
+    known_price = prices[1] == prices[1]
+    return Estimate(
+        title=f"scoring {folder}: {calls} questions to models",
+        calls=Range(calls, 2 * calls),
+        tokens=Range(int(MARGIN[0] * tokens[0]), int(2 * MARGIN[1] * tokens[1])),
+        cost=(MARGIN[0] * prices[0], 2 * MARGIN[1] * prices[1]) if known_price else None,
+        notes=(ASKED_TWICE,),
+    )
 
 
 _KINDS: Mapping[str, type[Annotation]] = {
@@ -197,4 +235,4 @@ _KINDS: Mapping[str, type[Annotation]] = {
 
 def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
     """The lines that a person reads of the summary called `name` in a scored run."""
-    return [*_KINDS[name].describe(name, summary), *describe_calibration(summary)]
+    return _KINDS[name].describe(name, summary)

@@ -7,8 +7,6 @@ from ragbench.experiments.store import read_object
 from ragbench.metrics import ASKED, GROUNDED
 
 SUMMARY = "scores.json"
-#: Annotations whose summaries stand in `scores.json` by their own name, not among the judges.
-ATTRIBUTIONS = ("attribution", "evidence")
 
 
 def summaries_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -17,23 +15,18 @@ def summaries_of(folder: Path) -> dict[str, dict[str, Any]]:
     Raises:
         RunError: they cannot be read.
     """
-    if not (folder / SUMMARY).is_file():
-        return {}
-    summary = read_object(folder / SUMMARY)
-    others = {name: section for name in ATTRIBUTIONS if (section := summary.get(name))}
-    return {**(summary.get("judges") or {}), **others}
+    path = folder / SUMMARY
+    found: dict[str, dict[str, Any]] = read_object(path)["judges"] if path.is_file() else {}
+    return found
 
 
 def judge_of(folder: Path, metric: str) -> str | None:
     """The model that filled `metric` when the run in `folder` was scored; None if none did."""
-    filled_by = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding")
-    names = [filled_by.get(metric, metric)]
-    if metric.startswith(("sp_", "support_")):
-        names = ["attribution"]
-    elif metric.startswith("evidence_"):
-        names = ["evidence"]
-    elif metric.startswith("joint_"):
-        names = ["attribution", "evidence"]
+    family = {"sp": "attribution", "support": "attribution", "evidence": "evidence"}
+    filled_by = dict.fromkeys(ASKED, "statements") | dict.fromkeys(GROUNDED, "grounding") | family
+    prefix = metric.partition("_")[0]
+    both = ["attribution", "evidence"]
+    names = both if prefix == "joint" else [filled_by.get(metric) or family.get(prefix, metric)]
     summaries = summaries_of(folder)
     models = [summaries[name]["model"] for name in names if name in summaries]
     return " and ".join(dict.fromkeys(models)) or None

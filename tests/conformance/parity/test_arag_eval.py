@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.score.protocols.catalog import get_protocol
-from ragbench.experiments.score.protocols.protocol import apply
+from ragbench.experiments.score.protocols import apply, get_protocol
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import get_metric
 from ragbench.record import Record
@@ -58,7 +57,7 @@ def test_every_question_scores_as_officially_but_for_the_departures(name: str) -
 
 def test_the_means_are_over_the_same_questions() -> None:
     records = [recorded(row) for row in CASE["questions"]]
-    scores = apply(get_protocol("arag"), RunCard.model_validate(CARD), records, {}).scores
+    scores = apply(get_protocol("arag"), RunCard.model_validate(CARD), records, {})["scores"]
     summary = CASE["summary"]
     for name, label in (("contain", "Cont-Acc"), ("llm", "LLM-Acc")):
         lost = sum(r["official"] - r["ours"] for r in DEPARTURES if r["score"] == name)

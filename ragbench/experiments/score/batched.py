@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ragbench.errors import RunError
-from ragbench.experiments.score.annotate.asking import Asking, Replies, Task, ask_once
+from ragbench.experiments.score.asking import Asking, Replies, Task, ask_once, sleep
 from ragbench.lms.batch import (
     MOST_BYTES,
     MOST_ITEMS,
@@ -56,7 +56,6 @@ class _Batch:
     batch_id: str | None = None
     over: bool = False  # its replies are in the journal, or it never was
     guessed: bool = False  # its id was found, and others' batches may look the same
-    others: set[str] = field(default_factory=set)
     reservation: Reservation | None = field(default=None, repr=False)
 
 
@@ -99,6 +98,7 @@ class BatchRunner:
         # What failed before is tried anew by a new command.
         self.client.replies = {key: reply for key, reply in fetched.items() if reply.status < 300}
         self.service = service_of(client.spec)
+        self._others: set[str] = set()  # batches that looked like ours and are not
         self._tries: Counter[str] = Counter()
         self._n = self._done = 0
 
@@ -130,7 +130,7 @@ class BatchRunner:
             else:
                 self.replies.add(task, self.asking.lm.model, reply)
                 self._done += 1
-                self._tell(0)
+                self.asking.tell(self._done, self._n)
         if not waiting:
             return []
         chosen = self._affordable(waiting)
@@ -166,14 +166,14 @@ class BatchRunner:
         self.batches[batch.name] = batch
         batch.reservation = reservation
         self._note("planned", batch, keys=batch.keys, tasks=batch.tasks, since_s=batch.since_s)
-        for wait, _ in zip(self.asking.pace.waits(), range(TRIES), strict=False):
+        for wait, _ in zip(self.asking.waits(), range(TRIES), strict=False):
             try:
                 batch.batch_id = self.service.submit(batch.name, items)
             except RefusedError as error:
                 self._note("lost", batch)
                 raise RunError(f"the provider refuses the batch: {error}") from None
             except UnsureError:
-                self.asking.pace.sleep(wait)
+                sleep(wait)
                 batch.batch_id = self._find(batch)
             if batch.batch_id:
                 self._note("submitted", batch, id=batch.batch_id)
@@ -185,14 +185,20 @@ class BatchRunner:
         """Fetch the replies of `batches`, waiting for those that are not there."""
         for batch in batches:
             if batch.batch_id is None:  # the process ended while it was submitted
-                batch.batch_id, batch.guessed = self._find(batch), True
-                if batch.batch_id is None:
-                    self._note("lost", batch)
-        for wait in self.asking.pace.waits():
-            self._tell(sum(self._look(batch) for batch in batches if not batch.over))
+                batch.guessed = True
+                self._look_for(batch)
+        for wait in self.asking.waits():
+            under_way = sum(self._look(batch) for batch in batches if not batch.over)
+            self.asking.tell(min(self._done + under_way, self._n), self._n)
             if all(batch.over for batch in batches):
                 return
-            self.asking.pace.sleep(wait)
+            sleep(wait)
+
+    def _look_for(self, batch: _Batch) -> None:
+        """Find the id of `batch`, which was perhaps submitted; else it never was."""
+        batch.batch_id = self._find(batch)
+        if batch.batch_id is None:
+            self._note("lost", batch)
 
     def _look(self, batch: _Batch) -> int:
         """How many items of `batch` are done; fetches the replies if it has ended."""
@@ -207,10 +213,8 @@ class BatchRunner:
 
     def _take(self, batch: _Batch, replies: Mapping[str, BatchReply]) -> None:
         if batch.guessed and not replies.keys() & set(batch.keys):
-            batch.others.add(batch.batch_id or "")
-            batch.batch_id = self._find(batch)
-            if batch.batch_id is None:
-                self._note("lost", batch)
+            self._others.add(batch.batch_id or "")
+            self._look_for(batch)
             return
         ours = {key: replies.get(key, _NO_RESULT) for key in batch.keys}
         self._note("ended", batch, replies={key: asdict(reply) for key, reply in ours.items()})
@@ -223,19 +227,19 @@ class BatchRunner:
                 self.client.replies[key] = reply
 
     def _find(self, batch: _Batch) -> str | None:
-        known = {b.batch_id for b in self.batches.values() if b.batch_id} | batch.others
+        known = {b.batch_id for b in self.batches.values() if b.batch_id} | self._others
         return self._patiently(
             partial(self.service.find, batch.name, len(batch.keys), batch.since_s, known)
         )
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """What `ask` gives, asked again where the provider cannot be reached."""
-        for wait, _ in zip(self.asking.pace.waits(), range(_PATIENCE), strict=False):
+        for wait, _ in zip(self.asking.waits(), range(_PATIENCE), strict=False):
             try:
                 return ask()
             except UnsureError as error:
                 why = str(error)
-                self.asking.pace.sleep(wait)
+                sleep(wait)
             except RefusedError as error:
                 raise RunError(f"the provider refuses to tell of the batch: {error}") from None
         raise RunError(f"the batch cannot be asked for ({why}); the same command continues")
@@ -243,10 +247,6 @@ class BatchRunner:
     def _note(self, event: str, batch: _Batch, **more: Any) -> None:
         batch.over = event in ("ended", "lost")
         self.replies.store.add_reply({"qid": "", "batch": event, "name": batch.name, **more})
-
-    def _tell(self, under_way: int) -> None:
-        if self.asking.on_reply:
-            self.asking.on_reply(min(self._done + under_way, self._n), self._n)
 
 
 def _groups(items: Mapping[str, Item]) -> Iterator[dict[str, Item]]:

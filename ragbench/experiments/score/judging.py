@@ -1,38 +1,40 @@
-"""The judge: a model decides whether an answer means the gold one.
+"""The judge: a model decides whether an answer means the gold one, and why a wrong one is wrong.
 
-Two rules. `ragbench` shows the question and all gold answers and reads a typed verdict strictly; a
-reply that cannot be read is asked for once more and is then `unscored`, a class of its own. `arag`
-is that of A-RAG and LinearRAG: no question, the first gold answer, right only if the reply,
-stripped and in lower case, is exactly "correct". A-RAG divides by the predictions that are not
-blank, failed questions among them, LinearRAG by all; both stand in the summary. The prompt is ours:
-theirs has the same three criteria.
+Two rules of verdicts. `ragbench` shows the question and all gold answers and reads a typed verdict
+strictly; a reply that cannot be read is asked for once more and is then `unscored`, a class of its
+own. `arag` is that of A-RAG and LinearRAG: no question, the first gold answer, right only if the
+reply, stripped and in lower case, is exactly "correct". A-RAG divides by the predictions that are
+not blank, failed questions among them, LinearRAG by all; both stand in the summary. The prompt is
+ours: theirs has the same three criteria.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import dspy
-
 from ragbench.errors import ConfigError
-from ragbench.experiments.score.annotate.annotator import (
+from ragbench.experiments.score.annotation import (
     Annotated,
     Annotation,
     Unit,
     number,
+    shown,
     spending,
 )
 from ragbench.ledger import calling
 from ragbench.lms import RagbenchLM
 from ragbench.metrics import (
+    UNDECIDED,
+    Cause,
     best,
-    cohens_kappa,
     contains,
     exact_match,
     is_blank_answer,
     krippendorff_alpha,
+    share,
+    union,
 )
 from ragbench.record import Record
-from ragbench.signatures import JudgeAnswer
+from ragbench.signatures import ExplainMistake, JudgeAnswer
 
 Rule = Literal["ragbench", "arag", "linearrag"]
 
@@ -53,6 +55,9 @@ The generated answer is right if it holds the key information of the gold answer
 in its facts, and says nothing against it. Reply with one word and nothing else: correct or \
 incorrect."""
 
+#: Tokens of passages shown with a question whose mistake is explained.
+CONTEXT_TOKENS = 6000
+
 
 class Judging(Annotation):
     """Fills the metric of its rule; the first verdict is the score.
@@ -64,30 +69,25 @@ class Judging(Annotation):
     signature = JudgeAnswer
 
     def __init__(self, rule: Rule, repeats: int = 1) -> None:
-        self.rule, self.repeats = rule, repeats
+        self.ours, self.rule, self.repeats = rule == "ragbench", rule, repeats
         self.name = METRIC_OF[rule]
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One for each verdict."""
-        ours = self.rule == "ragbench"
-        golds = record.answers if ours else record.answers[:1]
+        golds = record.answers if self.ours else record.answers[:1]
         inputs = {"question": record.question, "gold_answers": golds, "answer": record.answer}
-        parts = (record.question if ours else None, golds, record.answer)
+        parts = (record.question if self.ours else None, golds, record.answer)
         return [Unit(record.qid, (n, *parts), inputs, repeat=n) for n in range(self.repeats)]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:
         """The reply: a verdict, or by A-RAG's rule any text."""
-        if self.rule == "ragbench":
+        if self.ours:
             return str(super().ask(unit, lm))
         gold = unit.inputs["gold_answers"][0]
         with calling("JudgeWithoutQuestion", "judge"):
             reply = lm(_WITHOUT_QUESTION.format(answer=unit.inputs["answer"], gold=gold))[0]
         said = reply["text"] if isinstance(reply, dict) else reply
         return str(said or "").strip().lower()[:200]
-
-    def read(self, unit: Unit, reply: dspy.Prediction) -> str:
-        """The verdict."""
-        return str(reply.verdict)
 
     def scores(self, record: Record, values: Sequence[Any]) -> dict[str, float | None]:
         """1.0, 0.0, or None for unscored."""
@@ -102,7 +102,7 @@ class Judging(Annotation):
         is not judged correct is not right. Both are None as long as an answer has not been asked
         about. `accuracy_scored` leaves the unscored out.
         """
-        n, answered = len(records), sum(not record.failed for record in records)
+        answered = sum(not record.failed for record in records)
         labels = {
             qid: [_label(reply.value) for _, reply in some if reply]
             for qid, some in annotated.units.items()
@@ -111,19 +111,26 @@ class Judging(Annotation):
         first = [row[0] for row in labels.values()]
         correct, incorrect = first.count("correct"), first.count("incorrect")
         whole = answered == len(labels)
+        repeated = [row for row in labels.values() if len(row) > 1]
+        repeats = {
+            "n": len(repeated),
+            "raters": max(map(len, repeated)),
+            "all_agree": share(sum(len(set(row)) == 1 for row in repeated), len(repeated)),
+            "krippendorff_alpha": krippendorff_alpha(repeated),
+        } if repeated else None  # fmt: skip
         return {
             **annotated.counts(),
             "rule": self.rule,
-            "n": n,
-            "failed": n - answered,
+            "n": len(records),
+            "failed": len(records) - answered,
             "correct": correct,
             "incorrect": incorrect,
             "unscored": first.count(None),
             "not_asked": answered - len(labels),
-            "accuracy_all": _share(correct, n) if whole else None,
-            "accuracy_not_blank": _share(correct, _not_blank(records)) if whole else None,
-            "accuracy_scored": _share(correct, correct + incorrect),
-            "repeats": _repeats([row for row in labels.values() if len(row) > 1]),
+            "accuracy_all": share(correct, len(records)) if whole else None,
+            "accuracy_not_blank": share(correct, _not_blank(records)) if whole else None,
+            "accuracy_scored": share(correct, correct + incorrect),
+            "repeats": repeats,
             "contain": self._against_contain(records, labels),
         }
 
@@ -131,21 +138,21 @@ class Judging(Annotation):
         self, records: Sequence[Record], labels: Mapping[str, Sequence[str | None]]
     ) -> dict[str, Any]:
         """Contain-match and exact match beside the judge, over the gold answers that it saw."""
-        seen = None if self.rule == "ragbench" else 1
         answered = [record for record in records if not record.failed]
         contain, exact = (
-            {r.qid: best(metric, r.answer_text, r.answers[:seen]) for r in answered}
+            {r.qid: best(metric, r.answer_text, r.answers[: None if self.ours else 1])
+             for r in answered}
             for metric in (contains, exact_match)
-        )
+        )  # fmt: skip
         scored = {q: float(row[0] == "correct") for q, row in labels.items() if row[0] is not None}
         pairs = [(contain[qid], score) for qid, score in scored.items()]
         matches = [score for qid, score in scored.items() if exact[qid]]
         return {
-            "all": _share(sum(contain.values()), len(records)),
-            "not_blank": _share(sum(contain.values()), _not_blank(records)),
+            "all": share(sum(contain.values()), len(records)),
+            "not_blank": share(sum(contain.values()), _not_blank(records)),
             "n": len(pairs),
-            "same": _share(sum(a == b for a, b in pairs), len(pairs)),
-            "cohen_kappa": cohens_kappa([a for a, _ in pairs], [b for _, b in pairs]),
+            "same": share(sum(a == b for a, b in pairs), len(pairs)),
+            "krippendorff_alpha": krippendorff_alpha(pairs),
             "only_contain": sum(a > b for a, b in pairs),
             "only_judge": sum(a < b for a, b in pairs),
             "exact": len(matches),
@@ -156,7 +163,6 @@ class Judging(Annotation):
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """What a judge said, with every denominator, and how far it can be believed."""
         contain, repeats = summary["contain"], summary["repeats"]
-        same = f"agrees with the judge on {number(contain['same'])} of {contain['n']}"
         lines = [
             f"{name} by {summary['model']}: {summary['correct']} correct, "
             f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}",
@@ -164,7 +170,8 @@ class Judging(Annotation):
             f"{number(summary['accuracy_not_blank'])} of those not blank (A-RAG's), "
             f"{number(summary['accuracy_scored'])} of those with a verdict",
             f"  contain-match: {number(contain['all'])} of all, {number(contain['not_blank'])} of "
-            f"those not blank; {same} (kappa {number(contain['cohen_kappa'])}); right only by "
+            f"those not blank; agrees with the judge on {number(contain['same'])} of "
+            f"{contain['n']} (alpha {number(contain['krippendorff_alpha'])}); right only by "
             f"contain {contain['only_contain']}, only by the judge {contain['only_judge']}",
         ]
         if contain["exact_rejected"]:
@@ -175,8 +182,8 @@ class Judging(Annotation):
         if repeats:
             lines.append(
                 f"  {repeats['raters']} verdicts on each of {repeats['n']}: all agree on "
-                f"{number(repeats['all_agree'])}, Cohen's kappa {number(repeats['cohen_kappa'])}, "
-                f"Krippendorff's alpha {number(repeats['krippendorff_alpha'])}"
+                f"{number(repeats['all_agree'])}, Krippendorff's alpha "
+                f"{number(repeats['krippendorff_alpha'])}"
             )
         return lines
 
@@ -209,19 +216,55 @@ def _label(value: Any) -> str | None:
     return value if value in ("correct", "incorrect") else None
 
 
-def _repeats(rows: Sequence[Sequence[str | None]]) -> dict[str, Any] | None:
-    if not rows:
-        return None
-    pairs = [(a, b) for a, b, *_ in rows if a is not None and b is not None]
-    same = sum(len(set(row)) == 1 for row in rows)
-    return {
-        "n": len(rows),
-        "raters": max(map(len, rows)),
-        "all_agree": _share(same, len(rows)),
-        "cohen_kappa": cohens_kappa([a for a, _ in pairs], [b for _, b in pairs]),
-        "krippendorff_alpha": krippendorff_alpha(rows),
-    }
+class Causes(Annotation):
+    """The causes that rules cannot decide; `rules` are those of the rules, by question id.
 
+    Rules decide most causes from the record, and these stay as they are. Whether a wrong answer
+    means the same, is a part of the gold answer, or another thing of its kind is a question of
+    meaning: there a model chooses one of six, and its causes are marked as the model's. A reply
+    that cannot be read, after a second try, leaves the cause undecided.
+    """
 
-def _share(part: float, whole: int) -> float | None:
-    return part / whole if whole else None
+    name = "mistake"
+    signature = ExplainMistake
+
+    def __init__(self, rules: Mapping[str, Cause]) -> None:
+        self.rules = rules
+
+    def units(self, record: Record) -> Sequence[Unit]:
+        """One, where the rules leave the cause open."""
+        if record.qid not in self.rules or self.rules[record.qid].name not in UNDECIDED:
+            return ()
+        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        inputs = {
+            "context": context,
+            "question": record.question,
+            "gold_answers": record.answers,
+            "answer": record.answer_text,
+        }
+        return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
+
+    def cause(self, record: Record, annotated: Annotated | None) -> Cause:
+        """The cause that the model's choice stands for; the rules' where it was not asked."""
+        rule = self.rules[record.qid]
+        asked = annotated.units.get(record.qid) if annotated else None
+        reply = asked[0][1] if asked else None
+        if reply is None:
+            return rule
+        if reply.value is None:
+            return Cause(rule.level, "undecided", reply.why, rule.hop, by="model")
+        gold = set(record.gold_pids)
+        all_there = bool(gold) and gold <= set(union(record))
+        among = rule.kind == "among_words"
+        same = ("reading", "wrong_form") if among else ("data", "metrics_disagree")
+        lacking = ("data", "answer_not_in_gold") if all_there else ("retrieval", "answer_not_seen")
+        level, kind = {
+            "same_meaning": same,
+            "part_of_it": ("reading", "partial"),
+            "wrong_entity": ("reading", "same_type"),
+            "wrong_kind": ("reading", "other_type"),
+            "no_answer": ("control", "gave_up"),
+            "passages_lack_it": lacking,
+        }[reply.value]
+        said = str(reply.value).replace("_", " ")
+        return Cause(level, kind, f"the model says: {said}", by="model")

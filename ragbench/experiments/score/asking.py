@@ -1,4 +1,4 @@
-"""How a model is asked for an annotation, and the journal of what it said.
+"""How a model is asked about finished records, and the journal of what it said.
 
 A reply is read strictly, and asked for once more if it cannot be read. It is a row of the run's
 table `replies` as soon as it comes: what was asked (as a hash), what came of it, and every call
@@ -41,39 +41,17 @@ class UnusableError(Exception):
 
 
 @dataclass(frozen=True)
-class Pace:
-    """Seconds between two looks at a batch: they grow from the first to the longest."""
-
-    first_s: float = 2.0
-    longest_s: float = 60.0
-
-    def waits(self) -> Iterator[float]:
-        """The waits, one after another, without end."""
-        wait = self.first_s
-        while True:
-            yield wait
-            wait = min(1.5 * wait, self.longest_s)
-
-    def sleep(self, seconds: float) -> None:
-        """Return after `seconds`.
-
-        Raises:
-            KeyboardInterrupt: the process was stopped meanwhile.
-        """
-        stopping.sleep(seconds, over=lambda: False)
-        if stopping.stopped():
-            raise KeyboardInterrupt
-
-
-@dataclass(frozen=True)
 class Asking:
-    """With what a model is asked: the LM, and how many calls at once."""
+    """With what a model is asked: the LM, and how many calls at once.
+
+    `on_reply` is called after each reply with the number done and the number in all. A batch is
+    looked at after `wait_s` seconds, and then ever more seldom.
+    """
 
     lm: RagbenchLM
     workers: int = 4
-    #: Called after each reply with the number done and the number in all.
     on_reply: Callable[[int, int], None] | None = None
-    pace: Pace = Pace()  # of waiting for batches
+    wait_s: float = 2.0
 
     def check(self) -> None:
         """Do nothing if asking can start.
@@ -83,6 +61,29 @@ class Asking:
         """
         check_price(self.lm.model, known=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check("the judge")
+
+    def waits(self) -> Iterator[float]:
+        """The seconds to wait between two looks at a batch, without end."""
+        wait = self.wait_s
+        while True:
+            yield wait
+            wait = min(1.5 * wait, 30 * self.wait_s)
+
+    def tell(self, done: int, n: int) -> None:
+        """Say that `done` of `n` replies are there."""
+        if self.on_reply:
+            self.on_reply(done, n)
+
+
+def sleep(seconds: float) -> None:
+    """Return after `seconds`.
+
+    Raises:
+        KeyboardInterrupt: the process was stopped meanwhile.
+    """
+    stopping.sleep(seconds, over=lambda: False)
+    if stopping.stopped():
+        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)
@@ -121,18 +122,11 @@ class Replies:
             RunError: it cannot be written.
         """
         if not reply.refused or reply.calls:
-            self.store.add_reply(
-                {
-                    "qid": task.qid,
-                    "pass": task.name,
-                    "key": task.key,
-                    "model": model,
-                    "value": reply.value,
-                    "why": reply.why,
-                    "provider_failed": reply.failed or reply.refused,
-                    "calls": [asdict(call) for call in reply.calls],
-                }
-            )
+            row = {"qid": task.qid, "pass": task.name, "key": task.key, "model": model}
+            row |= {"value": reply.value, "why": reply.why}
+            calls = [asdict(call) for call in reply.calls]
+            failed = reply.failed or reply.refused
+            self.store.add_reply({**row, "provider_failed": failed, "calls": calls})
         if reply.refused:
             self.earlier += reply.calls
         else:
@@ -146,11 +140,7 @@ def key_of(*parts: Any) -> str:
 
 
 def read_journal(folder: Path) -> list[dict[str, Any]]:
-    """The replies in the journal of `folder`, oldest first, without what became of batches.
-
-    Raises:
-        RunError: as for `read_replies`.
-    """
+    """The replies in the journal of `folder`, oldest first, without what became of batches."""
     return [row for row in read_replies(folder) if "batch" not in row]
 
 
@@ -185,16 +175,16 @@ def ask_strictly(
     signature: type[dspy.Signature],
     lm: RagbenchLM,
     inputs: Mapping[str, Any],
-    unusable: Callable[[dspy.Prediction], str] | None = None,
-) -> dspy.Prediction:
-    """The reply to `signature`, read as it stands; one that cannot be read is asked for once more.
+    read: Callable[[dspy.Prediction], Any],
+) -> Any:
+    """What `read` makes of the reply to `signature`; one that it refuses is asked for once more.
 
     Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.
-    `unusable` says why a reply that could be read cannot be used, or nothing. The second call is
-    filed as a fallback.
+    `read` raises `UnusableError` where it cannot use the reply. The second call is filed as a
+    fallback.
 
     Raises:
-        UnusableError: neither reply could be read.
+        UnusableError: neither reply could be used.
         dspy.LMError: the provider failed.
     """
     adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
@@ -205,13 +195,13 @@ def ask_strictly(
         with use(context, lm=one, adapter=adapter):
             try:
                 reply = predictor(**inputs)
+                if not counts["label_repair"]:
+                    return read(reply)
+                why = "the reply had to be mended"
             except AdapterParseError as error:
                 why = str(error.message if hasattr(error, "message") else error)
-                continue
-        why = "the reply had to be mended" if counts["label_repair"] else ""
-        why = why or (unusable(reply) if unusable else "")
-        if not why:
-            return reply
+            except UnusableError as error:
+                why = str(error)
     raise UnusableError(why.strip().partition("\n")[0][:200] or "unreadable")
 
 
@@ -253,8 +243,7 @@ def ask_directly(todo: Sequence[Task], asking: Asking, replies: Replies) -> None
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
-                if asking.on_reply:
-                    asking.on_reply(done, len(todo))
+                asking.tell(done, len(todo))
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,10 +1,10 @@
 """Annotation: a model asked about the records of a finished run, each thing once and never twice.
 
 An `Annotation` declares what one kind of annotation is: its signature, what of a record is asked
-about, how a reply is read, which scores it fills and how it is summed up. Everything else is done
-here for all of them: asking (several at once, or through a provider's batches), the journal,
-continuing, and the counts. A new one is a module with a subclass, its signature, and for a metric
-its line in `ragbench.metrics.judged`.
+about, how a reply is read, what it fills in and how it is summed up. Everything else is done here
+for all of them: asking (several at once, or through a provider's batches), the journal, continuing,
+and the counts. A new one is a module with a subclass, its signature, and for a metric its line in
+`ragbench.metrics.judged`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import dspy
 
 from ragbench import stopping
 from ragbench.errors import RunError
-from ragbench.experiments.score.annotate.asking import (
+from ragbench.experiments.score.asking import (
     Asking,
     Replies,
     Reply,
@@ -32,7 +32,7 @@ from ragbench.experiments.score.annotate.asking import (
     key_of,
     reply_of,
 )
-from ragbench.experiments.score.annotate.batched import BatchRunner, under_way
+from ragbench.experiments.score.batched import BatchRunner, under_way
 from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM
 from ragbench.lms.batch import client_of
@@ -47,7 +47,7 @@ class Unit:
 
     `parts` is all that decides the reply beside the model, JSON-ready; `data` is what reading the
     reply needs. `cut` says that not everything could be shown. A `repeat` past the first is asked
-    for with another seed.
+    for with another seed. `calls` is how many calls it takes where every reply can be used.
     """
 
     qid: str
@@ -56,6 +56,7 @@ class Unit:
     data: Any = None
     cut: bool = False
     repeat: int = 0
+    calls: int = 1
 
 
 class Annotation(ABC):
@@ -65,25 +66,18 @@ class Annotation(ABC):
     name: str
     signature: ClassVar[type[dspy.Signature]]
 
-    def concerns(self, records: Sequence[Record]) -> bool:
-        """Whether it can say anything of these records at all."""
-        return True
-
     @abstractmethod
     def units(self, record: Record) -> Sequence[Unit]:
         """What is asked about an answered record; empty where nothing is."""
 
-    def calls(self, unit: Unit) -> int:
-        """How many calls asking about `unit` takes, where every reply can be used."""
-        return 1
-
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
-        """The value in a reply, JSON-ready; not called where `ask` is another."""
-        raise NotImplementedError
+        """The value of a reply, JSON-ready; that of its only field unless a kind does otherwise.
 
-    def unusable(self, unit: Unit, reply: dspy.Prediction) -> str:
-        """Why a reply that could be read cannot be used; empty where it can."""
-        return ""
+        Raises:
+            UnusableError: the reply cannot be used.
+        """
+        (name,) = self.signature.output_fields
+        return reply[name]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> Any:
         """The value of `unit`; most kinds ask one signature.
@@ -92,13 +86,11 @@ class Annotation(ABC):
             UnusableError: no reply could be used.
             dspy.LMError: the provider failed.
         """
-        reply = ask_strictly(self.signature, lm, unit.inputs, partial(self.unusable, unit))
-        return self.read(unit, reply)
+        return ask_strictly(self.signature, lm, unit.inputs, partial(self.read, unit))
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
         """An answered record with what came of its units; a value is None where there is none."""
-        scores = self.scores(record, values)
-        return replace(record, scores={**record.scores, **scores}) if scores else record
+        return replace(record, scores={**record.scores, **self.scores(record, values)})
 
     def scores(self, record: Record, values: Sequence[Any]) -> Mapping[str, float | None]:
         """The metrics that the values of a record fill."""
@@ -111,7 +103,7 @@ class Annotation(ABC):
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """The lines that a person reads of a summary called `name`."""
-        return [f"{name} by {summary['model']}"]
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -170,19 +162,18 @@ def annotate_units(
 ) -> Annotated:
     """As `annotate`, of `units` by question id."""
     lm, name = asking.lm, annotation.name
-    keys = {q: [key_of(name, lm.model, *u.parts) for u in some] for q, some in units.items()}
+    keyed = {q: [(u, key_of(name, lm.model, *u.parts)) for u in some] for q, some in units.items()}
     tasks = {}
-    for qid, some in units.items():
-        for unit, key in zip(some, keys[qid], strict=True):
-            # Repeats use other seeds than the second try of `ask_strictly`, which has the first.
-            one = again(lm, 10 * unit.repeat) if unit.repeat else lm
-            tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, one))
+    for unit, key in (pair for some in keyed.values() for pair in some):
+        # Repeats use other seeds than the second try of `ask_strictly`, which has the first.
+        one = again(lm, 10 * unit.repeat) if unit.repeat else lm
+        tasks[key] = Task(unit.qid, name, key, partial(annotation.ask, unit, one))
     replies = _asked(folder, tasks, asking)
     found = replies.by_key
     calls = [call for reply in found.values() for call in reply.calls]
     return Annotated(
         lm.model,
-        {q: [(u, found.get(k)) for u, k in zip(units[q], keys[q], strict=True)] for q in units},
+        {qid: [(unit, found.get(key)) for unit, key in some] for qid, some in keyed.items()},
         as_if=total(calls),
         billed=billed([*replies.earlier, *calls]),
     )
@@ -230,17 +221,17 @@ def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[st
 def spending(summary: Mapping[str, Any]) -> str:
     """What is missing of an annotation, and what its calls took and cost."""
     because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
-    as_if, billed = summary["as_if"], summary["billed"]
+    as_if = summary["as_if"]
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
+    cost, paid = (
+        "unknown" if (usd := summary[name]["cost_usd"]) is None else f"{usd:.4f}"
+        for name in ("as_if", "billed")
+    )
     return (
         f"{summary['unscored']} unscored{f' ({because})' if because else ''}, "
         f"{summary['not_asked']} not asked, {summary['cut']} cut; took {as_if['calls']} calls, "
-        f"{tokens:,} tokens, {_money(as_if['cost_usd'])} $, billed {_money(billed['cost_usd'])} $"
+        f"{tokens:,} tokens, {cost} $, billed {paid} $"
     )
-
-
-def _money(usd: float | None) -> str:
-    return "unknown" if usd is None else f"{usd:.4f}"
 
 
 def number(value: float | None) -> str:

@@ -11,7 +11,9 @@ nothing or names a number that is not there leaves the question unscored.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragbench.experiments.score.annotate.annotator import (
+import dspy
+
+from ragbench.experiments.score.annotation import (
     Annotated,
     Annotation,
     Unit,
@@ -19,7 +21,7 @@ from ragbench.experiments.score.annotate.annotator import (
     shown,
     spending,
 )
-from ragbench.experiments.score.annotate.asking import UnusableError, ask_strictly
+from ragbench.experiments.score.asking import UnusableError, ask_strictly
 from ragbench.lms import RagbenchLM
 from ragbench.metrics import ASKED, SCORES_OF_TYPE, answer_correctness, share, statement_f1
 from ragbench.record import Record
@@ -47,26 +49,30 @@ class Statements(Annotation):
         pids = [passage.pid for passage in record.passages] if faithful else []
         texts = (record.question, record.answers[0], record.answer_text)
         parts = (self.embedder.identity, *texts, pids)
-        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
         inputs = dict(zip(("question", "gold", "answer"), texts, strict=True))
-        return (Unit(record.qid, parts, inputs, context if faithful else None, faithful and cut),)
-
-    def calls(self, unit: Unit) -> int:
-        """Three, four where faithfulness counts."""
-        return 3 if unit.data is None else 4
+        if not faithful:
+            return (Unit(record.qid, parts, inputs, calls=3),)
+        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        return (Unit(record.qid, parts, inputs, context, cut, calls=4),)
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> dict[str, Any]:
         """How many statements there are, match and are faithful."""
         question, gold_text, text = unit.inputs.values()
         said, gold = (_split(question, each, lm) for each in (text, gold_text))
         both = {"answer_statements": numbered(said), "gold_statements": numbered(gold)}
-        match = ask_strictly(self.signature, lm, {"question": question, **both})
+
+        def matched(reply: dspy.Prediction) -> dict[str, int]:
+            return {
+                "supported": _count(reply.supported, len(said)),
+                "covered": _count(reply.covered, len(gold)),
+            }
+
+        match = ask_strictly(self.signature, lm, {"question": question, **both}, matched)
         vectors = self.embedder.embed([text, gold_text])
         return {
             "answer_statements": len(said),
             "gold_statements": len(gold),
-            "supported": _count(match.supported, len(said)),
-            "covered": _count(match.covered, len(gold)),
+            **match,
             "faithful": None if unit.data is None else _faithful(unit.data, said, lm),
             "cosine": round(float(vectors[0] @ vectors[1]), 6),
         }
@@ -106,18 +112,24 @@ class Statements(Annotation):
 
 
 def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
-    reply = ask_strictly(SplitStatements, lm, {"question": question, "text": text})
-    statements = [statement.strip() for statement in reply.statements if statement.strip()]
-    if not statements:
-        raise UnusableError("a text was split into no statements")
-    return statements
+    def read(reply: dspy.Prediction) -> list[str]:
+        statements = [statement.strip() for statement in reply.statements if statement.strip()]
+        if not statements:
+            raise UnusableError("a text was split into no statements")
+        return statements
+
+    said: list[str] = ask_strictly(SplitStatements, lm, {"question": question, "text": text}, read)
+    return said
 
 
 def _faithful(context: Sequence[str], said: Sequence[str], lm: RagbenchLM) -> int:
     if not context:
         return 0
     inputs = {"context": list(context), "statements": numbered(said)}
-    return _count(ask_strictly(SupportedStatements, lm, inputs).supported, len(said))
+    count: int = ask_strictly(
+        SupportedStatements, lm, inputs, lambda reply: _count(reply.supported, len(said))
+    )
+    return count
 
 
 def _count(numbers: Sequence[int], n: int) -> int:

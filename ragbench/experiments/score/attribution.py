@@ -14,7 +14,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.experiments.score.annotate.annotator import (
+from ragbench.experiments.score.annotation import (
     Annotated,
     Annotation,
     Unit,
@@ -22,6 +22,7 @@ from ragbench.experiments.score.annotate.annotator import (
     shown,
     spending,
 )
+from ragbench.experiments.score.asking import UnusableError
 from ragbench.metrics import evidence_kind, gold_triples, support_kind
 from ragbench.record import Fact, Record, ShownPassage
 from ragbench.signatures import AttributeAnswer, AttributeTriples
@@ -39,9 +40,17 @@ class Attribution(Annotation):
     name = "attribution"
     signature = AttributeAnswer
 
+    def concerned(self, record: Record) -> bool:
+        """Whether answers to such a question can be attributed at all."""
+        return True
+
+    def names_its_own(self, record: Record) -> bool:
+        """Whether the program itself says what its answer rests on."""
+        return support_kind(record) == "cited"
+
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the program cites nothing and sentences are known."""
-        rows, cut = sentences_of(record) if support_kind(record) != "cited" else ([], False)
+        rows, cut = ([], False) if self.names_its_own(record) else sentences_of(record)
         if not rows:
             return ()
         lines = numbered([f"{fact[0]} | {text}" for fact, text in rows])
@@ -50,40 +59,41 @@ class Attribution(Annotation):
         parts = (record.question, record.answer, lines)
         return (Unit(record.qid, parts, inputs, facts, cut),)
 
-    def read(self, unit: Unit, reply: dspy.Prediction) -> dict[str, Any]:
-        """The facts named, and how many numbers name none."""
-        used = list(dict.fromkeys(reply.used))
-        inside = [number for number in used if 1 <= number <= len(unit.data)]
-        named = [list(unit.data[number - 1]) for number in inside]
-        return {"facts": named, "out_of_range": len(used) - len(inside)}
+    def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[Any]]:
+        """The facts named."""
+        if not set(reply.used) <= set(range(1, len(unit.data) + 1)):
+            raise UnusableError("a number that no sentence has")
+        return [list(unit.data[number - 1]) for number in dict.fromkeys(reply.used)]
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
         """`record` with the facts attributed to it."""
         if not values or values[0] is None:
             return record
-        return replace(record, attribution=[(str(t), int(i)) for t, i in values[0]["facts"]])
+        return replace(record, attribution=[(str(t), int(i)) for t, i in values[0]])
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Beside the counts: answers that cite themselves, or have no numbered sentences."""
+        """Beside the counts: answers with support of their own, or with nothing to name."""
         counts = annotated.counts()
-        values = [value for qid in annotated.units for value in annotated.values(qid) if value]
-        silent = [r for r in records if not r.failed and support_kind(r) != "cited"]
+        concerned = [r for r in records if not r.failed and self.concerned(r)]
+        own = sum(map(self.names_its_own, concerned))
         return {
             **counts,
-            "attributed": len(values),
-            "cited_themselves": sum(not r.failed for r in records) - len(silent),
-            "no_sentences": len(silent) - len(annotated.units),
-            "numbers_out_of_range": sum(value["out_of_range"] for value in values),
+            "attributed": counts["asked"] - counts["unscored"],
+            "named_themselves": own,
+            "nothing_to_name": len(concerned) - own - len(annotated.units),
         }
 
     @staticmethod
     def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
         """One line."""
+        what, nothing = {
+            "attribution": ("sentences", "numbered sentences"),
+            "evidence": ("triples", "passages"),
+        }[name]
         return [
-            f"attributed by {summary['model']}: {summary['attributed']} answers; "
-            f"{summary['cited_themselves']} cite themselves, {summary['no_sentences']} have no "
-            f"numbered sentences, {summary['numbers_out_of_range']} numbers out of range, "
-            + spending(summary)
+            f"{what} by {summary['model']}: {summary['attributed']} answers; "
+            f"{summary['named_themselves']} name their own, {summary['nothing_to_name']} have no "
+            f"{nothing}, {spending(summary)}"
         ]
 
 
@@ -113,30 +123,32 @@ def _facts(passage: ShownPassage) -> list[Fact]:
     return [(passage.title, index) for index in range(len(sentences))]
 
 
-class Evidence(Annotation):
+class Evidence(Attribution):
     """Fills `attributed_triples` of every answer that names none."""
 
     name = "evidence"
     signature = AttributeTriples
 
-    def concerns(self, records: Sequence[Record]) -> bool:
+    def concerned(self, record: Record) -> bool:
         """Whether the data has gold triples."""
-        return any(not record.failed and gold_triples(record) for record in records)
+        return bool(gold_triples(record))
+
+    def names_its_own(self, record: Record) -> bool:
+        """Whether the program names triples."""
+        return evidence_kind(record) == "cited"
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One, where the data has gold triples, the program named none and passages are there."""
-        if not (_is_silent(record) and record.passages):
+        if self.names_its_own(record) or not (self.concerned(record) and record.passages):
             return ()
         context, cut = shown(record.passages, max_tokens=MAX_TOKENS)
         inputs = {"context": context, "question": record.question, "answer": record.answer_text}
         return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
 
-    def unusable(self, unit: Unit, reply: dspy.Prediction) -> str:
-        """Why the triples cannot be used."""
-        return f"more than {MOST_TRIPLES} triples" if len(reply.triples) > MOST_TRIPLES else ""
-
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[str]]:
         """Subject, relation and object of each triple."""
+        if len(reply.triples) > MOST_TRIPLES:
+            raise UnusableError(f"more than {MOST_TRIPLES} triples")
         return [[triple.subject, triple.relation, triple.object] for triple in reply.triples]
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
@@ -144,28 +156,3 @@ class Evidence(Annotation):
         if not values or values[0] is None:
             return record
         return replace(record, attributed_triples=[(s, r, o) for s, r, o in values[0]])
-
-    def summarize(self, records: Sequence[Record], annotated: Annotated) -> dict[str, Any]:
-        """Beside the counts: answers with triples of their own, or without passages."""
-        counts = annotated.counts()
-        of_data = [r for r in records if not r.failed and gold_triples(r)]
-        silent = [record for record in of_data if _is_silent(record)]
-        return {
-            **counts,
-            "attributed": counts["asked"] - counts["unscored"],
-            "named_themselves": len(of_data) - len(silent),
-            "no_passages": len(silent) - len(annotated.units),
-        }
-
-    @staticmethod
-    def describe(name: str, summary: Mapping[str, Any]) -> list[str]:
-        """One line."""
-        return [
-            f"triples by {summary['model']}: {summary['attributed']} answers; "
-            f"{summary['named_themselves']} name their own, {summary['no_passages']} have no "
-            "passages, " + spending(summary)
-        ]
-
-
-def _is_silent(record: Record) -> bool:
-    return bool(gold_triples(record)) and evidence_kind(record) != "cited"

@@ -1,1 +1,0 @@
-"""LM annotations of finished runs: judgments, grounding, attribution and causes."""

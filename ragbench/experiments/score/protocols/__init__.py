@@ -1,1 +1,0 @@
-"""Published evaluation protocols."""
