@@ -128,6 +128,24 @@ def test_what_a_shard_leaves_passes_on(run: Run) -> None:
     assert len(found.records) >= 2
 
 
+def test_with_nothing_left_to_spend_no_further_process_is_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+
+    class Counted(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            started.extend(command[-1:] if command[-1].endswith("shard_process") else ())
+            super().__init__(command, **options)
+
+    monkeypatch.setattr("ragbench.experiments.runs.shards.subprocess.Popen", Counted)
+    with FakeServer() as server:
+        found = run(server, "run", Limits(calls=3), processes=3)
+    assert len(server.hits) == 3
+    assert len(started) == 3
+    assert found.stopped_by == "--max-calls 3"
+
+
 def test_a_shard_of_the_users_own_is_put_into_the_run(run: Run, tmp_path: Path) -> None:
     with FakeServer() as server:
         part = run(server, "run", shard="1/2")
@@ -256,7 +274,7 @@ def test_a_rate_is_divided() -> None:
     from ragbench.experiments.runs.shards import _configs
 
     config = make_config({"workers": 5, "processes": 3, "rpm": 60, "tpm": 1000})
-    shares = [(c.workers, c.lm.rpm, c.lm.tpm) for c in _configs(config, 100).values()]
+    shares = [(c.workers, c.lm.rpm, c.lm.tpm) for c in _configs(config, 100)]
     assert shares == [(2, 20, 333), (2, 20, 333), (1, 20, 333)]
 
 

@@ -120,7 +120,10 @@ def run(
                     if not stopped and not is_spread(config):
                         stopped = _Asker(run_context, store, told).ask_all(todo)
                 if not stopped and is_spread(config):
-                    stopped = ask_in_shards(run_context, len(todo), told)
+                    asked = ask_in_shards(run_context, len(todo), told)
+                    if left := [e for e in todo if e.qid not in asked]:
+                        with Store(folder, card) as store:
+                            stopped = _Asker(run_context, store, told).ask_all(left)
         there = is_run(folder)  # a limit may have let nothing be begun
         repriced = there and read_card(folder).price != card.price
         if repriced:
