@@ -8,8 +8,7 @@ from typing import Any
 
 from ragbench.experiments.estimates import Estimate
 from ragbench.experiments.store import CALLS, DATABASE
-from ragbench.experiments.store.database import digest_of
-from ragbench.experiments.store.records import COLUMNS
+from ragbench.experiments.store.database import COLUMNS, digest_of
 
 
 def query(folder: Path, statement: str, *values: Any, name: str = DATABASE) -> list[Any]:

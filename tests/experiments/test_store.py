@@ -149,7 +149,7 @@ def test_a_writer_that_was_taken_over_or_whose_file_is_gone_writes_no_more(tmp_p
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     with Store(tmp_path, card()) as store:
         store.write(answered("q1", "a"))
-        db = store._writer._db
+        db = store._db
         assert db is not None
         pages = db.execute("PRAGMA page_count").fetchone()[0]
         db.execute(f"PRAGMA max_page_count={pages}")

@@ -68,9 +68,8 @@ def _check_same(folder: Path, theirs: RunCard, mine: RunCard) -> None:
             f"{folder} holds a run with {key}={old!r}, not {new!r}{more}; give another --out"
         )
     if theirs.shard != mine.shard:
-        raise RunError(
-            f"{folder} holds {theirs.shard_words}, not {mine.shard_words}; give another --out"
-        )
+        old, new = (f"shard {one}" if one else "a whole run" for one in (theirs.shard, mine.shard))
+        raise RunError(f"{folder} holds {old}, not {new}; give another --out")
     if theirs.data != mine.data:
         raise RunError(f"{folder} holds a run over other data; give another --out")
     if theirs.compiled != mine.compiled:

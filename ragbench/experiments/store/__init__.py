@@ -4,15 +4,23 @@
 """
 
 from ragbench.experiments.store.card import (
-    CARD as CARD,
-    DATABASE as DATABASE,
     DataId as DataId,
     RunCard as RunCard,
     is_run as is_run,
     read_card as read_card,
     runs_under as runs_under,
 )
-from ragbench.experiments.store.database import Reader as Reader, state_of as state_of
+from ragbench.experiments.store.database import (
+    CARD as CARD,
+    DATABASE as DATABASE,
+    PREPARATION as PREPARATION,
+    Reader as Reader,
+    Store as Store,
+    dumped as dumped,
+    merge_databases as merge_databases,
+    replace_card as replace_card,
+    state_of as state_of,
+)
 from ragbench.experiments.store.files import (
     check_output as check_output,
     held as held,
@@ -30,18 +38,11 @@ from ragbench.experiments.store.journal import (
 )
 from ragbench.experiments.store.records import (
     StoredRecords as StoredRecords,
-    read_records as read_records,
-)
-from ragbench.experiments.store.store import (
-    PREPARATION as PREPARATION,
-    Store as Store,
     billed_calls as billed_calls,
-    dumped as dumped,
     lost_calls as lost_calls,
-    merge_databases as merge_databases,
     preparation_calls as preparation_calls,
+    read_records as read_records,
     read_replies as read_replies,
     read_scores as read_scores,
     read_texts as read_texts,
-    replace_card as replace_card,
 )

@@ -11,12 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.database import Reader
+from ragbench.experiments.store.database import CARD, DATABASE, Reader
 from ragbench.experiments.store.files import read_object, why_invalid
-
-#: The database of a run, and the file that shows its card.
-DATABASE = "run.db"
-CARD = "card.json"
 
 
 class _Part(BaseModel):
@@ -75,11 +71,6 @@ class RunCard(_Part):
     versions: dict[str, str] = {}
     #: Revision of the code, where it runs from a checkout.
     git: str | None = None
-
-    @property
-    def shard_words(self) -> str:
-        """Which part of a run it is, in words."""
-        return f"shard {self.shard}" if self.shard else "a whole run"
 
     @property
     def program(self) -> str:

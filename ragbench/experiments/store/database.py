@@ -1,30 +1,49 @@
-"""The SQLite file of a run or a compile: its tables, how it is written, and how it is read.
+"""The SQLite file of a run or a compile: its tables, how they are written, and how they are read.
 
 A write is committed before it returns; threads that write at once share a commit. SQLite's log of
 writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
-system has no shared memory for it, SQLite's rollback journal serves.
+system has no shared memory for it, SQLite's rollback journal serves. Whatever cannot be read or
+written raises RunError.
 """
 
 import contextlib
 import hashlib
+import json
 import os
 import queue
 import secrets
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
-from ragbench.errors import RunError
-from ragbench.paths import make_folder, sync
+from pydantic import BaseModel
 
+from ragbench.errors import RunError
+from ragbench.experiments.store.files import write_json
+from ragbench.paths import make_folder, sync
+from ragbench.record import Call, Record, was_sent
+from ragbench.redact import redact
+
+#: The database of a run, and the file that shows its card.
+DATABASE, CARD = "run.db", "card.json"
 #: The version of the tables. Another version is refused: there is no code to read it.
 FORMAT = 1
 #: "ragb", which tells our files from other SQLite files.
 _APPLICATION = 0x72616762
+#: In place of a question's id: the calls that make what all questions share.
+PREPARATION = ""
+#: What came of a question: it came to its end, an error ended it, or a limit of the command did.
+ANSWERED, FAILED, CUT_OFF = "answered", "failed", "cut off"
+#: The columns of a record's row that its digest is of, the digest itself left out.
+COLUMNS = (
+    "qid", "state", "question", "answer", "em", "f1", "stop_reason", "error", "calls", "tokens",
+    "cost_usd", "latency_s", "value",
+)  # fmt: skip
 
 _SCHEMA = f"""
 CREATE TABLE run (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -52,10 +71,34 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {FORMAT};
 """
 
-#: Puts a setting into table `run`.
-SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
+_ROW = ", ".join((*COLUMNS, "digest"))
+_INSERT_RECORD = f"INSERT INTO records ({_ROW}) VALUES ({', '.join('?' * (len(COLUMNS) + 1))})"
+_COUNT_RECORD = "INSERT INTO run VALUES ('records', 1) ON CONFLICT DO UPDATE SET value = value + 1"
+#: A question's calls are in its record now. Late ones, of a thread that went on, stay.
+_SETTLE_CALLS = (
+    "DELETE FROM calls WHERE id IN "
+    "(SELECT id FROM calls WHERE qid = ? AND session = ? ORDER BY id LIMIT ?)"
+)
+_SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
+_PUT_SCORES = (
+    "INSERT OR REPLACE INTO scores "
+    "SELECT max(id), ?, ? FROM records WHERE qid = ? AND state != 'cut off'"
+)
+#: What is taken from a shard, with new ids, in the order of the shards.
+_COPIES = (
+    f"INSERT INTO records SELECT NULL, {_ROW} FROM shard.records ORDER BY id",
+    "INSERT INTO calls SELECT NULL, session, qid, side, value FROM shard.calls ORDER BY id",
+    "INSERT OR IGNORE INTO prompts SELECT * FROM shard.prompts",
+    "INSERT INTO replies SELECT NULL, qid, pass, key, value, digest FROM shard.replies ORDER BY id",
+    "INSERT INTO main.run SELECT 'records', count(*) FROM shard.records WHERE true "
+    "ON CONFLICT DO UPDATE SET value = value + excluded.value",
+    "UPDATE main.run SET value = max(value + 0, (SELECT coalesce(max(session), 0) FROM main.calls))"
+    " WHERE name = 'session'",
+)
 #: A statement and the values of its parameters.
-Statement = tuple[str, Sequence[object]]
+_Statement = tuple[str, Sequence[object]]
+#: Statements that wait for a commit, whether it is to outlive a loss of power, and its end.
+_Waiting = tuple[Sequence[_Statement], bool, Future[None]]
 
 
 def digest_of(*values: object) -> str:
@@ -68,137 +111,18 @@ def digest_of(*values: object) -> str:
     return state.hexdigest()[:32]
 
 
-class Writer:
-    """Writes to the database at `path`, for a `with` block; thread-safe.
-
-    The first write makes the file. Opening it puts `settings` into its table `run`, those of a new
-    file in one step with it. The caller holds the folder (`held`); a process that took the database
-    over all the same ends this writer at its next write.
-    """
-
-    def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
-        self.path = path
-        self.settings = dict(settings or {})
-        #: How often the database was opened for writing, this time included.
-        self.session = 0
-        self._db: sqlite3.Connection | None = None
-        self._closed = False
-        self._waiting: queue.SimpleQueue[tuple[Sequence[Statement], bool, Future[None]]] = (
-            queue.SimpleQueue()
+def _check_format(db: sqlite3.Connection, path: Path) -> None:
+    """Do nothing if `db` is ours and of this version; raise RunError if not."""
+    [(application,), (found,)] = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    if application != _APPLICATION:
+        raise RunError(f"{path} was not written by ragbench")
+    if found != FORMAT:
+        raise RunError(
+            f"{path} has format {found}, and this version of ragbench reads format {FORMAT}; "
+            "use the version that wrote it, or run again with another --out"
         )
-        self._committing = threading.Lock()
-        self._token = secrets.token_hex(8)
-        self._place: os.stat_result | None = None
-
-    def write(self, *statements: Statement, durable: bool = True) -> None:
-        """Run the statements, all or none; they are committed when this returns.
-
-        What is not `durable` outlives the process, but not a loss of power. A full disk, a file
-        that was removed or one that another process took over raises RunError.
-        """
-        done: Future[None] = Future()
-        self._waiting.put((statements, durable, done))
-        with self._committing:
-            if not done.done():  # no other thread has committed it together with its own
-                self._commit()
-        done.result()
-
-    def _commit(self) -> None:
-        batch = [self._waiting.get() for _ in range(self._waiting.qsize())]
-        try:
-            db = self._opened()
-            durable = any(durable for _, durable, _ in batch)
-            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            with _transaction(db):
-                self._check_claim(db)
-                for statements, _, _ in batch:
-                    for statement, values in statements:
-                        db.execute(statement, values)
-        except BaseException as error:
-            told = isinstance(error, sqlite3.Error | OSError)
-            why = RunError(f"cannot write {self.path}: {error}") if told else error
-            for _, _, done in batch:
-                done.set_exception(why)
-        else:
-            for _, _, done in batch:
-                done.set_result(None)
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._closed:
-            raise RunError(f"{self.path} is closed: the run was stopped")
-        if self._db is not None:
-            return self._db
-        if self.path.is_symlink():
-            raise RunError(f"{self.path} is a link; remove it")
-        if not self.path.exists():
-            _make(self.path, self.settings)
-        db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
-        try:
-            check_format(db, self.path)
-            with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
-                db.execute("PRAGMA journal_mode=WAL")
-            with _transaction(db):
-                before = db.execute("SELECT value FROM run WHERE name = 'session'").fetchone()
-                self.session = 1 + int(before[0] if before else 0)
-                claim = {"session": str(self.session), "writer": self._token}
-                db.executemany(SET, {**self.settings, **claim}.items())
-            self._place = os.stat(self.path)
-        except BaseException:
-            db.close()
-            raise
-        self._db = db
-        return db
-
-    def _check_claim(self, db: sqlite3.Connection) -> None:
-        try:
-            moved = self._place and not os.path.samestat(self._place, os.stat(self.path))
-        except FileNotFoundError:
-            moved = True
-        if moved:
-            raise RunError(f"{self.path} was removed or replaced while it was written to")
-        if db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone() != (self._token,):
-            raise RunError(f"{self.path} was taken over by another process")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._committing:
-            self._closed = True
-            if self._db is not None:
-                with contextlib.suppress(sqlite3.Error):  # somebody reads it, or the disk is full
-                    self._db.execute("PRAGMA busy_timeout=1000")
-                    self._db.execute("PRAGMA journal_mode=DELETE")
-                self._db.close()
-                self._db = None
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """What is done inside the block, all or none."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-def _make(path: Path, settings: Mapping[str, str]) -> None:
-    """Make the database: whole, or not at all."""
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.unlink(missing_ok=True)
-    try:
-        with contextlib.closing(sqlite3.connect(temporary)) as db, db:
-            db.executescript(_SCHEMA)
-            db.executemany(SET, settings.items())
-        os.replace(temporary, path)
-        sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class Reader:
@@ -211,20 +135,17 @@ class Reader:
         self.path = path
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
+        if not path.is_file():
+            return
+        address = path.absolute().as_uri() + "?mode=ro"
+        if not os.access(path.parent, os.W_OK) and not _log_of(path).exists():
+            address += "&immutable=1"  # SQLite would make files for its locks
         try:
-            if path.is_file():
-                self._db = self._open()
+            self._db = sqlite3.connect(address, uri=True, timeout=60, check_same_thread=False)
+            weakref.finalize(self, self._db.close)
+            _check_format(self._db, path)
         except (sqlite3.Error, OSError) as error:
             raise RunError(f"cannot read {path}: {error}") from None
-
-    def _open(self) -> sqlite3.Connection:
-        address = self.path.absolute().as_uri() + "?mode=ro"
-        if not os.access(self.path.parent, os.W_OK) and not _log_of(self.path).exists():
-            address += "&immutable=1"  # SQLite would make files for its locks
-        db = sqlite3.connect(address, uri=True, timeout=60, check_same_thread=False)
-        weakref.finalize(self, db.close)
-        check_format(db, self.path)
-        return db
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows that `query` finds."""
@@ -253,21 +174,271 @@ def _log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def check_format(db: sqlite3.Connection, path: Path) -> None:
-    """Do nothing if `db` is a run's, of this version; raise RunError if not."""
-    [(application,), (found,)] = (
-        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
-    if application != _APPLICATION:
-        raise RunError(f"{path} was not written by ragbench")
-    if found != FORMAT:
-        raise RunError(
-            f"{path} has format {found}, and this version of ragbench reads format {FORMAT}; "
-            "use the version that wrote it, or run again with another --out"
-        )
-
-
 def state_of(path: Path) -> str:
     """A text that differs when something was written to the database at `path`."""
     stats = [one.stat() for one in (path, _log_of(path)) if one.exists()]
     return " ".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
+
+
+class Store:
+    """The database `name` in `folder`, to be written to; for a `with` block, thread-safe.
+
+    It is made, with `card.json` beside it where there is a card, by the first thing that is
+    written. The caller holds the folder (`held` or `locked`); a process that took the database over
+    all the same ends this writer at its next write.
+    """
+
+    def __init__(self, folder: Path, card: BaseModel | None = None, name: str = DATABASE) -> None:
+        self.folder, self.path, self._card = folder, folder / name, card
+        #: How often the database was opened for writing, this time included.
+        self.session = 0
+        self._db: sqlite3.Connection | None = None
+        self._closed = False
+        self._waiting: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
+        self._committing, self._naming = threading.Lock(), threading.Lock()
+        self._token, self._place = secrets.token_hex(8), (0, 0)
+        self._texts = set[str]()  # ids of those that are kept
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._committing:
+            self._closed = True
+            if self._db is not None:
+                with contextlib.suppress(sqlite3.Error):  # somebody reads it, or the disk is full
+                    self._db.execute("PRAGMA busy_timeout=1000")
+                    self._db.execute("PRAGMA journal_mode=DELETE")
+                self._db.close()
+                self._db = None
+
+    def run(self, *statements: _Statement, durable: bool = True) -> None:
+        """Run the statements, all or none; they are committed when this returns.
+
+        What is not `durable` outlives the process, but not a loss of power. A full disk, a file
+        that was removed or one that another process took over raises RunError.
+        """
+        done: Future[None] = Future()
+        self._waiting.put((statements, durable, done))
+        with self._committing:
+            if not done.done():  # no other thread has committed it together with its own
+                self._commit([self._waiting.get() for _ in range(self._waiting.qsize())])
+        done.result()
+
+    def begin(self) -> None:
+        """Make the database, or open it, if that was not done."""
+        if self._db is None:
+            self.run()
+
+    def _commit(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            db = self._opened()
+            durable = any(durable for _, durable, _ in batch)
+            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            with _transaction(db):
+                if not self.path.exists() or _place(self.path) != self._place:
+                    raise RunError(f"{self.path} was removed or replaced while it was written to")
+                writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
+                if writer != (self._token,):
+                    raise RunError(f"{self.path} was taken over by another process")
+                for statements, _, _ in batch:
+                    for statement, values in statements:
+                        db.execute(statement, values)
+        except BaseException as error:
+            told = isinstance(error, sqlite3.Error | OSError)
+            why = RunError(f"cannot write {self.path}: {error}") if told else error
+            for _, _, done in batch:
+                done.set_exception(why)
+        else:
+            for _, _, done in batch:
+                done.set_result(None)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._closed:
+            raise RunError(f"{self.path} is closed: the run was stopped")
+        if self._db is not None:
+            return self._db
+        if self.path.is_symlink():
+            raise RunError(f"{self.path} is a link; remove it")
+        settings = {"card": self._card.model_dump_json()} if self._card else {}
+        if not self.path.exists():
+            _make(self.path, settings)
+        db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+        try:
+            _check_format(db, self.path)
+            with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
+                db.execute("PRAGMA journal_mode=WAL")
+            with _transaction(db):
+                before = db.execute("SELECT value FROM run WHERE name = 'session'").fetchone()
+                self.session = 1 + int(before[0] if before else 0)
+                claim = {"session": str(self.session), "writer": self._token}
+                db.executemany(_SET, {**settings, **claim}.items())
+            self._texts = {name for (name,) in db.execute("SELECT id FROM prompts")}
+            self._place = _place(self.path)
+            if self._card:
+                write_json(self.folder / CARD, self._card.model_dump(mode="json"))
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        return db
+
+    def put_card(self, card: BaseModel) -> None:
+        """Keep `card` in place of the one before; not before there is something else to keep."""
+        self._card = card
+        if self._db is not None:
+            self.run((_SET, ("card", card.model_dump_json())))
+            write_json(self.folder / CARD, card.model_dump(mode="json"))
+
+    def write(self, record: Record) -> None:
+        """Add `record`."""
+        values = _row_of(record)
+        sent = sum(map(was_sent, record.ledger.calls))
+        self.begin()
+        self.run(
+            (_INSERT_RECORD, (*values, digest_of(*values))),
+            (_COUNT_RECORD, ()),
+            (_SETTLE_CALLS, (record.qid, self.session, sent)),
+        )
+
+    def add_call(self, call: Call, qid: str = PREPARATION, side: str = "") -> None:
+        """Add a call that is in no record, or not yet."""
+        self.begin()
+        values = (self.session, qid, side, dumped(call.to_dict()))
+        statement = "INSERT INTO calls (session, qid, side, value) VALUES (?, ?, ?, ?)"
+        self.run((statement, values), durable=False)
+
+    def calls_of(self, qid: str) -> Callable[[Call], None]:
+        """Files the calls of question `qid` as they end, until its record is written.
+
+        A kill leaves them, so that what they took is counted as billed. Those of `PREPARATION`
+        stay.
+        """
+
+        def file(call: Call) -> None:
+            # A full disk stops the run when a record is written; a thread that is still under way
+            # when the run was stopped has nothing to write to.
+            with contextlib.suppress(RunError):
+                if was_sent(call):
+                    self.add_call(call, qid)
+
+        return file
+
+    def keep(self, text: str) -> str:
+        """Keep `text`, keys taken out, and give its id; one that is kept already is not again."""
+        content = redact(text).encode("utf-8", "replace")
+        name = hashlib.sha256(content).hexdigest()[:24]
+        with contextlib.suppress(RunError):  # a full disk stops the run, as for calls
+            self.begin()
+            with self._naming:
+                known = name in self._texts
+                self._texts.add(name)
+            if not known:
+                statement = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
+                self.run((statement, (name, zlib.compress(content))), durable=False)
+        return name
+
+    def add_reply(self, row: Mapping[str, Any]) -> None:
+        """Add what a judge said, or what became of a batch of questions to it."""
+        value = dumped(row)
+        names = (row.get("qid", ""), row.get("pass", ""), row.get("key", ""))
+        statement = "INSERT INTO replies (qid, pass, key, value, digest) VALUES (?, ?, ?, ?, ?)"
+        self.run((statement, (*names, value, digest_of(value))))
+
+    def write_scores(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep the scores of questions, by id, in place of those before; all or none.
+
+        A row has `scores`, the names in it that a model `judged`, and what a model attributed.
+        """
+        values = {qid: dumped(row) for qid, row in rows.items()}
+        self.run(
+            *((_PUT_SCORES, (value, digest_of(qid, value), qid)) for qid, value in values.items())
+        )
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """What is done inside the block, all or none."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _place(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _make(path: Path, settings: Mapping[str, str]) -> None:
+    """Make the database: whole, or not at all."""
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        with contextlib.closing(sqlite3.connect(temporary)) as db, db:
+            db.executescript(_SCHEMA)
+            db.executemany(_SET, settings.items())
+        os.replace(temporary, path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def dumped(value: object) -> str:
+    """`value` as JSON; a lone surrogate, which has no UTF-8, as "?"."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _row_of(record: Record) -> list[Any]:
+    """The values of the columns of a record's row."""
+    failure, spent = record.failure, record.ledger.as_if
+    numbers = (record.scores.get("em"), record.scores.get("f1"), spent.cost_usd, record.latency_s)
+    em, f1, cost, latency = (None if number is None else float(number) for number in numbers)
+    state = CUT_OFF if record.cut_off else FAILED if failure else ANSWERED
+    values = [
+        record.qid, state, record.question, record.answer, em, f1, record.stop_reason,
+        failure.name if failure else None, spent.calls, spent.tokens, cost, latency,
+        dumped(record.to_dict()),
+    ]  # fmt: skip
+    return [
+        value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for value in values
+    ]
+
+
+def replace_card(folder: Path, card: BaseModel) -> None:
+    """Put `card` in place of the one of the run in `folder`, or make that run."""
+    with Store(folder, card) as store:
+        store.begin()
+
+
+def merge_databases(shards: Sequence[Path], out: Path, card: BaseModel) -> None:
+    """Add the rows of `shards` to the database of the run in `out`, or make it; each as a whole.
+
+    Scores of shards are left out: they are made of a whole run. A shard that was added before is
+    not added again.
+    """
+    replace_card(out, card)
+    try:
+        with contextlib.closing(sqlite3.connect(out / DATABASE, isolation_level=None)) as db:
+            for folder in shards:
+                [(its_card,)] = Reader(folder / DATABASE).rows(
+                    "SELECT value FROM run WHERE name = 'card'"
+                )
+                name = f"shard {json.loads(its_card)['run']}"
+                if db.execute("SELECT 1 FROM run WHERE name = ?", (name,)).fetchone():
+                    continue
+                db.execute("ATTACH ? AS shard", (str(folder / DATABASE),))
+                with _transaction(db):
+                    for statement in _COPIES:
+                        db.execute(statement)
+                    db.execute(_SET, (name, folder.name))
+                db.execute("DETACH shard")
+    except sqlite3.Error as error:
+        raise RunError(f"cannot merge into {out}: {error}") from None

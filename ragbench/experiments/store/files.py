@@ -1,6 +1,7 @@
 """JSON files of ours, written in one step, and folders, which one process at a time works in."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -22,8 +23,6 @@ T = TypeVar("T")
 #: The key of the checksum that a sealed file ends with.
 _SUM = "sum"
 _LOCK = ".lock"
-#: A new file, which nothing may stand in the place of; its mode follows the umask.
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
 def check_output(path: Path) -> None:
@@ -37,8 +36,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     """What the JSON file `path` holds, as a `kind`: a model or a dataclass.
 
     Raises:
-        RunError: it is missing, is no JSON, was changed after it was sealed, or lacks what a `kind`
-            has.
+        RunError: it is missing, is no JSON, was changed after it was sealed, or is no `kind`.
     """
     try:
         content = path.read_bytes()
@@ -81,13 +79,10 @@ def write_json(path: Path, value: Mapping[str, Any], *, sealed: bool = False) ->
     Raises:
         RunError: the folder cannot be written.
     """
-
-    def dump(value: Mapping[str, Any]) -> str:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
-
-    text = dump(value)
+    written = dict(value)
     if sealed:
-        text = dump({**value, _SUM: _digest(json.loads(text))})
+        written[_SUM] = _digest(json.loads(json.dumps(value, default=str)))
+    text = json.dumps(written, indent=2, ensure_ascii=False, default=str) + "\n"
     write_whole(path, text.encode("utf-8", "replace"))
 
 
@@ -101,7 +96,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(temporary, _NEW, 0o666), "wb") as file:
+        with temporary.open("xb") as file:
             file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
@@ -145,14 +140,22 @@ def locked(folder: Path) -> Iterator[None]:
 def held(folder: Path) -> Iterator[None]:
     """Hold `folder`, which is there, for this process; the lock dies with the process.
 
-    The lock is of the folder itself: there is no file that somebody could delete.
+    The lock is of the folder itself, so that there is no file that somebody could delete; a file
+    where a network's file system locks no folders.
 
     Raises:
         RunError: another process holds it, or it cannot be opened.
     """
     with contextlib.ExitStack() as stack:
         try:
-            _lock(folder, stack)
+            handle = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise
+            except OSError:
+                stack.enter_context(FileLock(folder / _LOCK).acquire(timeout=0))
         except (BlockingIOError, Timeout):
             raise RunError(
                 f"{folder} is in use by another process; wait for it or give --out"
@@ -160,23 +163,6 @@ def held(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
         yield
-
-
-def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
-    """Lock `folder` until the stack ends, or a file in it where folders cannot be locked."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        stack.enter_context(FileLock(folder / _LOCK).acquire(timeout=0))
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    stack.callback(os.close, handle)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a network's file system
-        stack.enter_context(FileLock(folder / _LOCK).acquire(timeout=0))
 
 
 def is_claimed(path: Path, asked: Mapping[str, Any], contents: str) -> bool:

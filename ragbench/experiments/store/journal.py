@@ -16,8 +16,7 @@ from typing import Any
 
 from ragbench.context import current
 from ragbench.errors import RunError
-from ragbench.experiments.store.database import Reader, Writer
-from ragbench.experiments.store.store import INSERT_CALL, dumped
+from ragbench.experiments.store.database import Reader, Store
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.record import Call, Totals, billed, parse_call, total
 
@@ -52,10 +51,11 @@ class CallJournal:
         Raises:
             RunError: the journal cannot be written.
         """
-        writer = Writer(self.path)  # not closed: a thread may end its call after the block
-        writer.write()  # an attempt without calls counts as well
+        # Not closed: a thread may end its call after the block.
+        store = Store(self.path.parent, name=self.path.name)
+        store.begin()  # an attempt without calls counts as well
         try:
-            with open_ledger(lambda call: self._add(call, writer)) as ledger:
+            with open_ledger(lambda call: self._add(call, store)) as ledger:
                 yield ledger
         finally:
             if self._broken is not None:  # a question that failed by it is no result
@@ -81,16 +81,15 @@ class CallJournal:
             totals["billed"][side or "all"] = asdict(self.billed(side))
         return {"attempts": self.attempt, **totals}
 
-    def _add(self, call: Call, writer: Writer) -> None:
+    def _add(self, call: Call, store: Store) -> None:
         context = current()
         side = context.side or "student"
         if context.caller is None and side != PREPARATION_SIDE:
             side = PROMPT
         with self._lock:
             self._new.append((side, call))
-        values = (writer.session, "", side, dumped(call.to_dict()))
         try:
-            writer.write((INSERT_CALL, values), durable=False)
+            store.add_call(call, side=side)
         except RunError as error:
             self._broken = error
             raise

@@ -1,35 +1,36 @@
-"""Records of a run as they are read: which there are is known at once, each is read when asked for.
+"""What is read of a run: its records, and the calls, texts, scores and judges' replies beside them.
 
-A run can have more records than fit in memory. What is kept of each is the place of its row, and
-what a caller wanted to know of all, such as a score. The first records stay parsed, so that a run
-of usual size is read once. Rows are only ever added: what was found stays as it is while a run goes
-on. What a judge said of an answer is in its record.
+Which records there are is known at once, each is read when asked for. A run can have more than fit
+in memory: what is kept of each is the place of its row, and what a caller wanted to know of all,
+such as a score. The first ones stay parsed, so that a run of usual size is read once. Rows are only
+ever added: what was found stays as it is while a run goes on. What cannot be read raises RunError.
 """
 
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ragbench.errors import RunError
-from ragbench.experiments.store.card import DATABASE, is_run, read_card
-from ragbench.experiments.store.database import Reader, digest_of
+from ragbench.experiments.store.card import is_run, read_card
+from ragbench.experiments.store.database import (
+    COLUMNS,
+    CUT_OFF,
+    DATABASE,
+    FAILED,
+    Reader,
+    digest_of,
+)
 from ragbench.lms.prices import parse_price
 from ragbench.logs import get
-from ragbench.record import Call, Record, parse_record
+from ragbench.record import Call, Record, parse_call, parse_record, was_sent
 
 T = TypeVar("T")
 
 _log = get(__name__)
 
-#: What came of a question: it came to its end, an error ended it, or a limit of the command did.
-ANSWERED, FAILED, CUT_OFF = "answered", "failed", "cut off"
-#: The columns of a record's row that its digest is of, the digest itself left out.
-COLUMNS = (
-    "qid", "state", "question", "answer", "em", "f1", "stop_reason", "error", "calls", "tokens",
-    "cost_usd", "latency_s", "value",
-)  # fmt: skip
 #: So many records stay parsed.
 _PARSED = 1_000
 
@@ -204,3 +205,78 @@ def read_records(folder: Path) -> StoredRecords:
             "the run's command asks the question again", path, ", ".join(damaged[:5]), more,
         )  # fmt: skip
     return StoredRecords(_Rows(reader, price_of(folder)), attempts, cut, frozenset(failed), damaged)
+
+
+def read_texts(folder: Path, records: Iterable[Record]) -> dict[str, str]:
+    """The prompts and replies that the run in `folder` kept of the calls of `records`, by id."""
+    calls = (call for record in records for call in record.ledger.calls)
+    wanted = {name for call in calls for name in (*call.prompt, call.reply)} - {""}
+    reader, texts = Reader(folder / DATABASE), {}
+    for name in wanted:
+        for (packed,) in reader.rows("SELECT text FROM prompts WHERE id = ?", name):
+            texts[name] = zlib.decompress(packed).decode("utf-8", "replace")
+    return texts
+
+
+def read_replies(folder: Path) -> list[dict[str, Any]]:
+    """What judges said of the run in `folder`, oldest first.
+
+    A reply that was damaged or changed is left out, so that it is asked for again; a row of a
+    batch that was raises RunError, for its replies may be paid.
+    """
+    path, rows, left_out = folder / DATABASE, [], 0
+    query = "SELECT value, digest, pass FROM replies ORDER BY id"
+    for value, digest, name in Reader(path).each(query):
+        if digest == digest_of(value):
+            rows.append(json.loads(value))
+        elif name:
+            left_out += 1
+        else:
+            raise RunError(
+                f"{path}: what was kept of a batch was damaged or changed, and its replies may be "
+                "paid; put the file back"
+            )
+    if left_out:
+        _log.warning("%s: %d replies of a judge were damaged and are left out", path, left_out)
+    return rows
+
+
+def read_scores(folder: Path) -> dict[str, dict[str, float | None]]:
+    """The scores that the answers of the run in `folder` were given, by question."""
+    query = (
+        "SELECT qid, scores.value, scores.digest FROM answers "
+        "JOIN scores ON scores.record = answers.id"
+    )
+    return {
+        qid: json.loads(value)["scores"]
+        for qid, value, digest in Reader(folder / DATABASE).each(query)
+        if digest == digest_of(qid, value)
+    }
+
+
+def lost_calls(folder: Path) -> list[Call]:
+    """Calls of questions in `folder` that are in no record: the run was killed, or goes on."""
+    return list(_calls(folder / DATABASE, "qid != ''"))
+
+
+def preparation_calls(folder: Path) -> list[Call]:
+    """Calls that made what all questions of the run in `folder` share, finished or not."""
+    return list(_calls(folder / DATABASE, "qid = ''"))
+
+
+def billed_calls(path: Path) -> Iterator[Call]:
+    """The calls to servers that the database at `path` knows of, a run's or a compile's.
+
+    Those of questions that were asked again, or left no record, are among them.
+    """
+    priced = price_of(path.parent)
+    for (value,) in Reader(path).each("SELECT value FROM records"):
+        calls = map(parse_call, json.loads(value)["ledger"]["calls"])
+        yield from map(priced, filter(was_sent, calls))
+    yield from filter(was_sent, _calls(path, "1"))
+
+
+def _calls(path: Path, which: str) -> Iterator[Call]:
+    priced = price_of(path.parent)
+    for (value,) in Reader(path).each(f"SELECT value FROM calls WHERE {which} ORDER BY id"):
+        yield priced(parse_call(json.loads(value)))
