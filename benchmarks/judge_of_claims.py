@@ -90,7 +90,7 @@ def main(
     judge: str | None, run: Path | None, claims: int, runs: int, out: Path, **options: Any
 ) -> None:
     """Print the judge's errors, or without one the coverage of the correction."""
-    asking = make_asking(options, judge, "labelling")
+    asking = make_asking(options, judge)
     if asking is None:
         print_coverage(runs)
         return

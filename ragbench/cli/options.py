@@ -6,7 +6,6 @@ come from its field, so that nothing is said twice.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -289,8 +288,10 @@ asking_options = stack(
 )  # fmt: skip
 
 
-def make_asking(options: dict[str, Any], spec: str | None, task: str) -> Asking | None:
-    """The LM of `spec` with the options' settings; None without one. `task` is for the progress.
+def make_asking(
+    options: dict[str, Any], spec: str | None, on_reply: Callable[[int, int], None] | None = None
+) -> Asking | None:
+    """The LM of `spec` with the options' settings; None without one.
 
     Raises:
         RagbenchError: a malformed spec, or one whose provider has no batches.
@@ -311,17 +312,4 @@ def make_asking(options: dict[str, Any], spec: str | None, task: str) -> Asking 
         max_tokens=options["reply_tokens"],
         cache=options["cache"],
     )
-    if options["batch"]:
-        lm = batched(lm)
-    return Asking(lm, options["workers"], _progress(task))
-
-
-def _progress(task: str) -> Any:
-    """A line on the terminal that counts the replies; silent where stderr is a file."""
-    if not sys.stderr.isatty():
-        return None
-
-    def show(done: int, n: int) -> None:
-        click.echo(f"\r{task}: {done} of {n}", nl=done == n, err=True)
-
-    return show
+    return Asking(batched(lm) if options["batch"] else lm, options["workers"], on_reply)

@@ -1,237 +1,149 @@
 """What a long command shows on stderr while it works, and its tables where Ctrl-C ends it.
 
-On a terminal a bar or a live table; elsewhere a line every 30 s, or one per cell of a sweep.
+On a terminal a bar; elsewhere a line every 30 s.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from rich import box
 from rich.console import Console
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ragbench import stopping
 from ragbench.context import current
 from ragbench.experiments.report.table import printable
+from ragbench.experiments.watch import Watch
 from ragbench.record import Record, Totals
-
-if TYPE_CHECKING:
-    from ragbench.experiments.runs import Evaluation
-    from ragbench.experiments.sweep import Cell, Outcome
-
 
 #: Seconds between two lines, where stderr is no terminal.
 EVERY_S = 30.0
 
 
-class RunProgress:
-    """Shows how much of an index is made, how many questions are done, and what they came to.
+class RunProgress(Watch):
+    """Shows how much is done of what is under way: count, time left, rate, dollars and scores.
 
-    `making` is what is made where nothing else says so; without a `console` it is shown on stderr.
+    `making` is what is made where nothing else says so.
     """
 
     def __init__(self, making: str = "preparing", console: Console | None = None) -> None:
         self._making, self._console = making, console or Console(stderr=True)
-        self._bar = Progress(
+        self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[so_far]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[words]}"),
             console=self._console,
             disable=not self._console.is_terminal,
             redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe still does
         )
-        self._task: Any = None
-        self._preparing: Any = None
-        self._begun = self._said = time.monotonic()
-        self._billed = Totals()
-        self._em = self._f1 = 0.0
-        self._n = self._failed = 0
+        self._phases: dict[str, _Phase] = {}
+        self._opened = self._said = time.monotonic()
+        self._billed: Totals | None = None
+        self._scores = {"em": 0.0, "f1": 0.0}
+        self._failed = 0
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._bars.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        self._bars.stop()
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(Text(printable(line)), style="dim", soft_wrap=True)
 
     def prepare(self, done: int, total: int) -> None:
-        """Say how far the index, and what else all questions share, has come."""
+        """Show how far the index, and what else all questions share, has come."""
         from ragbench.ledger import current_ledger  # needs DSPy, which is slow to import
 
-        what = current().making or self._making
-        if self._preparing is None:
-            self._preparing = self._bar.add_task(what, so_far="")
-        self._bar.update(
-            self._preparing, description=what, completed=done, total=total, visible=done < total
-        )
-        line = f"{what}: {done} of {total}"
-        ledger = current_ledger()
-        billed = ledger.billed if ledger else Totals()
-        if billed.attempts:
-            rate = billed.attempts / max(time.monotonic() - self._begun, 1e-9)
-            line += f", {billed.attempts:,} calls, {rate:.1f} a second"
-            if billed.cost_usd and done:
-                whole = billed.cost_usd * total / done
-                line += f", ${billed.cost_usd:.4f} so far, about ${whole:.4f} in all"
-        self._say(line)
+        what, ledger = current().making or self._making, current_ledger()
+        self._billed = ledger.billed if ledger else None
+        for name, phase in self._phases.items():
+            if name not in (what, "answering"):
+                self._bars.update(phase.task, visible=False)
+        usd = self._billed.cost_usd if self._billed else None
+        more = f"about ${usd * total / done:.4f} in all" if usd and done else ""
+        self._show(what, done, total, more, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
-        """Say what is about to run: `todo` questions, `done` already finished."""
-        again = f" ({done} finished before)" if done else ""
-        self._console.print(
-            f"{title}: {todo} questions to ask{again}", style="dim", markup=False, soft_wrap=True
-        )
-        self._begun = self._said = time.monotonic()
-        self._task = self._bar.add_task("answering", total=todo, so_far="")
+        """Begin the count of questions; the title, if any, stays above it."""
+        if title:
+            again = f" ({done} finished before)" if done else ""
+            self.say(f"{title}: {todo} questions to ask{again}")
+        self._said = time.monotonic()
+        self._begin("answering", todo, 0, self._said)
+        self._billed, self._failed = Totals(), 0
+        self._scores = dict.fromkeys(self._scores, 0.0)
 
     def update(self, record: Record, done: int, todo: int) -> None:
         """Count one record in."""
-        self._n += 1
+        self._billed = (self._billed or Totals()) + record.ledger.billed
         self._failed += record.failure is not None
-        self._em += record.scores.get("em") or 0.0
-        self._f1 += record.scores.get("f1") or 0.0
-        self._billed += record.ledger.billed
-        rate = self._n / max(time.monotonic() - self._begun, 1e-3)
-        so_far = self._so_far(rate)
-        self._bar.update(self._task, completed=done, so_far=so_far)
-        left = (todo - done) / rate
-        clock = f", {left // 60:.0f}:{left % 60:02.0f} left" if done < todo else ""
-        self._say(f"{done}/{todo}{clock}  {so_far}", last=done == todo)
+        for name in self._scores:
+            self._scores[name] += record.scores.get(name) or 0.0
+        more = "  ".join(f"{name.upper()} {of / done:.3f}" for name, of in self._scores.items())
+        self._show("answering", done, todo, more + f"  failed {self._failed}" * bool(self._failed))
 
-    def _say(self, line: str, *, last: bool = False) -> None:
-        """Print `line` where there is no bar, if 30 seconds have gone by or it is the last one."""
-        now = time.monotonic()
-        if self._console.is_terminal or now - self._said < (1.0 if last else EVERY_S):
-            return
-        self._said = now
-        self._console.print(line, style="dim", markup=False, soft_wrap=True)
+    def count(self, what: str, done: int, total: int, more: str = "") -> None:
+        """Show how many of `what` are done: trials, replies of a judge."""
+        self._billed = None
+        self._show(what, done, total, more)
 
-    def _so_far(self, rate: float) -> str:
-        """Rate, dollars, scores and failures, in words."""
+    def _begin(self, what: str, n: int, first: int, begun: float) -> _Phase:
+        old = self._phases.get(what)
+        task = old.task if old else self._bars.add_task(what, words="")
+        self._phases[what] = _Phase(task, n, first, begun)
+        return self._phases[what]
+
+    def _show(self, what: str, done: int, n: int, more: str = "", *, keep: bool = True) -> None:
+        now, phase = time.monotonic(), self._phases.get(what)
+        if phase is None or phase.n != n or done < phase.done:
+            before = phase.seen if phase else self._opened
+            # What was done by an earlier command says nothing of the rate.
+            phase = self._begin(what, n, *((done, now) if done > 1 else (0, before)))
+        phase.seen, phase.done = now, done
+        rate = (done - phase.first) / max(now - phase.begun, 1e-3)
         pace = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
-        usd = self._billed.cost_usd
-        cost = "$ unknown" if usd is None else f"${usd:.4f}"
-        failed = f"  failed {self._failed}" if self._failed else ""
-        return f"{pace}  {cost}  EM {self._em / self._n:.3f}  F1 {self._f1 / self._n:.3f}{failed}"
+        left = (n - done) / rate if rate else 0.0
+        clock = f"{left // 60:.0f}:{left % 60:02.0f} left" if left else ""
+        words = "  ".join(filter(None, (pace, self._dollars(), more)))
+        self._bars.update(
+            phase.task, completed=done, total=n, words=f"{clock}  {words}".strip(),
+            visible=keep or done < n,
+        )  # fmt: skip
+        wait = 1.0 if keep and done == n else EVERY_S
+        if not self._console.is_terminal and now - self._said >= wait:
+            self._said = now
+            self.say(f"{what} {done}/{n}{', ' * bool(clock)}{clock}  {words}")
+
+    def _dollars(self) -> str:
+        """What was billed: for the questions that are counted, else by the whole command."""
+        from ragbench.lms.calls import active  # slow, as above
+
+        usd = self._billed.cost_usd if self._billed else active()[0].total.cost if active() else 0.0
+        return "$ unknown" if usd is None or math.isinf(usd) else f"${usd:.4f}"
 
 
-#: Rows of a terminal that the table leaves free.
-_MARGIN = 6
+@dataclass
+class _Phase:
+    """What is counted: how many there are, and how many were done before it began."""
 
-
-class SweepProgress:
-    """Shows each cell's state, its questions done, and EM and F1 so far."""
-
-    def __init__(self, cells: Sequence[Cell], *, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._rows = {cell.label: _Row() for cell in cells}
-        self._now = ""
-        self._live = Live(
-            console=self._console, get_renderable=self._table, refresh_per_second=2, transient=True
-        )
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
-
-    def begin(self, cell: Cell) -> None:
-        """See `ragbench.experiments.sweep.sweeps.Watch`, here and below."""
-        self._now = cell.label
-        self._rows[self._now].state = "starting"
-
-    def prepare(self, done: int, total: int) -> None:
-        """Show how much of the index, or of what else all questions share, is made."""
-        self._rows[self._now].state = f"preparing {done}/{total}"
-
-    def start(self, title: str, todo: int, done: int) -> None:
-        """The questions of the cell begin."""
-        row = self._rows[self._now]
-        row.state, row.todo, row.before = "answering", todo, done
-
-    def update(self, record: Record, done: int, todo: int) -> None:
-        """A question has its record."""
-        row = self._rows[self._now]
-        row.state, row.done = "answering", done
-        row.failed += record.failure is not None
-        row.em += record.scores.get("em") or 0.0
-        row.f1 += record.scores.get("f1") or 0.0
-
-    def on_message(self, line: str) -> None:
-        """Show a message of a compile."""
-        self._rows[self._now].state = "compiling"
-        self._print(f"  {line}")
-
-    def end(self, outcome: Outcome) -> None:
-        """A cell came to an end."""
-        row = self._rows[outcome.cell.label]
-        row.state, row.run = outcome.state, outcome.run
-        if self._console.is_terminal and outcome.state == "done":
-            return
-        number = 1 + list(self._rows).index(outcome.cell.label)
-        why = f" ({outcome.reason})" if outcome.reason else row.words()
-        self._print(f"[{number}/{len(self._rows)}] {outcome.cell.label}: {outcome.state}{why}")
-
-    def _print(self, line: str) -> None:
-        self._console.print(Text(printable(line)), style="dim", soft_wrap=True)
-
-    def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD)
-        for name in ("cell", "state", "questions", "EM", "F1", "failed"):
-            table.add_column(name, justify="left" if name in ("cell", "state") else "right")
-        labels = list(self._rows)
-        here = labels.index(self._now) if self._now else 0
-        room = max(3, self._console.height - _MARGIN)
-        first = max(0, min(here - room // 2, len(labels) - room))
-        for label in labels[first : first + room]:
-            table.add_row(Text(printable(label)), *self._rows[label].cells())
-        if len(labels) > room:
-            table.caption = f"{len(labels)} cells"
-        return table
-
-
-class _Row:
-    """One cell's state, and what its questions came to: of this command, then of the whole run."""
-
-    def __init__(self) -> None:
-        self.state = "to do"
-        self.todo = self.before = self.done = self.failed = 0
-        self.em = self.f1 = 0.0
-        self.run: Evaluation | None = None
-
-    def cells(self) -> list[str]:
-        if self.run is not None:
-            summary = self.run.summary
-            scores = [f"{summary.scores.get(name, 0.0):.3f}" for name in ("em", "f1")]
-            return [self.state, str(summary.n), *scores, str(summary.failed or "")]
-        shown = ["", ""]
-        if self.done and not self.before:  # else they are not those of the run
-            shown = [f"{self.em / self.done:.3f}", f"{self.f1 / self.done:.3f}"]
-        count = f"{self.before + self.done}/{self.before + self.todo}"
-        whole = self.before + self.todo
-        return [self.state, count if whole else "", *shown, str(self.failed or "")]
-
-    def words(self) -> str:
-        """What the run came to."""
-        if self.run is None:
-            return ""
-        _, count, em, f1, failed = self.cells()
-        return f", {count} questions, EM {em}, F1 {f1}, {failed or 0} failed"
+    task: TaskID
+    n: int
+    first: int
+    begun: float
+    seen: float = 0.0
+    done: int = 0
 
 
 T = TypeVar("T")

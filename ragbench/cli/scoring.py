@@ -8,7 +8,7 @@ import click
 
 from ragbench.cli.command import closed_book_option, command, option, output_options, runs_argument
 from ragbench.cli.options import asking_options, log_option, make_asking, take_limits
-from ragbench.cli.progress import so_far, until_stopped
+from ragbench.cli.progress import RunProgress, so_far, until_stopped
 
 RULES = ("ragbench", "arag", "linearrag", "grounding")
 
@@ -62,7 +62,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     )
     from ragbench.lms.calls import spending
 
-    asking = make_asking(options, options["judge_lm"], "judging")
+    progress = RunProgress()
+    asking = make_asking(options, options["judge_lm"], partial(progress.count, "judging"))
     judge = None
     if asking is not None:
         protocol, repeats = options["protocol"], options["repeats"]
@@ -75,7 +76,9 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         metrics=options["metrics"],
         protocol=options["protocol"],
         closed_book=options["closed_book"],
-        attributor=make_asking(options, options["attribute_lm"], "attributing"),
+        attributor=make_asking(
+            options, options["attribute_lm"], partial(progress.count, "attributing")
+        ),
         judge=judge,
     )
     if options["batch"] and not (judge or request.attributor):
@@ -85,7 +88,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
             click.echo(line)
         return
     scored: list[Scored] = []
-    with spending(take_limits(options)) as spent, so_far(scored, print_scores):
+    with spending(take_limits(options)) as spent, so_far(scored, print_scores), progress:
         for run in until_stopped(runs):
             scored.append(score_run(run, request))
     print_scores(scored)
@@ -128,13 +131,14 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
     from ragbench.experiments.report.errors import Errors, errors_of, print_errors
     from ragbench.lms.calls import spending
 
-    asking = make_asking(options, options["judge_lm"], "explaining")
+    progress = RunProgress()
+    asking = make_asking(options, options["judge_lm"], partial(progress.count, "explaining"))
     if options["batch"] and asking is None:
         raise ConfigError("--batch needs a model to ask; give --judge LM")
     cause = options["cause"]
     summaries: list[Errors] = []
     printed = partial(print_errors, show=options["show"], cause=cause)
-    with spending(take_limits(options)) as spent, so_far(summaries, printed):
+    with spending(take_limits(options)) as spent, so_far(summaries, printed), progress:
         for run in until_stopped(runs):
             summaries.append(
                 errors_of(

@@ -19,7 +19,7 @@ from ragbench.cli.options import (
     to_config,
     tune_data_options,
 )
-from ragbench.cli.progress import SweepProgress, table_so_far
+from ragbench.cli.progress import RunProgress, table_so_far
 from ragbench.experiments.config import TuneConfig, option_of
 
 
@@ -61,8 +61,8 @@ def sweep_command(
     if dry_run:
         print_estimate(sweep)
         return
-    progress = SweepProgress(sweep.cells)
-    with limited(take_limits(options), sweep.folder), table_so_far(sweep.folder), progress:
+    limits = take_limits(options)
+    with limited(limits, sweep.folder), table_so_far(sweep.folder), RunProgress() as progress:
         swept = run_sweep(sweep, progress)
     print_swept(swept)
     raise click.exceptions.Exit(swept.exit_code)
@@ -105,14 +105,13 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     limits = take_limits(options)
     config = to_config(**options)
     if dry_run:
-        demonstrations, estimate = estimate_tune(config, settings)
-        for line in (*demonstrations, *estimate.lines()):
+        for line in estimate_tune(config, settings).lines():
             click.echo(line)
         return
     folder = tune_folder(config)
     with limited(limits, folder):
-        with table_so_far(folder):
-            tuned = tune(config, settings, on_message=print_line)
+        with table_so_far(folder), RunProgress() as progress:
+            tuned = tune(config, settings, on_message=print_line, watch=progress)
         print_tuned(tuned)  # here: where an LM is down, the block ends with its error
     if tuned.stopped:
         click.echo(tuned.stopped, err=True)

@@ -21,9 +21,9 @@ def test_without_a_terminal_there_is_a_line_every_30_s_and_one_at_the_end(
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "vanilla: 40 questions to ask (2 finished before)",
-        "15/40, 0:50 left  30.0/min  $0.0150  EM 0.467  F1 0.500",
-        "30/40, 0:20 left  30.0/min  $0.0300  EM 0.500  F1 0.500",
-        "40/40  30.0/min  $0.0400  EM 0.500  F1 0.500",
+        "answering 15/40, 0:50 left  30.0/min  $0.0150  EM 0.467  F1 0.500",
+        "answering 30/40, 0:20 left  30.0/min  $0.0300  EM 0.500  F1 0.500",
+        "answering 40/40  30.0/min  $0.0400  EM 0.500  F1 0.500",
     ]
 
 

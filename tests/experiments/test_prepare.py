@@ -55,19 +55,19 @@ def test_a_run_shows_it_too(world: World, tmp_path: Path) -> None:
 def test_the_bar_is_there_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     progress = RunProgress()
-    progress._bar.live.console = Console(file=out, force_terminal=True, width=80)
-    progress._bar.disable = False
+    progress._bars.live.console = Console(file=out, force_terminal=True, width=80)
+    progress._bars.disable = False
     progress.prepare(3, 10)
-    progress._bar.live.console.print(progress._bar.get_renderable())
+    progress._bars.live.console.print(progress._bars.get_renderable())
     assert "preparing" in out.getvalue()
     assert "3/10" in out.getvalue()
     with making("facts of passages"):
         progress.prepare(10, 10)
-    assert progress._bar.tasks[0].description == "facts of passages"
-    assert [task.visible for task in progress._bar.tasks] == [False]
+    assert progress._bars.tasks[1].description == "facts of passages"
+    assert [task.visible for task in progress._bars.tasks] == [False, False]
 
 
-def test_a_file_gets_a_line_every_30_seconds_with_calls_rate_and_cost(
+def test_a_file_gets_a_line_every_30_seconds_with_rate_and_cost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, now = io.StringIO(), [0.0]
@@ -79,6 +79,6 @@ def test_a_file_gets_a_line_every_30_seconds_with_calls_rate_and_cost(
         monkeypatch.setattr("ragbench.ledger.current_ledger", lambda ledger=ledger: ledger)
         progress.prepare(done, 100)
     assert out.getvalue().splitlines() == [
-        "facts: 20 of 100, 40 calls, 1.0 a second, $0.2000 so far, about $1.0000 in all",
-        "facts: 50 of 100, 100 calls, 1.3 a second, $0.5000 so far, about $1.0000 in all",
+        "facts 20/100, 2:40 left  30.0/min  $0.2000  about $1.0000 in all",
+        "facts 50/100, 1:12 left  41.5/min  $0.5000  about $1.0000 in all",
     ]

@@ -1,6 +1,5 @@
 """A sweep runs every cell as the single command would, and no cell touches another."""
 
-import io
 import json
 import re
 from pathlib import Path
@@ -8,46 +7,28 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
 
 from ragbench.cli.main import cli
-from ragbench.cli.progress import SweepProgress
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.report.sweep import print_swept
 from ragbench.experiments.runs import evaluate, reopen
 from ragbench.experiments.store import read_records
-from ragbench.experiments.sweep.spec import Sweep
-from ragbench.experiments.sweep.sweeps import Outcome, Swept, checked, run_sweep
+from ragbench.experiments.sweep.sweeps import checked, run_sweep
+from ragbench.experiments.watch import Watch
 from ragbench.metrics.stats.comparison import holm
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.kills import script
 
 
-class Quiet:
-    """Watches nothing, and keeps how the cells ended."""
+class Heard(Watch):
+    """Keeps what it is told in words."""
 
     def __init__(self) -> None:
-        self.ended: list[Outcome] = []
         self.said: list[str] = []
 
-    def begin(self, cell: Any) -> None: ...
-
-    def prepare(self, done: int, total: int) -> None: ...
-
-    def start(self, title: str, todo: int, done: int) -> None: ...
-
-    def update(self, record: Any, done: int, todo: int) -> None: ...
-
-    def on_message(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self.said.append(line)
-
-    def end(self, outcome: Outcome) -> None:
-        self.ended.append(outcome)
-
-
-def run(sweep: Sweep) -> Swept:
-    return run_sweep(sweep, Quiet())
 
 
 @pytest.mark.parametrize(
@@ -65,14 +46,14 @@ def test_the_last_cell_is_checked_before_the_first_runs(
     choice: dict[str, Any], message: str, load: Any, server: FakeServer
 ) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        run(load(matrix={"seed": [1, 2]}, include=[choice]))
+        run_sweep(load(matrix={"seed": [1, 2]}, include=[choice]))
     assert str(error.value).startswith("cell ")
     assert not server.hits
 
 
 def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) -> None:
     sweep = load(matrix={"program": ["vanilla", "ircot"]})
-    swept = run(sweep)
+    swept = run_sweep(sweep)
     assert swept.exit_code == 0
     for outcome in swept.outcomes:
         alone = evaluate(outcome.cell.config.but(out=tmp_path / "alone"))
@@ -86,10 +67,10 @@ def test_a_cell_comes_to_what_its_own_command_does(load: Any, tmp_path: Path) ->
 
 def test_given_again_it_asks_nothing(load: Any, server: FakeServer) -> None:
     sweep = load(matrix={"optimizer": ["none", "bootstrap"]}, compile={"val_limit": 2})
-    first = run(sweep)
+    first = run_sweep(sweep)
     kept = (sweep.folder / "sweep.json").read_text()
     asked = len(server.hits)
-    again = run(sweep)
+    again = run_sweep(sweep)
     assert len(server.hits) == asked
     assert [o.state for o in again.outcomes] == [o.state for o in first.outcomes] == ["done"] * 2
     assert (sweep.folder / "sweep.json").read_text() == kept
@@ -105,7 +86,7 @@ def test_a_compile_is_shared_by_the_cells_that_it_is_the_same_for(
     )
     programs = [cell.program for cell in sweep.cells]
     assert programs[0] == programs[1] != programs[2]
-    watch = Quiet()
+    watch = Heard()
     assert run_sweep(sweep, watch).exit_code == 0
     assert sum("zero-shot on validation" in line for line in watch.said) == 2
     cards = [reopen(cell.folder).card for cell in sweep.cells]
@@ -130,7 +111,7 @@ def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
     sweep = load(
         matrix={"lm": ["openai/fake", dead, "openai/other"]}, baseline={"lm": "openai/fake"}
     )
-    swept = run(sweep)
+    swept = run_sweep(sweep)
     assert [o.state for o in swept.outcomes] == ["done", "failed", "done"]
     assert "cannot reach" in swept.outcomes[1].reason
     assert swept.exit_code == 1
@@ -143,7 +124,7 @@ def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
     assert [cell["state"] for cell in kept] == ["done", "failed", "done"]
     asked = len(server.hits)
     with FakeServer(script, port=int(address.rpartition(":")[2].partition("/")[0])):
-        again = run(sweep)
+        again = run_sweep(sweep)
     assert [o.state for o in again.outcomes] == ["done"] * 3
     assert len(server.hits) == asked
     assert all(contrast.scores for contrast in again.contrasts)
@@ -162,7 +143,7 @@ def test_a_compile_that_fails_fails_its_cells_once(
 
     monkeypatch.setattr(Bootstrap, "search", broken)
     sweep = load(matrix={"optimizer": ["bootstrap", "none"], "votes": [1, 3]})
-    swept = run(sweep)
+    swept = run_sweep(sweep)
     assert [o.state for o in swept.outcomes] == ["failed", "failed", "done", "done"]
     assert swept.outcomes[0].reason == "ValueError: a defect of an optimizer"
     assert swept.outcomes[1].reason == f"its compile failed: {swept.outcomes[0].reason}"
@@ -180,7 +161,7 @@ def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) ->
         for lm in "ab"
         for cell, k in (("vanilla", ", k=2"), ("direct", ", k=1"))
     }
-    swept = run(sweep)
+    swept = run_sweep(sweep)
     found = [c for contrast in swept.contrasts for c in contrast.scores.values()]
     assert len(found) == 8
     assert [c.p_adjusted for c in found] == pytest.approx(holm([c.p for c in found]))
@@ -195,7 +176,7 @@ def test_comparisons_are_those_of_compare_corrected_over_all_cells(load: Any) ->
 
 def test_cells_over_other_questions_are_not_compared(load: Any) -> None:
     sweep = load(matrix={"seed": [1, 2]}, baseline={"seed": 1})
-    contrast = run(sweep).contrasts[0]
+    contrast = run_sweep(sweep).contrasts[0]
     assert not contrast.scores
     assert "different data" in contrast.why
 
@@ -287,39 +268,13 @@ def test_a_limit_that_cannot_be_kept_is_refused_first(
     assert not server.hits
 
 
-def test_the_live_table_shows_states_and_no_escape_of_a_label(load: Any) -> None:
-    sweep = load(matrix={"lm": ["openai/a\x1b[31m", "openai/b"]})
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=100, height=30)
-    with SweepProgress(sweep.cells, console=console) as progress:
-        swept = run_sweep(sweep, progress)
-        console.print(progress._table())
-    assert swept.exit_code == 0
-    assert " 8 " in out.getvalue()
-    assert "done" in out.getvalue()
-    assert "\x1b[31m" not in out.getvalue()
-
-
-def test_a_long_sweep_shows_the_cells_around_the_one_that_runs(load: Any) -> None:
-    sweep = load(matrix={"seed": list(range(60))})
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=20)
-    progress = SweepProgress(sweep.cells, console=console)
-    progress.begin(sweep.cells[40])
-    with console.capture() as captured:
-        console.print(progress._table())
-    assert "seed=40" in captured.get()
-    assert "seed=39" in captured.get()
-    assert "seed=2 " not in captured.get()
-    assert "60 cells" in captured.get()
-
-
 def test_a_compiled_program_is_a_choice_that_no_other_contradicts(load: Any) -> None:
     first = load(optimizer="bootstrap", compile={"train_limit": 6, "val_limit": 2}, limit=2)
-    run(first)
+    run_sweep(first)
     folder = str(first.cells[0].program)
     sweep = load(matrix={"compiled": folder}, include=[{"program": "direct"}], limit=2)
     assert [cell.config.program for cell in sweep.cells] == ["vanilla", "direct"]
-    assert run(sweep).exit_code == 0
+    assert run_sweep(sweep).exit_code == 0
     assert reopen(sweep.cells[0].folder).card.compiled
     with pytest.raises(ConfigError, match="compiled with k=1, not 3"):
         list(checked(load(matrix={"compiled": folder, "set.k": 3})))
@@ -329,23 +284,19 @@ def test_a_compiled_program_is_a_choice_that_no_other_contradicts(load: Any) -> 
         load(matrix={"compiled": folder, "optimizer": "bootstrap"})
 
 
-def test_a_continued_cell_shows_the_mean_of_its_whole_run(
-    load: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(load(matrix={"program": ["vanilla"]}, limit=4))
-    sweep = load(matrix={"program": ["vanilla"]}, limit=8)
-    out = io.StringIO()
-    with SweepProgress(sweep.cells, console=Console(file=out, width=200)) as progress:
-        swept = run_sweep(sweep, progress)
+def test_a_continued_cell_shows_the_mean_of_its_whole_run(load: Any) -> None:
+    run_sweep(load(matrix={"program": ["vanilla"]}, limit=4))
+    watch = Heard()
+    swept = run_sweep(load(matrix={"program": ["vanilla"]}, limit=8), watch)
     whole = swept.outcomes[0].run
     assert whole is not None
     em = whole.summary.scores["em"]
-    assert f"done, 8 questions, EM {em:.3f}" in out.getvalue()
+    assert f"[1/1] vanilla: done, 8 questions, EM {em:.3f}" in watch.said[-1]
 
 
 def test_a_cell_whose_questions_all_failed_has_failed(load: Any, server: FakeServer) -> None:
     server.script = lambda hit: Fault("400")
-    swept = run(load(matrix={"program": ["vanilla"]}, limit=3))
+    swept = run_sweep(load(matrix={"program": ["vanilla"]}, limit=3))
     assert (swept.outcomes[0].state, swept.outcomes[0].reason) == (
         "failed", "all 3 questions failed",
     )  # fmt: skip
@@ -354,10 +305,10 @@ def test_a_cell_whose_questions_all_failed_has_failed(load: Any, server: FakeSer
 
 def test_a_program_compiled_elsewhere_is_compared_place_by_place(load: Any) -> None:
     first = load(optimizer="bootstrap", compile={"train_limit": 6, "val_limit": 2}, limit=2)
-    run(first)
+    run_sweep(first)
     folder = str(first.cells[0].program)
     matrix = {"compiled": [None, folder], "temperature": [0.0, 0.5]}
-    swept = run(load(matrix=matrix, baseline={"compiled": None}, limit=3))
+    swept = run_sweep(load(matrix=matrix, baseline={"compiled": None}, limit=3))
     assert swept.exit_code == 0
     cells = {outcome.cell.label: outcome.cell.config for outcome in swept.outcomes}
     pairs = [(cells[c.cell], cells[c.baseline]) for c in swept.contrasts]

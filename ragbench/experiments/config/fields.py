@@ -231,9 +231,6 @@ class TuneConfig(Knobs):
     )
     tune_seed: int = Field(0, ge=0, description="seed of the search")
     prune: bool = Field(True, description="stop poor trials early, where there is one objective")
-    demos: Annotated[int, Option(metavar="N")] = Field(
-        0, ge=0, le=64, description="also search 0 to N demonstrations of training questions"
-    )
 
 
 def option_of(field: FieldInfo) -> Option:

@@ -25,9 +25,13 @@ _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
 MAPPINGS = ("set", "retriever_set", "lm_for", "compile", "compile.opt_set")
 #: Names that are another address.
 _SAME = {"variant": "set.variant", "k": "set.k"}
+_COMPILE = [n for n in CompileConfig.model_fields if n not in ("out", "optimizer")]
 #: Every address without a key of its own. A sweep decides by itself where its folders are.
-RUN_ADDRESSES = (*(name for name in FLAT if name != "out"), *_SAME, "optimizer")
-_COMPILE = tuple(n for n in CompileConfig.model_fields if n not in ("out", "optimizer"))
+_ADDRESSES = (
+    *(name for name in FLAT if name != "out"),
+    *("variant", "optimizer", "compile"),
+    *(f"compile.{name}" for name in _COMPILE),
+)
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,12 @@ class Cell:
     def facts(self) -> dict[str, Any]:
         """Address -> value, of everything that decides the cell, knobs resolved."""
         mine = {name: value for name, value in self.config.flat().items() if name != "out"}
+        mine["set"] = check(self.config).resolve_knobs(self.config.set).model_dump(mode="json")
+        mine["optimizer"] = self.settings.optimizer if self.settings else None
         if self.settings:
-            mine.pop("compiled")
-        knobs = check(self.config).resolve_knobs(self.config.set).model_dump(mode="json")
-        facts = flat({**mine, "set": knobs})
-        facts["optimizer"] = self.settings.optimizer if self.settings else None
-        if self.settings:
-            facts |= flat_compile(self.settings.model_dump(mode="json", include=set(_COMPILE)))
-        return facts
+            del mine["compiled"]
+            mine["compile"] = self.settings.model_dump(mode="json", include=set(_COMPILE))
+        return flat(mine)
 
     def matches(self, wanted: Fields) -> bool:
         """Whether the cell has every value of `wanted`, or one of several where that is a list."""
@@ -79,27 +81,21 @@ class Cell:
 
 def labelled(cells: Sequence[Cell]) -> list[Cell]:
     """The cells, each labelled by as few of the things that differ as tell all apart."""
-    addresses = dict.fromkeys(_PLAIN) | {a: None for cell in cells for a in cell.facts}
-    columns = {a: [cell.facts.get(a) for cell in cells] for a in addresses}
-    kept, told = list[str](), [0] * len(cells)  # cells that are not told apart share a number
-    for address, column in columns.items():
-        finer = _numbered(zip(told, column, strict=True))
-        if not kept or max(finer) > max(told):
+    addresses = dict.fromkeys([*_PLAIN, *(a for cell in cells for a in cell.facts)])
+    kept, told = list[str](), [""] * len(cells)  # cells that are not told apart have one text
+    for address in addresses:
+        finer = [
+            f"{text}, {cell.facts.get(address)}" for text, cell in zip(told, cells, strict=True)
+        ]
+        if not kept or len({*finer}) > len({*told}):
             kept.append(address)
             told = finer
-    rows = zip(*(columns[a] for a in kept), strict=True)
     named = []
-    for cell, row in zip(cells, rows, strict=True):
-        words = (_word(address, value) for address, value in zip(kept, row, strict=True))
+    for cell in cells:
+        words = (_word(address, cell.facts.get(address)) for address in kept)
         named.append(replace(cell, label=", ".join(filter(None, words))))
         named[-1].__dict__["facts"] = cell.facts  # which no label changes
     return named
-
-
-def _numbered(rows: Iterable[tuple[int, Any]]) -> list[int]:
-    """A number from 0 for each row, the same for rows that read the same."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(str(row), len(numbers)) for row in rows]
 
 
 def _word(address: str, value: Any) -> str:
@@ -108,60 +104,51 @@ def _word(address: str, value: Any) -> str:
     return str(value) if address in _PLAIN else f"{address.rpartition('.')[2]}={value}"
 
 
-def flat(fields: Fields) -> dict[str, Any]:
+def flat(fields: Fields, under: str = "") -> dict[str, Any]:
     """`fields` by address: those that hold a mapping are taken apart."""
     by_address: dict[str, Any] = {}
     for name, value in fields.items():
-        if name == "compile" and isinstance(value, dict):
-            by_address |= flat_compile(value)
-        elif name in MAPPINGS and isinstance(value, dict):
-            by_address |= {f"{name}.{key}": each for key, each in value.items()}
+        address = _SAME.get(under + name, under + name)
+        if address in MAPPINGS and isinstance(value, dict):
+            by_address |= flat(value, f"{address}.")
         else:
-            by_address[_SAME.get(name, name)] = value
+            by_address[address] = value
     return by_address
 
 
-def flat_compile(fields: Fields) -> dict[str, Any]:
-    """Fields of a compile by address."""
-    by_address: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name == "opt_set" and isinstance(value, dict):
-            by_address |= {f"compile.opt_set.{key}": each for key, each in value.items()}
-        else:
-            by_address[f"compile.{name}"] = value
-    return by_address
+def addressed(fields: Fields, where: str, *, also: Iterable[str] = ()) -> dict[str, Any]:
+    """`fields` by address.
 
-
-def nested(addressed: Fields, under: str = "") -> dict[str, Any]:
-    """The fields of a run that `addressed` stands for, or with `under` "compile" a compile's."""
-    groups: dict[str, Any] = {}
-    for address, value in addressed.items():
-        inside = address.startswith("compile.")
-        if address == "optimizer" or inside != (under == "compile"):
-            continue
-        head, dot, key = address.removeprefix("compile.").partition(".")
-        if dot:
-            groups.setdefault(head, {})[key] = value
-        else:
-            groups[head] = value
-    return groups
-
-
-def check_addresses(fields: Fields, where: str, *, also: Iterable[str] = ()) -> None:
-    """Nothing, if every key of `fields`, and of the mappings in it, is an address or in `also`.
-
-    Else UnknownNameError with the near ones.
+    Raises:
+        UnknownNameError: a key is no address, nor in `also`; names the near ones.
     """
-    for address, value in fields.items():
-        head, dot, key = address.partition(".")
-        if head == "compile" and (dot or isinstance(value, dict)):
-            for inner in [key] if dot else value:
-                if inner not in _COMPILE and not inner.startswith("opt_set."):
-                    choices = [*(f"compile.{name}" for name in _COMPILE), "compile.opt_set.KNOB"]
-                    raise UnknownNameError(f"key of {where}", f"compile.{inner}", choices)
-        elif address not in {*RUN_ADDRESSES, *also} and not (key and head in MAPPINGS):
-            choices = [*RUN_ADDRESSES, *also, *(f"{name}.KEY" for name in MAPPINGS)]
+    by_address = flat(fields)
+    keyed = tuple(f"{name}." for name in MAPPINGS if name != "compile")
+    for address in by_address:
+        if address not in {*_ADDRESSES, *also} and not address.startswith(keyed):
+            choices = [*_ADDRESSES, *also, *(f"{prefix}KEY" for prefix in keyed)]
             raise UnknownNameError(f"key of {where}", address, choices)
+    return by_address
+
+
+def nested(by_address: Fields) -> dict[str, Any]:
+    """The fields of a run that stand at these addresses."""
+    fields: dict[str, Any] = {}
+    for address, value in by_address.items():
+        head, dot, key = address.partition(".")
+        if dot and head != "compile":
+            fields.setdefault(head, {})[key] = value
+        elif head not in ("compile", "optimizer"):
+            fields[head] = value
+    return fields
+
+
+def nested_compile(by_address: Fields) -> dict[str, Any]:
+    """The fields of a compile that stand at these addresses."""
+    inner = {
+        a.removeprefix("compile."): v for a, v in by_address.items() if a.startswith("compile.")
+    }
+    return nested(inner)
 
 
 def listed(values: Any) -> list[Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import Field
 
-from ragbench.data import DataSpec
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.compile import folder_name
 from ragbench.experiments.config import CompileConfig, RunConfig, flatten, load_config, make_config
@@ -22,11 +21,11 @@ from ragbench.experiments.sweep.cells import (
     MAPPINGS,
     Cell,
     Fields,
-    check_addresses,
-    flat,
+    addressed,
     labelled,
     listed,
     nested,
+    nested_compile,
 )
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import get_metric
@@ -62,19 +61,23 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     """The sweep of a file, every name and knob of every cell checked; loads no data.
 
     `out` is its folder, by default `sweeps/` and the file's name; `over` are fields of a run that
-    replace those that the cells share. RagbenchError for what the user can mend; a cell at fault is
-    named.
+    replace those that the cells share.
+
+    Raises:
+        RagbenchError: something the user can mend; a cell at fault is named.
     """
     fields = flatten(load_config(path))
-    check_addresses(fields, str(path), also=[*SweepFields.model_fields, "out"])
     own = {key: fields.pop(key) for key in list(fields) if key in SweepFields.model_fields}
+    folder = Path(out or fields.pop("out", None) or Path("sweeps") / Path(path).stem)
+    fields.pop("out", None)
+    shared = {**addressed(fields, str(path), also=SweepFields.model_fields), **(over or {})}
     spec = resolve(SweepFields, f"sweep {path}", own)
     for name in spec.metrics:
         get_metric(name)
-    folder = Path(out or fields.get("out") or Path("sweeps") / Path(path).stem)
-    shared = {**flat(fields), **(over or {})}
-    shared.pop("out", None)
-    cells = labelled(_grouped(_distinct(_cells(spec, shared, folder))))
+    cells = _distinct(_cells(spec, shared, folder))
+    data = [cell.config.data_spec() for cell in cells]
+    # Cells of one data set stand next to each other, so that it is loaded once.
+    cells = labelled(sorted(cells, key=lambda cell: data.index(cell.config.data_spec())))
     return Sweep(folder, cells, _pairs(cells, spec), spec.metrics, spec.margin)
 
 
@@ -82,7 +85,7 @@ def _cells(spec: SweepFields, shared: Fields, folder: Path) -> Iterator[Cell]:
     blocks = [(entry, "include") for entry in spec.include]
     if spec.matrix or not blocks:
         blocks = [(spec.matrix, "matrix"), *blocks]
-    excluded = [_wanted(entry, "exclude") for entry in spec.exclude]
+    excluded = [addressed(entry, "exclude") for entry in spec.exclude]
     used = set()
     for block, where in blocks:
         for choices in _product(block, where):
@@ -98,11 +101,11 @@ def _cells(spec: SweepFields, shared: Fields, folder: Path) -> Iterator[Cell]:
 
 def _product(block: Fields, where: str) -> Iterator[dict[str, Any]]:
     """Every combination of the values of `block`, by address."""
-    check_addresses(block, where)
-    for name, values in block.items():
-        if values == []:
-            raise ConfigError(f"{where}: {name} has no values; give a list of them")
+    addressed(block, where)
     axes = [[_patch(name, v, where) for v in listed(values)] for name, values in block.items()]
+    for name, axis in zip(block, axes, strict=True):
+        if not axis:
+            raise ConfigError(f"{where}: {name} has no values; give a list of them")
     for combination in itertools.product(*axes):
         yield {address: value for patch in combination for address, value in patch.items()}
 
@@ -111,15 +114,10 @@ def _patch(name: str, value: Any, where: str) -> dict[str, Any]:
     """One value of an axis, by address; a mapping of fields sets several at once."""
     several = isinstance(value, dict) and name not in MAPPINGS
     fields = value if several else {name: value}
-    check_addresses(fields, f"{where}, {name}")
+    by_address = addressed(fields, f"{where}, {name}")
     if several and name not in fields:
         raise ConfigError(f"{where}: a value of {name} that sets several fields must set {name}")
-    return flat(fields)
-
-
-def _wanted(entry: Fields, where: str) -> dict[str, Any]:
-    check_addresses(entry, where)
-    return flat(entry)
+    return by_address
 
 
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
@@ -132,10 +130,6 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
             fields = compiled_fields(config.compiled)  # which a choice may not contradict
             config = make_config(nested(choices), base={**nested(shared), **fields})
-        if settings is not None and config.data.split != "test":
-            raise ConfigError(
-                f"compiling uses {config.data.split} questions; ask those of split: test"
-            )
         check(config)
         return _placed(config, settings, folder)
     except RagbenchError as error:
@@ -146,7 +140,7 @@ def _compile_settings(fields: Fields) -> CompileConfig | None:
     optimizer = fields.get("optimizer")
     if optimizer in (None, "none"):
         return None
-    given = {**nested(fields, "compile"), "optimizer": optimizer}
+    given = {**nested_compile(fields), "optimizer": optimizer}
     settings = resolve(CompileConfig, "compile", given)
     OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
     return settings
@@ -156,6 +150,8 @@ def _placed(config: RunConfig, settings: CompileConfig | None, folder: Path) -> 
     """The cell with its folders, whose names are decided by all that decides its records."""
     if settings is None:
         return Cell("", config.but(out=folder / "cells" / config.name()))
+    if config.data.split != "test":
+        raise ConfigError(f"compiling uses {config.data.split} questions; ask those of split: test")
     out = folder / "cells" / folder_name(config, settings)
     # What does not matter to a compile is no part of its name, so that cells share it.
     start = config.but(split="train", form=False, votes=1)
@@ -184,32 +180,23 @@ def _distinct(cells: Iterable[Cell]) -> list[Cell]:
     return list(cells_of.values())
 
 
-def _grouped(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells of one data set next to each other, so that it is loaded once."""
-    groups: dict[DataSpec, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.config.data_spec(), []).append(cell)
-    return [cell for group in groups.values() for cell in group]
-
-
 def _pairs(cells: Sequence[Cell], spec: SweepFields) -> dict[str, str]:
     """The baseline of each cell: the only one, or of several the one alike in all else that varies.
 
-    ConfigError where no cell is a baseline, or several are one cell's.
+    Raises:
+        ConfigError: no cell is a baseline, or several are one cell's.
     """
     if spec.baseline is None:
         return {}
-    wanted = _wanted(spec.baseline, "baseline")
+    wanted = addressed(spec.baseline, "baseline")
     bases = [cell for cell in cells if cell.matches(wanted)]
     if not bases:
         raise ConfigError(f"baseline {spec.baseline} is no cell; the cells: {_names(cells)}")
-    blocks = [spec.matrix, *spec.include]
+    blocks = (spec.matrix, *spec.include)
     axes = dict.fromkeys(a for block in blocks for choices in _product(block, "") for a in choices)
     varied = [address for address in axes if address not in wanted]
     pairs = {}
-    for cell in cells:
-        if any(cell is base for base in bases):
-            continue
+    for cell in (cell for cell in cells if cell not in bases):
         like = bases if len(bases) == 1 else [base for base in bases if base.alike(cell, varied)]
         if len(like) > 1:
             raise ConfigError(

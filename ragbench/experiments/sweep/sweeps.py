@@ -10,13 +10,14 @@ sweep: finished questions and compiles are not asked again, cells that failed ar
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from ragbench.errors import CompareError, ConfigError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.compare.paired import compare
 from ragbench.experiments.compile import Plan, compile_program, make_plan
-from ragbench.experiments.config import RunConfig
+from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.runs import (
+    HEADLINE,
     Evaluation,
     RunContext,
     evaluate,
@@ -24,13 +25,13 @@ from ragbench.experiments.runs import (
     reopen,
     same_retrieval,
 )
-from ragbench.experiments.store import is_run, locked, read_records, write_json
+from ragbench.experiments.store import is_run, locked, write_json
 from ragbench.experiments.sweep.cells import Cell
 from ragbench.experiments.sweep.spec import Sweep
+from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits, spending, stopped_by
 from ragbench.logs import get
 from ragbench.metrics import Comparison, Method, correct
-from ragbench.record import Record
 from ragbench.redact import redact
 
 SWEEP = "sweep.json"
@@ -80,28 +81,6 @@ class Swept:
         return int(any(outcome.state != "done" for outcome in self.outcomes))
 
 
-class Watch(Protocol):
-    """What is told of a sweep as it goes."""
-
-    def begin(self, cell: Cell) -> None:
-        """A cell begins, and with it the compile that it needs."""
-
-    def prepare(self, done: int, total: int) -> None:
-        """So much of the index, or of what else all questions share, is made."""
-
-    def start(self, title: str, todo: int, done: int) -> None:
-        """The questions of the cell begin."""
-
-    def update(self, record: Record, done: int, todo: int) -> None:
-        """A question has its record."""
-
-    def on_message(self, line: str) -> None:
-        """What a compile says."""
-
-    def end(self, outcome: Outcome) -> None:
-        """A cell came to an end."""
-
-
 class Benches:
     """Builds what cells need; data, indices and caches are shared by all cells of one data set."""
 
@@ -111,7 +90,8 @@ class Benches:
     def build(self, cell: Cell) -> RunContext:
         """What the cell runs on; its program is not compiled yet where the cell compiles it.
 
-        RagbenchError for what the user can mend, here and below.
+        Raises:
+            RagbenchError: something the user can mend.
         """
         config = cell.config.but(compiled=None) if cell.settings else cell.config
         if self._kept and self._kept[0].config.data_spec() != config.data_spec():
@@ -122,44 +102,40 @@ class Benches:
             self._kept.append(run_context)
         return run_context
 
-    def plan(self, cell: Cell, run_context: RunContext) -> Plan | None:
-        """The compile that the cell needs, if any."""
-        if cell.settings is None:
-            return None
-        return make_plan(_as_it_is(cell), cell.settings, like=run_context)
-
 
 def checked(
     sweep: Sweep, benches: Benches | None = None
 ) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
-    """Each cell with all that it needs: files read, roles and LMs looked up, and no LM asked.
+    """Each cell, what it runs on, and its compile if it has one; no LM is asked.
 
-    ConfigError where a cell cannot run; it is named.
+    Raises:
+        ConfigError: a cell cannot run; it is named.
     """
     benches = benches or Benches()
     for cell in sweep.cells:
         try:
-            run_context = benches.build(cell)
-            yield cell, run_context, benches.plan(cell, run_context)
+            run_context, settings = benches.build(cell), cell.settings
+            plan = make_plan(_as_it_is(cell), settings, like=run_context) if settings else None
+            yield cell, run_context, plan
         except RagbenchError as error:
             raise ConfigError(f"cell {cell.label}: {error}") from None
 
 
-def run_sweep(sweep: Sweep, watch: Watch) -> Swept:
+def run_sweep(sweep: Sweep, watch: Watch | None = None) -> Swept:
     """Run every cell, or continue, and compare; nothing is asked before all cells are checked.
 
-    RagbenchError where a cell cannot run, or the folder is in use or cannot be written.
+    Raises:
+        RagbenchError: a cell cannot run, or the folder is in use or cannot be written.
     """
     benches = Benches()
     for _ in checked(sweep, benches):
         pass
     with locked(sweep.folder):
         outcomes = [Outcome(cell) for cell in sweep.cells]
-        runner = _Runner(watch, benches)
+        runner = _Runner(watch or Watch(), benches)
         _write(Swept(sweep, outcomes, ()))
         for number, cell in enumerate(sweep.cells):
-            outcomes[number] = runner.run(cell)
-            watch.end(outcomes[number])
+            outcomes[number] = runner.run(cell, f"[{number + 1}/{len(sweep.cells)}] {cell.label}")
             _write(Swept(sweep, outcomes, ()))
         return _finished(sweep, outcomes)
 
@@ -171,60 +147,59 @@ class _Runner:
         self._watch, self._benches = watch, benches
         self._broken: dict[str, str] = {}
 
-    def run(self, cell: Cell) -> Outcome:
-        self._watch.begin(cell)
+    def run(self, cell: Cell, title: str) -> Outcome:
+        outcome = self._outcome(cell, title)
+        words = f" ({outcome.reason})" if outcome.reason else ""
+        if outcome.run and not words:
+            means = outcome.run.summary.scores
+            scores = "".join(f", {name.upper()} {means.get(name, 0.0):.3f}" for name in HEADLINE)
+            failed = outcome.run.summary.failed
+            words = f", {outcome.run.summary.n} questions{scores}, {failed} failed"
+        self._watch.say(f"{title}: {outcome.state}{words}")
+        return outcome
+
+    def _outcome(self, cell: Cell, title: str) -> Outcome:
         try:
             with spending(Limits()):  # an LM that is down ends this block, and not the whole sweep
-                return self._run(cell)
+                run = self._evaluated(cell, title)
         except StoppedError as stop:
             return Outcome(cell, "stopped", str(stop))
         except Exception as error:  # another cell's may be well
             if not isinstance(error, RagbenchError):
                 _log.exception("cell %s", cell.label)
             return Outcome(cell, "failed", _reason(error))
-
-    def _run(self, cell: Cell) -> Outcome:
-        run_context = self._benches.build(cell)
-        if (limit := stopped_by()) and not _is_finished(cell, run_context):
-            return Outcome(cell, "stopped", limit)
-        if cell.settings is not None:
-            self._compile(cell, run_context)
-        run = evaluate(
-            cell.config,
-            like=run_context,
-            on_start=self._watch.start,
-            on_record=self._watch.update,
-            on_prepare=self._watch.prepare,
-        )
         if run.stopped_by:
             return Outcome(cell, "stopped", run.stopped_by, run)
         if run.all_failed:
             return Outcome(cell, "failed", f"all {len(run.records)} questions failed", run)
         return Outcome(cell, "done", run=run)
 
-    def _compile(self, cell: Cell, run_context: RunContext) -> None:
-        assert cell.settings is not None
-        name = str(cell.settings.out)
+    def _evaluated(self, cell: Cell, title: str) -> Evaluation:
+        run_context, watch = self._benches.build(cell), self._watch
+        if cell.settings is not None:
+            self._compile(cell, cell.settings, run_context)
+        return evaluate(
+            cell.config,
+            like=run_context,
+            on_start=lambda _, todo, done: watch.start(title, todo, done),
+            on_record=watch.update,
+            on_prepare=watch.prepare,
+        )
+
+    def _compile(self, cell: Cell, settings: CompileConfig, run_context: RunContext) -> None:
+        watch, name = self._watch, str(settings.out)
         if name in self._broken:
             raise RunError(self._broken[name])
         try:
             compile_program(
-                _as_it_is(cell),
-                cell.settings,
-                on_message=self._watch.on_message,
-                like=run_context,
-                on_prepare=self._watch.prepare,
-            )
+                _as_it_is(cell), settings, on_message=lambda line: watch.say(f"  {line}"),
+                like=run_context, on_prepare=watch.prepare,
+            )  # fmt: skip
         except StoppedError:
             raise
         except Exception as error:
             self._broken[name] = f"its compile failed: {_reason(error)}"
             raise
-
-
-def _is_finished(cell: Cell, run_context: RunContext) -> bool:
-    finished = read_records(cell.folder).finished
-    return all(example.qid in finished for example in run_context.examples)
 
 
 def _as_it_is(cell: Cell) -> RunConfig:

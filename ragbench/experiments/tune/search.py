@@ -1,9 +1,9 @@
-"""What tuning searches: knobs of a program, objectives, and the run of each combination."""
+"""What tuning asks: the run of each combination of knobs, and what it comes to."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +14,8 @@ from ragbench.experiments.compare.spending import MEASURES
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.runs import RunContext, run
 from ragbench.experiments.store import read_records
-from ragbench.experiments.tune.demos import DEMOS, DemoPool
 from ragbench.experiments.tune.search_space import Space
+from ragbench.experiments.watch import Watch
 from ragbench.metrics import Interval, cluster_of, get_metric, mean_interval, usable_clusters
 from ragbench.record import Failure, Record
 
@@ -25,17 +25,33 @@ COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of knobs and what it came to over the questions; `values` by objective.
-
-    `intervals` are the 95 % intervals of the values, for two questions or more.
-    """
+    """One combination of knobs; `scores` has a number per question for each objective."""
 
     knobs: Mapping[str, Any]
-    values: Mapping[str, float]
-    n: int
+    scores: Mapping[str, Sequence[float]]
+    tokens: float
     failed: int
     folder: Path
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    clusters: Sequence[Hashable] | None
+
+    @property
+    def n(self) -> int:
+        """How many questions were asked."""
+        return len(next(iter(self.scores.values())))
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The mean of each objective."""
+        return {name: sum(each) / len(each) for name, each in self.scores.items()}
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """The 95 % intervals of the means, where there are two questions or more."""
+        found = {
+            name: mean_interval(each, bounds_of(name), self.clusters)
+            for name, each in self.scores.items()
+        }
+        return {name: interval for name, interval in found.items() if interval}
 
 
 @dataclass(frozen=True)
@@ -46,67 +62,70 @@ class Search:
     settings: TuneConfig
     folder: Path
     space: Space
-    pool: DemoPool | None = None
+    watch: Watch
 
     def config(self, params: Mapping[str, Any]) -> RunConfig:
-        """The run of one combination, in a folder that the knobs and demonstrations decide."""
+        """The run of one combination, in a folder that the knobs decide."""
         knobs = {**self.run_context.config.set, **params}
-        shown = {DEMOS: n} if (n := knobs.pop(DEMOS, 0)) else {}
         resolved = type(self.run_context.program).resolve_knobs(knobs).model_dump(mode="json")
-        text = json.dumps({**resolved, **shown}, sort_keys=True)
-        out = self.folder / "trials" / hashlib.sha256(text.encode()).hexdigest()[:10]
+        digest = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
+        out = self.folder / "trials" / digest[:10]
         return self.run_context.config.but(set=resolved, out=out)
 
     def made(self, params: Mapping[str, Any]) -> RunContext:
-        """What one combination runs on: its program, with its demonstrations.
+        """What one combination runs on.
 
-        KnobError for knobs that do not go together.
+        Raises:
+            KnobError: knobs that do not go together.
         """
         config = self.config(params)
         program = type(self.run_context.program)(self.run_context.retriever, **config.set)
-        shown = self.pool.show(program, params.get(DEMOS, 0)) if self.pool else ""
-        return replace(self.run_context, config=config, program=program, compiled=shown)
+        return replace(self.run_context, config=config, program=program)
 
     def ask(self, params: Mapping[str, Any], n: int | None = None) -> Point:
         """What the combination comes to over the first `n` questions; asks those not asked yet.
 
-        KnobError for knobs that do not go together, RunError where the LM answers no question or a
-        price is not known, StoppedError at a limit of spending.
+        Raises:
+            KnobError: knobs that do not go together.
+            RunError: the LM answers no question, or a price is not known.
+            StoppedError: a limit of spending is reached.
         """
-        done = run(replace(self.made(params), examples=self.run_context.examples[:n]))
+        done = run(
+            replace(self.made(params), examples=self.run_context.examples[:n]),
+            on_start=lambda title, todo, done: self.watch.start("", todo, done),
+            on_record=self.watch.update,
+            on_prepare=self.watch.prepare,
+        )
         if done.stopped_by:
             raise StoppedError(f"{done.stopped_by} within a trial")
-        rows = self.records(params)[:n]
-        failures = [row.failure for row in rows if row.failure and _lm_is_down(row.failure)]
-        if failures and len(failures) == len(rows):
+        records = self._records(params, n)
+        down = [r.failure for r in records if r.failure and _lm_is_down(r.failure)]
+        if down and len(down) == len(records):
             raise RunError(
-                f"every question failed by the LM ({failures[0].message[:160]}); when it "
-                "answers, give the same command again"
+                f"every question failed by the LM ({down[0].message[:160]}); when it answers, "
+                "give the same command again"
             )
-        return self.point(params, rows)
+        return self.point(params, n)
 
-    def records(self, params: Mapping[str, Any]) -> list[Record]:
-        """The records of a combination, in the order of the questions; those that there are."""
-        kept = read_records(self.config(params).folder())
-        return [kept[e.qid] for e in self.run_context.examples if e.qid in kept]
+    def point(self, params: Mapping[str, Any], n: int | None = None) -> Point:
+        """What the records of a combination come to.
 
-    def point(self, params: Mapping[str, Any], records: Sequence[Record]) -> Point:
-        """What `records` of a combination come to."""
-        names = self.settings.objectives
-        values = {name: objective(name, records) for name in names}
-        clusters = usable_clusters([cluster_of(record) for record in records])
-        intervals = {
-            name: mean_interval(objective_of_each(name, records), bounds_of(name), clusters)
-            for name in names
-        }
+        Raises:
+            RunError: an objective is unknown for one of them.
+        """
+        records = self._records(params, n)
         return Point(
             knobs=params,
-            values=values,
-            n=len(records),
-            failed=sum(record.failure is not None for record in records),
+            scores={name: _each(name, records) for name in self.settings.objectives},
+            tokens=sum(_each("tokens", records)),
+            failed=sum(record.failed for record in records),
             folder=self.config(params).folder(),
-            intervals={name: interval for name, interval in intervals.items() if interval},
+            clusters=usable_clusters([cluster_of(record) for record in records]),
         )
+
+    def _records(self, params: Mapping[str, Any], n: int | None) -> list[Record]:
+        kept = read_records(self.config(params).folder())
+        return [kept[e.qid] for e in self.run_context.examples[:n] if e.qid in kept]
 
 
 def _lm_is_down(failure: Failure) -> bool:
@@ -115,20 +134,13 @@ def _lm_is_down(failure: Failure) -> bool:
     return failure.boundary == "provider" and failure.error != too_long
 
 
-def objective(name: str, records: Sequence[Record]) -> float:
-    """The mean of `objective_of_each` over `records`."""
-    values = objective_of_each(name, records)
-    return sum(values) / len(values)
-
-
-def objective_of_each(name: str, records: Sequence[Record]) -> list[float]:
-    """A metric, or a measure of cost, of each of `records`; RunError where one is not known."""
+def _each(name: str, records: Sequence[Record]) -> list[float]:
     measure = COSTS.get(name) or get_metric(name).score
-    taken = [measure(record) for record in records]
-    known = [value for value in taken if value is not None]
-    if len(known) < len(taken):
+    known = [value for record in records if (value := measure(record)) is not None]
+    if len(known) < len(records):
         raise RunError(
-            f"objective {name} is unknown for {len(taken) - len(known)} of {len(taken)} questions; "
+            f"objective {name} is unknown for {len(records) - len(known)} of {len(records)} "
+            "questions; "
             + ("give --price, or take tokens" if name == "cost" else "choose another --objective")
         )
     return known

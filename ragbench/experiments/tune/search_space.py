@@ -25,7 +25,7 @@ def make_space(
     program: type[RAGProgram],
     given: Mapping[str, Any],
     *,
-    narrowed: Mapping[str, str] | None = None,
+    narrowed: Mapping[str, str],
     only: Collection[str] = (),
 ) -> Space:
     """The knobs of `program` to search, by name; those `given` are fixed.
@@ -33,49 +33,43 @@ def make_space(
     Every bool, Literal and bounded number is searched, or those named in `only`. Numbers go from a
     quarter of their default to four times it, within their bounds; a fraction of 1 goes through all
     of them. `narrowed` says otherwise for a knob: `low:high`, or choices separated by commas.
-    KnobError for an unknown knob or a value that it does not allow, ConfigError for a knob that
-    cannot be searched, or where none is left.
+
+    Raises:
+        KnobError: an unknown knob, or a value that it does not allow.
+        ConfigError: a knob that cannot be searched, or none is left.
     """
-    narrowed, fields = narrowed or {}, program.Knobs.model_fields
     defaults = program.resolve_knobs(given)
     for name in (*only, *narrowed):
         if name in given:
             raise ConfigError(f"knob {name} is fixed by --set {name}={given[name]}; leave one out")
         program.resolve_knobs({**given, name: getattr(defaults, name, None)})  # names the near ones
+    fields = program.Knobs.model_fields
     wanted = {*(only or fields.keys() - LEFT_OUT), *narrowed} - given.keys()
     space: Space = {}
     for name in (name for name in fields if name in wanted):
         if name in narrowed:
-            distribution = _narrowed(program, given, name, narrowed[name])
+            found: Any = _narrowed(program, given, name, narrowed[name])
         else:
             found = _of_field(fields[name], getattr(defaults, name))
-            if found is None and name in only:
-                raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
-            if found is None:
-                continue
-            distribution = found
-        if isinstance(distribution, CategoricalDistribution):
-            values = list(distribution.choices)
-        else:
-            values = [distribution.low, distribution.high]
-        for value in values:
-            program.resolve_knobs({**given, name: value})
-        space[name] = distribution
+        if found is None and name in only:
+            raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
+        if found is not None:
+            for value in getattr(found, "choices", None) or (found.low, found.high):
+                program.resolve_knobs({**given, name: value})
+            space[name] = found
     if not space:
         raise ConfigError(f"no knob of {program.name} is left to search; leave out a --set")
     return space
 
 
-def describe(space: Space) -> list[str]:
+def describe(space: Mapping[str, Any]) -> list[str]:
     """One line per knob."""
-    lines = []
-    for name, distribution in space.items():
-        if isinstance(distribution, CategoricalDistribution):
-            lines.append(f"  {name}: {', '.join(map(str, distribution.choices))}")
-        elif isinstance(distribution, IntDistribution | FloatDistribution):
-            log = " (log)" if distribution.log else ""
-            lines.append(f"  {name}: {distribution.low} to {distribution.high}{log}")
-    return lines
+    return [
+        f"  {name}: {', '.join(map(str, values.choices))}"
+        if isinstance(values, CategoricalDistribution)
+        else f"  {name}: {values.low} to {values.high}{' (log)' if values.log else ''}"
+        for name, values in space.items()
+    ]
 
 
 def _of_field(field: FieldInfo, default: Any) -> BaseDistribution | None:
@@ -90,9 +84,8 @@ def _of_field(field: FieldInfo, default: Any) -> BaseDistribution | None:
         return None
     if kind is float and high <= 1:
         return FloatDistribution(low, high)
-    if kind is int:
-        return _numbers(int, max(low, default // 4), min(high, 4 * max(default, 1)))
-    return _numbers(float, max(low, default / 4), min(high, 4 * (default or 1.0)))
+    quarter = default // 4 if kind is int else default / 4
+    return _numbers(kind, max(low, quarter), min(high, 4 * (default or 1)))
 
 
 def _numbers(kind: Any, low: float, high: float) -> BaseDistribution:

@@ -1,24 +1,23 @@
 """Searches a program's knobs with Optuna, and keeps the Pareto front as folders that `eval` loads.
 
     tune.json      what was asked for
-    demos/         the compile that drew demonstrations, if some may be shown
     study.db       Optuna's storage (SQLite); a search that was cut off goes on from it
     trials/        one run folder per combination of knobs
-    front/00, ...  the best trade-offs, as compiled programs: knobs, and demonstrations if any
+    front/00, ...  the best trade-offs, as compiled programs
 
 The sampler is seeded anew for each trial by its number, so a search that was killed proposes the
 same knobs as one that was not. Training or validation questions alone are asked.
 """
 
+import math
 import shutil
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench.errors import (
@@ -30,15 +29,16 @@ from ragbench.errors import (
     UnknownNameError,
 )
 from ragbench.experiments.compile import OnMessage
-from ragbench.experiments.config import CompileConfig, RunConfig, TuneConfig
-from ragbench.experiments.estimates import duration
+from ragbench.experiments.config import RunConfig, TuneConfig
+from ragbench.experiments.estimates import Estimate, estimate_run, in_all
 from ragbench.experiments.runs import build
-from ragbench.experiments.store import is_claimed as is_folder_of, locked, write_json
-from ragbench.experiments.tune.demos import DEMOS, draw_demos, drawing
-from ragbench.experiments.tune.front import best_trials, corrected, save_point
+from ragbench.experiments.store import is_claimed, locked, write_json
+from ragbench.experiments.tune.front import best_of_all, save_point
 from ragbench.experiments.tune.search import COSTS, Point, Search, direction
 from ragbench.experiments.tune.search_space import describe, make_space
+from ragbench.experiments.watch import Watch
 from ragbench.metrics import Best, metric_names
+from ragbench.ranges import Range
 
 ASKED, STUDY, FRONT = "tune.json", "study.db", "front"
 #: Trials whose knobs depend on no result, and those that are not given up early.
@@ -59,40 +59,49 @@ class Tuned:
     stopped: str = ""  # what ended the search before all trials, where a limit did
 
 
-def tune(config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print) -> Tuned:
+def tune(
+    config: RunConfig,
+    settings: TuneConfig,
+    *,
+    on_message: OnMessage = print,
+    watch: Watch | None = None,
+) -> Tuned:
     """Search, or continue a search that was cut off, and write the front.
 
-    RagbenchError for what the user can mend, as the test split given; StoppedError where a limit of
-    spending was reached before there was a front.
+    Raises:
+        StoppedError: a limit of spending was reached before there was a front.
+        RagbenchError: something else the user can mend, such as the test split given.
     """
-    search = prepare(config, settings)
+    watch = watch or Watch()
+    search = prepare(config, settings, watch)
     with locked(search.folder):
-        if not is_claimed(search):
+        if not _is_begun(search):
             write_json(search.folder / ASKED, _asked(search), sealed=True)
-        search = _with_demos(search, on_message)
         for line in describe(search.space):
             on_message(line)
         default = search.ask({})
         if default.values.get("cost") == 0:
             on_message("cost is $0 whatever the knobs, so it decides nothing; tokens would")
         study = _study(search)
+        stopped = ""
         try:
-            start, first = time.monotonic(), told(study)
-            while (number := told(study)) < settings.trials:
+            while (number := _told(study)) < settings.trials:
                 trial = _step(search, study, number)
-                each = (time.monotonic() - start) / (number + 1 - first)
-                left = f"about {duration(each * (settings.trials - number - 1))} left"
-                line = f"trial {number + 1} of {settings.trials}: {_words(trial, settings)}"
-                on_message(f"{line}; {_best(study, settings)}, {left}")
+                on_message(f"trial {number + 1} of {settings.trials}: {_words(trial, settings)}")
+                watch.count("trials", number + 1, settings.trials, _best(study, settings))
         except StoppedError as stop:
-            if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            if not _in_state(study, TrialState.COMPLETE):
                 raise
-            return replace(_finish(search, study, default), stopped=str(stop))
-        return _finish(search, study, default)
+            stopped = str(stop)
+        return replace(_finish(search, study, default), stopped=stopped)
 
 
-def prepare(config: RunConfig, settings: TuneConfig) -> Search:
-    """The search, checked; asks no LM and writes nothing. RagbenchError as `tune`."""
+def prepare(config: RunConfig, settings: TuneConfig, watch: Watch) -> Search:
+    """The search, checked; asks no LM and writes nothing.
+
+    Raises:
+        RagbenchError: what cannot be searched, or not over these questions.
+    """
     if config.data.split in ("test", "all"):
         raise DataError(
             f"tune asks training or validation questions; leave out --split {config.data.split}"
@@ -102,29 +111,13 @@ def prepare(config: RunConfig, settings: TuneConfig) -> Search:
     if config.compiled is not None or config.form or config.votes > 1:
         raise ConfigError("tune starts from a program as it is; leave --compiled and controls out")
     for name in settings.objectives:
-        if name not in COSTS and "@" not in name and name not in metric_names():
+        if name not in COSTS and "@" not in name and ":" not in name and name not in metric_names():
             raise UnknownNameError("objective", name, [*COSTS, *metric_names()])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run_context = build(config.but(out=None))
     program = type(run_context.program)
     space = make_space(program, config.set, narrowed=settings.space, only=settings.only)
-    return Search(run_context, settings, tune_folder(config), space)
-
-
-def _with_demos(search: Search, on_message: OnMessage) -> Search:
-    """The search with a number of demonstrations as one more dimension, if that is asked for."""
-    settings = search.settings
-    if not settings.demos:
-        return search
-    pool = draw_demos(search.run_context, drawing_of(search), on_message)
-    most = min(settings.demos, pool.most)
-    return replace(search, pool=pool, space={**search.space, DEMOS: IntDistribution(0, most)})
-
-
-def drawing_of(search: Search) -> CompileConfig:
-    """The compile that draws the demonstrations of `search`."""
-    most, seed = search.settings.demos, search.settings.tune_seed
-    return drawing(search.run_context, most=most, seed=seed, folder=search.folder / DEMOS)
+    return Search(run_context, settings, tune_folder(config), space, watch)
 
 
 def tune_folder(config: RunConfig) -> Path:
@@ -134,10 +127,9 @@ def tune_folder(config: RunConfig) -> Path:
 
 def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     settings, questions = search.settings, len(search.run_context.examples)
-    study.sampler = sampler_of(settings, number)
+    study.sampler = _sampler(settings, number)
     trial = study.ask(search.space)
-    rungs = rungs_of(questions) if prunes(settings) else [questions]
-    point = None
+    rungs = _rungs(questions) if _prunes(settings) else [questions]
     try:
         for rung in rungs:
             point = search.ask(trial.params, rung)
@@ -148,22 +140,19 @@ def _step(search: Search, study: optuna.Study, number: int) -> FrozenTrial:
     except KnobError as error:
         trial.set_user_attr("refused", str(error))
         return study.tell(trial, state=TrialState.FAIL)
-    assert point is not None
-    trial.set_user_attr("failed", point.failed)
     return study.tell(trial, [point.values[name] for name in settings.objectives])
 
 
-def prunes(settings: TuneConfig) -> bool:
-    """Whether bad trials are given up early."""
+def _prunes(settings: TuneConfig) -> bool:
     return settings.prune and len(settings.objectives) == 1
 
 
-def rungs_of(n: int) -> list[int]:
+def _rungs(n: int) -> list[int]:
     """Numbers of questions after which a bad trial is given up."""
     return sorted({max(1, n // 4), max(1, n // 2), n})
 
 
-def sampler_of(settings: TuneConfig, number: int) -> optuna.samplers.BaseSampler:
+def _sampler(settings: TuneConfig, number: int) -> optuna.samplers.BaseSampler:
     """Who proposes the knobs of trial `number`, from 0; of the first `STARTUP` by a seed alone."""
     seed = settings.tune_seed * 100_003 + number
     if settings.sampler == "tpe":
@@ -176,66 +165,74 @@ def sampler_of(settings: TuneConfig, number: int) -> optuna.samplers.BaseSampler
 def _study(search: Search) -> optuna.Study:
     study = optuna.create_study(
         study_name="tune",
-        storage=storage_of(search.folder),
+        storage=_storage(search.folder),
         load_if_exists=True,
         directions=[direction(name) for name in search.settings.objectives],
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED),
     )
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+    for trial in _in_state(study, TrialState.RUNNING):  # a kill cut it off
         study.tell(trial.number, state=TrialState.FAIL)
-    waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-    if not told(study) and not waiting and (first := first_trial(search)):
-        study.enqueue_trial(first)
+    if not _told(study) and not _in_state(study, TrialState.WAITING):
+        _enqueue_first(search, study)
     return study
 
 
-def storage_of(folder: Path) -> str:
-    """The address of the study in the search's folder."""
+def _storage(folder: Path) -> str:
     return f"sqlite:///{folder / STUDY}"
 
 
-def first_trial(search: Search) -> dict[str, Any] | None:
-    """The knobs as given, which are tried first; None where the space does not hold them."""
+def _enqueue_first(search: Search, study: optuna.Study) -> None:
+    """Let the knobs as given be tried first, if the space holds them."""
     defaults = type(search.run_context.program).resolve_knobs(search.run_context.config.set)
-    first = {name: getattr(defaults, name, 0) for name in search.space}  # no demonstrations
-    within = all(_within(search.space[name], value) for name, value in first.items())
-    return first if within else None
-
-
-def _within(distribution: BaseDistribution, value: Any) -> bool:
+    first = {name: getattr(defaults, name) for name in search.space}
     try:
-        return bool(distribution._contains(distribution.to_internal_repr(value)))
-    except ValueError:
-        return False
+        within = (d._contains(d.to_internal_repr(first[name])) for name, d in search.space.items())
+        if all(within):
+            study.enqueue_trial(first)
+    except ValueError:  # a choice that the space does not have
+        return
 
 
-def told(study: optuna.Study) -> int:
+def _in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
+    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=states)
+    return found
+
+
+def _told(study: optuna.Study) -> int:
     """Trials that came to an end by themselves; one that was cut off does not count."""
-    ended = (TrialState.COMPLETE, TrialState.PRUNED)
-    return sum(
-        trial.state in ended or "refused" in trial.user_attrs
-        for trial in study.get_trials(deepcopy=False)
-    )
+    refused = ("refused" in trial.user_attrs for trial in _in_state(study, TrialState.FAIL))
+    return len(_in_state(study, TrialState.COMPLETE, TrialState.PRUNED)) + sum(refused)
 
 
 def _finish(search: Search, study: optuna.Study, default: Point) -> Tuned:
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if not complete:
+    points = {t.number: search.point(t.params) for t in _in_state(study, TrialState.COMPLETE)}
+    if not points:
         raise RunError("no combination of knobs was allowed; narrow them with --space")
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
     front = []
-    for place, trial in enumerate(best_trials(search, study)):
-        point = search.point(trial.params, search.records(trial.params))
+    for place, number in enumerate(_front(study.best_trials, points, search.settings)):
         folder = search.folder / FRONT / f"{place:02d}"
-        save_point(search, point, default, folder=folder, number=trial.number)
-        front.append(replace(point, folder=folder))
-    pruned = len(study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)))
-    return Tuned(search.folder, front, default, told(study), pruned, corrected(search, complete))
+        save_point(search, points[number], default, folder=folder, number=number)
+        front.append(replace(points[number], folder=folder))
+    best = best_of_all(list(points.values()), search.settings.objectives[0])
+    pruned = len(_in_state(study, TrialState.PRUNED))
+    return Tuned(search.folder, front, default, _told(study), pruned, best)
 
 
-def is_claimed(search: Search) -> bool:
+def _front(
+    trials: Iterable[FrozenTrial], points: Mapping[int, Point], settings: TuneConfig
+) -> list[int]:
+    """Numbers of the trials that none beats, best first; of equals that with the fewest tokens."""
+    kept: dict[tuple[float, ...], int] = {}
+    for trial in sorted(trials, key=lambda t: (points[t.number].tokens, t.number)):
+        kept.setdefault(tuple(trial.values), trial.number)
+    sign = -1 if direction(settings.objectives[0]) == "maximize" else 1
+    return [number for _, number in sorted(kept.items(), key=lambda one: (sign * one[0][0], one))]
+
+
+def _is_begun(search: Search) -> bool:
     """Whether the search was begun in its folder; RunError where that holds another search."""
-    return is_folder_of(search.folder / ASKED, _asked(search), "a search")
+    return is_claimed(search.folder / ASKED, _asked(search), "a search")
 
 
 def _asked(search: Search) -> dict[str, Any]:
@@ -251,8 +248,7 @@ def _asked(search: Search) -> dict[str, Any]:
 
 def _best(study: optuna.Study, settings: TuneConfig) -> str:
     """The best value of the first objective so far."""
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    values = [trial.values[0] for trial in complete]
+    values = [trial.values[0] for trial in _in_state(study, TrialState.COMPLETE)]
     if not values:
         return "none complete yet"
     best = max(values) if direction(settings.objectives[0]) == "maximize" else min(values)
@@ -267,3 +263,61 @@ def _words(trial: FrozenTrial, settings: TuneConfig) -> str:
         return f"not allowed ({knobs})"
     pairs = zip(settings.objectives, trial.values, strict=True)
     return ", ".join(f"{name} {value:.4g}" for name, value in pairs) + f" ({knobs})"
+
+
+def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
+    """What the trials still to come are expected to spend; asks no server.
+
+    The first trials are drawn whatever comes of them: they are drawn here too and rehearsed, and
+    every trial is taken to lie between the cheapest and the dearest of them.
+
+    Raises:
+        RagbenchError: something that the user can mend.
+    """
+    search = prepare(config, settings, Watch())
+    done = 0
+    if _is_begun(search) and (search.folder / STUDY).is_file():
+        done = _told(optuna.load_study(study_name="tune", storage=_storage(search.folder)))
+    given, questions = search.made({}), len(search.run_context.examples)
+    first: dict[str, Any] = {}
+    sample = [estimate_run(given, afresh=True)]
+    study = optuna.create_study(directions=[direction(name) for name in settings.objectives])
+    _enqueue_first(search, study)
+    for number in range(min(settings.trials, STARTUP)):
+        study.sampler = _sampler(settings, number)
+        trial = study.ask(search.space)
+        study.tell(trial, [0.0] * len(settings.objectives))
+        first = first or trial.params
+        try:
+            sample.append(estimate_run(search.made(trial.params), afresh=True))
+        except KnobError:
+            continue
+    left = max(0, settings.trials - done)
+    if not done and search.config(first).folder() == given.config.folder():
+        left -= 1  # the first trial is the program as given, which is in the sum by itself
+    # A trial may be one that was made before, or be given up, or be half done.
+    new = any(isinstance(values, FloatDistribution) for values in search.space.values())
+    share = float(left) if new and not done else 0.0
+    share *= _rungs(questions)[0] / questions if _prunes(settings) else 1.0
+    title = f"{settings.trials} trials of {questions} questions each"
+    notes = [*sample[0].notes, "a combination of knobs that comes again is not asked again"]
+    if settings.trials > STARTUP:
+        notes.append(f"the first {STARTUP} trials were drawn; the others may be as dear as those")
+    parts = [estimate_run(given), _between(sample, share, left)]
+    return in_all(f"{title}, {done} done before" if done else title, parts, notes)
+
+
+def _between(sample: Sequence[Estimate], least: float, most: int) -> Estimate:
+    """From `least` times the cheapest of `sample` to `most` times the dearest."""
+
+    def ends(parts: Iterable[Range]) -> Range:
+        every = list(parts)
+        low, high = min(part.low for part in every), max(part.high for part in every)
+        return Range(math.floor(least * low), most * high)
+
+    costs = [each.cost for each in sample if each.cost is not None]
+    cost = None
+    if len(costs) == len(sample):
+        cost = (least * min(c[0] for c in costs), most * max(c[1] for c in costs))
+    calls, tokens = ends(each.calls for each in sample), ends(each.tokens for each in sample)
+    return Estimate(title="", calls=calls, tokens=tokens, cost=cost)
