@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from ragbench.experiments.runs.summary import score_record
+from ragbench.experiments.runs import HEADLINE
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
+from ragbench.metrics import get_metric
 from ragbench.record import (
     Call,
     CriticalPath,
@@ -83,7 +84,9 @@ def test_page_has_the_fields_that_are_stored(title: str) -> None:
 
 
 def test_the_queries_of_the_page_answer(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", [replace(r, scores=score_record(r)) for r in four()])
+    scores = [{name: get_metric(name).score(r) for name in HEADLINE} for r in four()]
+    records = [replace(r, scores=each) for r, each in zip(four(), scores, strict=True)]
+    folder = make_run(tmp_path / "run", records)
     score_run(folder, ScoreRequest(metrics=("em", "f1")))
     text = PAGE.read_text().partition("```sql\n")[2].partition("```")[0]
     asked = [each for each in re.sub(r"--.*", "", text).split(";") if each.strip()]

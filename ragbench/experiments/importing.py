@@ -33,8 +33,7 @@ from ragbench.data.readers import (
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import FLAT, RunConfig
 from ragbench.experiments.runs import Evaluation, choose, reopen
-from ragbench.experiments.runs.question import make_record
-from ragbench.experiments.runs.summary import score_record
+from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, locked
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.retrievers import Corpus, Passage
@@ -179,8 +178,7 @@ def _record(
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
         ledger = found.ledger(model) if found else Ledger([], CriticalPath())
         seconds = found.latency_s or 0.0 if found else 0.0
-        record = make_record(example, None, ledger, latency_s=seconds, failure=failure)
-        return replace(record, scores=score_record(record))
+        return make_record(example, None, ledger, latency_s=seconds, failure=failure)
     passages = _passages(found.passages, dataset.corpus)
     hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
     prediction = dspy.Prediction(
@@ -193,14 +191,13 @@ def _record(
         passages=passages,
         citations=[list(fact) for fact in found.supporting_facts] or None,
     )
-    record = make_record(
+    return make_record(
         example,
         prediction,
         found.ledger(model),
         latency_s=found.latency_s or 0.0,
         alignment=dataset.corpus.alignment,
     )
-    return replace(record, scores=score_record(record))
 
 
 def _passages(given: Sequence[Any], corpus: Corpus) -> list[Passage]:

@@ -12,7 +12,7 @@ from ragbench.data import DataSpec, load_dataset
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.arms import columns
 from ragbench.experiments.runs import reopen
-from ragbench.experiments.runs.question import make_record
+from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.score.asking import read_journal
 from ragbench.experiments.score.attribution import MOST_TRIPLES
 from ragbench.ledger import OpenLedger

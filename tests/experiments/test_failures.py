@@ -10,8 +10,7 @@ from dspy.primitives.code_interpreter import CodeInterpreterError
 from dspy.utils.exceptions import AdapterParseError, LMServerError
 
 from ragbench.errors import DataError, LMSetupError, crossing
-from ragbench.experiments.runs.question import classify
-from ragbench.experiments.runs.runner import ask
+from ragbench.experiments.runs.runner import ask, classify
 from ragbench.lms.calls import CallRefusedError
 from ragbench.lms.specs import load_dotenv
 from ragbench.programs import PROGRAMS

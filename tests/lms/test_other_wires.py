@@ -8,7 +8,7 @@ import dspy
 import pytest
 
 import ragbench as rb
-from ragbench.experiments.runs.question import classify
+from ragbench.experiments.runs.runner import classify
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.calls import caller as callers

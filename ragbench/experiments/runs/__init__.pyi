@@ -21,11 +21,11 @@ from .evaluation import (
     stop_lines as stop_lines,
     wanted as wanted,
 )
-from .question import ask as ask
 from .runner import (
     OnPrepare as OnPrepare,
     OnRecord as OnRecord,
     OnStart as OnStart,
+    ask as ask,
     evaluate as evaluate,
     run as run,
 )

@@ -1,29 +1,42 @@
-"""Runs a config: asks the questions that have no finished record yet.
+"""Runs a config: asks the questions that have no finished record yet, and makes their records.
 
 Each question gets a ledger of its own and leaves exactly one record, written before the next
-question starts on that thread. Whatever a question raises is its record's failure.
+question starts on that thread. Whatever a question raises is its record's failure, filed by the
+boundary that failed:
+
+    the question
+    ├── limit        a limit of the run or of the question refused its next call
+    ├── provider     the LM's server: refused, timed out, out of quota, context too long
+    ├── parse        a reply that no adapter could read
+    ├── retriever    a search: an index, or a server of embeddings or rerankings
+    ├── tool         a tool that the model used: page, chunk, sandbox
+    └── program      anything else that left `forward`: a defect of ours or of a third party
+
+The class of the error decides where it says enough, else the innermost `crossing` that it passed.
 """
 
 import gc
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
+from typing import Any
 
 import dspy
+from dspy import AdapterParseError, CodeInterpreterError, LMError
 
 from ragbench import stopping
 from ragbench.context import current, use
-from ragbench.errors import LMUnavailableError, RunError
+from ragbench.errors import DataError, LMUnavailableError, MissingExtraError, RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.card import card_for, make_card
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.evaluation import Evaluation
-from ragbench.experiments.runs.question import ask
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, collect, is_spread
-from ragbench.experiments.runs.summary import SUMMARY
+from ragbench.experiments.runs.summary import HEADLINE, SUMMARY
 from ragbench.experiments.store import (
     PREPARATION,
     RunCard,
@@ -36,10 +49,18 @@ from ragbench.experiments.store import (
     write_json,
 )
 from ragbench.ledger import open_ledger
-from ragbench.lms.calls import LimitReachedError, stopped_by
+from ragbench.lms.calls import (
+    CallRefusedError,
+    LimitReachedError,
+    active,
+    question_time,
+    stopped_by,
+)
 from ragbench.logs import fields, get
-from ragbench.own_code import blamed_on
-from ragbench.record import Record, Totals
+from ragbench.metrics import get_metric
+from ragbench.own_code import blamed_on, contained, message_of
+from ragbench.programs.core import done_so_far
+from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
@@ -47,6 +68,19 @@ _log = get(__name__)
 
 #: Seconds that the questions under way have after Ctrl-C; what their calls took is recorded.
 _ENDING_S = 1.5
+#: The longest message of a failure.
+_LONGEST = 2000
+#: Classes of error that name their boundary; the first that fits counts.
+_BY_CLASS: tuple[tuple[type[BaseException], str], ...] = (
+    (CallRefusedError, "limit"),
+    (LMError, "provider"),
+    (AdapterParseError, "parse"),
+    (CodeInterpreterError, "tool"),
+    (DataError, "retriever"),
+)
+_EXAMPLE_FIELDS = frozenset(
+    {"qid", "question", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
+)
 
 #: Called after each record with the record, the number finished and the number in all.
 OnRecord = Callable[[Record, int, int], None]
@@ -118,12 +152,12 @@ def run(
                 with Store(folder, card) as store:
                     stopped = _prepare(run_context, todo, store, card, on_prepare)
                     if not stopped and not is_spread(config):
-                        stopped = _Asker(run_context, store, told).ask_all(todo)
+                        stopped = _ask_all(run_context, store, todo, told)
                 if not stopped and is_spread(config):
                     asked = ask_in_shards(run_context, len(todo), told)
                     if left := [e for e in todo if e.qid not in asked]:
                         with Store(folder, card) as store:
-                            stopped = _Asker(run_context, store, told).ask_all(left)
+                            stopped = _ask_all(run_context, store, left, told)
         there = is_run(folder)  # a limit may have let nothing be begun
         repriced = there and read_card(folder).price != card.price
         if repriced:
@@ -177,77 +211,191 @@ def _prepare(
     return ""
 
 
-class _Asker:
-    """Asks the questions of a run in the threads of this process, and writes their records."""
+def _ask_all(
+    run_context: RunContext,
+    store: Store,
+    todo: Sequence[dspy.Example],
+    told: Callable[[Record], None],
+) -> str:
+    """Ask `todo` in the threads of this process and write the records.
 
-    def __init__(
-        self, run_context: RunContext, store: Store, told: Callable[[Record], None]
-    ) -> None:
-        self._run_context, self._store, self._told = run_context, store, told
-        self._billed, self._lock = Totals(), threading.Lock()
-        self._broken: RunError | None = None
-        self._stopped_by = ""
+    Gives the limit of spending that left some of it unanswered, if one did.
 
-    def ask_all(self, todo: Sequence[dspy.Example]) -> str:
-        """Ask `todo`; gives the limit of spending that left some of it unanswered, if one did.
+    Raises:
+        RunError: the disk is full: nothing is asked that cannot be kept.
+    """
+    config, left, lock = run_context.config, iter(todo), threading.Lock()
+    keep = store.keep if config.prompts else None
+    threads, over, stopped = min(config.workers, len(todo)), threading.Event(), set[str]()
 
-        Raises:
-            RunError: the disk is full.
-        """
-        config, left = self._run_context.config, iter(todo)
-        threads = min(config.workers, len(todo))
-        over = threading.Event()
-
-        def work() -> None:
-            while not (over.is_set() or stopping.stopped() or self._broken):
-                with self._lock:
-                    example = next(left, None)
-                if example is None:
-                    return
-                try:
-                    self._ask(example)
-                except BaseException:
-                    over.set()
-                    raise
-
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="question")
-        # What is there by now stays: to look through it for garbage again and again took a sixth of
-        # the time of a question.
-        gc.freeze()
-        workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
-        try:
-            wait(workers)
-            for worker in workers:
-                worker.result()
-        finally:
-            over.set()
-            pool.shutdown(wait=False)
-            wait(workers, timeout=_ENDING_S)  # after Ctrl-C
-            gc.unfreeze()
-        if self._broken is not None:
-            raise self._broken
-        return self._stopped_by
-
-    def _ask(self, example: dspy.Example) -> None:
-        """Ask one question and write its record, unless a limit lets nothing more be begun."""
+    def ask_one(example: dspy.Example) -> None:
         if limit := stopped_by():
-            self._stopped_by = limit
+            stopped.add(limit)
             return
-        keep = self._store.keep if self._run_context.config.prompts else None
-        also = self._store.calls_of(example.qid)
-        record = ask(self._run_context.program, example, also=also, keep=keep)
-        with self._lock:
-            self._billed += record.ledger.billed
+        record = ask(run_context.program, example, also=store.calls_of(example.qid), keep=keep)
         if record.cut_off:
-            self._stopped_by = stopped_by()
+            stopped.add(stopped_by())
             if not record.ledger.calls:  # nothing was spent, so there is nothing to keep
                 return
         try:
-            self._store.write(record)
+            store.write(record)
         except RunError as error:
-            # The disk is full: ask nothing that cannot be kept.
-            spent = f"{self._billed.calls} calls, {self._billed.tokens} tokens"
-            self._broken = RunError(f"{error}; billed by this command until then: {spent}")
-            return
+            spent = "".join(f"; spent until then: {one.words()}" for one in active()[-1:])
+            raise RunError(f"{error}{spent}") from None
         if not record.cut_off:
-            self._told(record)
+            told(record)
+
+    def work() -> None:
+        while not (over.is_set() or stopping.stopped()):
+            with lock:
+                example = next(left, None)
+            if example is None:
+                return
+            try:
+                ask_one(example)
+            except BaseException:
+                over.set()
+                raise
+
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="question")
+    # What is there by now stays: to look through it for garbage again and again took a sixth of
+    # the time of a question.
+    gc.freeze()
+    workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
+    try:
+        wait(workers)
+        for worker in workers:
+            worker.result()
+    finally:
+        over.set()
+        pool.shutdown(wait=False)
+        wait(workers, timeout=_ENDING_S)  # after Ctrl-C
+        gc.unfreeze()
+    return max(stopped, default="")
+
+
+def ask(
+    program: dspy.Module,
+    example: dspy.Example,
+    *,
+    also: Callable[[Call], None] | None = None,
+    keep: Callable[[str], str] | None = None,
+) -> Record:
+    """The scored record of `program` on `example`; an error becomes its failure.
+
+    `also` gets every call as it ends; `keep` stores a text and gives its id.
+
+    Raises:
+        MissingExtraError: the program, or what it searches, needs a package that is not installed.
+    """
+    prediction, failure = None, None
+    with open_ledger(also, keep) as ledger, use(replace(current(), qid=example.qid), trace=None):
+        _log.info("question started")
+        start = time.perf_counter()
+        try:
+            with question_time(), contained("the program"):
+                prediction = program(question=example.question)
+        except MissingExtraError:  # of the installation, not of the question
+            raise
+        except Exception as error:  # failures are data; only this place catches them all
+            failure = classify(error)
+            prediction = done_so_far(error)
+            if not ledger.refused:  # that is no failure of the question
+                _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
+        latency = time.perf_counter() - start
+    if ledger.refused:  # also where the program went on without the call that was refused
+        failure = Failure("limit", CUT_OFF, f"stopped by {stopped_by() or 'an LM that is down'}")
+    corpus = getattr(getattr(program, "retriever", None), "corpus", None)
+    record = make_record(
+        example,
+        prediction,
+        ledger,
+        latency_s=latency,
+        failure=failure,
+        alignment=getattr(corpus, "alignment", None),
+    )
+    spent = record.ledger.as_if
+    told = fields(
+        scores=record.scores,
+        stop_reason=record.stop_reason,
+        calls=spent.calls,
+        tokens=spent.tokens,
+        seconds=record.latency_s,
+    )
+    with use(replace(current(), qid=example.qid)):
+        _log.info("question ended", extra=told)
+    return record
+
+
+def classify(error: BaseException) -> Failure:
+    """The failure that `error` is."""
+    marked = getattr(error, "ragbench_boundary", None)
+    by_class = (boundary for kind, boundary in _BY_CLASS if isinstance(error, kind))
+    boundary = next(by_class, marked or "program")
+    return Failure(boundary, type(error).__name__, redact(message_of(error))[:_LONGEST])
+
+
+def make_record(
+    example: dspy.Example,
+    prediction: dspy.Prediction | None,
+    ledger: Ledger,
+    *,
+    latency_s: float,
+    failure: Failure | None = None,
+    alignment: Mapping[str, Sequence[Fact]] | None = None,
+) -> Record:
+    """The scored record of one question.
+
+    `alignment` says which sentences of the paragraphs each chunk of the corpus holds. `prediction`
+    of a failed question holds what it did before it failed, if that is known. `latency_s` is wall
+    time; the record adds the time that the cache saved.
+    """
+    if prediction is None:
+        nothing: dict[str, Any] = {"steps": [], "searches": [], "passages": [], "counts": {}}
+        prediction = dspy.Prediction(answer=None, stop_reason=None, **nothing)
+    record = Record(
+        qid=example.qid,
+        question=example.question,
+        answers=list(example.answers),
+        qtype=example.get("qtype", ""),
+        hops=example.get("hops"),
+        support=[tuple(pair) for pair in example.get("support", [])],
+        gold_pids=list(example.get("gold_pids", [])),
+        decomposition=list(example.get("decomposition", [])),
+        extra={k: _plain(v) for k, v in example.items() if k not in _EXAMPLE_FIELDS},
+        ledger=Ledger(list(ledger.calls), replace(ledger.path)),
+        latency_s=round(latency_s + ledger.path.cached_s, 6),
+        failure=failure,
+        scores={},
+        answer=None if failure else str(prediction.answer),
+        stop_reason=prediction.stop_reason,
+        steps=list(prediction.steps),
+        searches=list(prediction.searches),
+        passages=[
+            ShownPassage(
+                passage.pid,
+                passage.title,
+                passage.text,
+                tuple(passage.sentences),
+                tuple(holds) if (holds := (alignment or {}).get(passage.pid)) is not None else None,
+            )
+            for passage in prediction.passages
+        ],
+        counts=dict(sorted(prediction.counts.items())),
+        citations=_plain(prediction.get("citations")),
+        plan=_plain(prediction.get("plan")),
+        facts=_plain(prediction.get("facts")),
+        tree=_plain(prediction.get("tree")),
+    )
+    scores = {name: get_metric(name).score(record) for name in HEADLINE}
+    return replace(record, scores=scores)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

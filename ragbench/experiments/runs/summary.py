@@ -137,11 +137,6 @@ def _summaries() -> TypeAdapter[Summary]:  # made when used, for a table needs n
     return TypeAdapter(Summary)
 
 
-def score_record(record: Record) -> dict[str, float | None]:
-    """The headline scores of one record, in [0, 1]; a failed record has the worst."""
-    return {name: get_metric(name).score(record) for name in HEADLINE}
-
-
 def failed(record: Record) -> bool:
     """Whether the question got no answer."""
     return record.failed
