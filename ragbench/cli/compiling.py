@@ -32,13 +32,9 @@ from ragbench.cli.progress import RunProgress, table_so_far
 @program_options
 @compile_options
 @dry_run_option
-@option("--seconds-per-call", type=FiniteRange(min=0, min_open=True), group="Limits",
-        help="Mean seconds of an LM call, from which --dry-run estimates the time.")  # fmt: skip
 @corpus_options
 @answering_options
-def compile_command(
-    seeds: int, dry_run: bool, seconds_per_call: float | None, **options: Any
-) -> None:
+def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
     Only training and validation questions are used. The estimated cost is printed first. Give the
@@ -58,7 +54,7 @@ def compile_command(
     every = [_of_seed(settings, number, seeds) for number in range(seeds)]
     if dry_run:
         plan = make_plan(config, every[0])
-        for line in estimate_compile(plan, seconds_per_call=seconds_per_call).lines():
+        for line in estimate_compile(plan).lines():
             click.echo(line)
         if seeds > 1:
             click.echo(f"  times {seeds}, once for each seed")

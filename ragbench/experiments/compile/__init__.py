@@ -1,6 +1,5 @@
 """Compiling a program with an optimizer."""
 
-from ragbench.experiments.compile.budget import estimate_compile as estimate_compile
 from ragbench.experiments.compile.compiler import (
     OnMessage as OnMessage,
     compile_program as compile_program,
@@ -9,6 +8,7 @@ from ragbench.experiments.compile.planning import (
     ASKED as ASKED,
     Plan as Plan,
     compile_folder as compile_folder,
+    estimate_compile as estimate_compile,
     folder_name as folder_name,
     make_plan as make_plan,
 )

@@ -5,8 +5,8 @@ score what was found on the same questions, save. A compile that was killed is c
 it again: finished calls come from the cache, so it takes the same path to the same program.
 """
 
+import itertools
 import shutil
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +17,6 @@ import dspy
 from dspy import LMError
 
 from ragbench.context import current, use
-from ragbench.dspy_private import private
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import (
     FORMAT,
@@ -28,8 +27,7 @@ from ragbench.experiments.artifacts import (
     versions,
     write_sidecar,
 )
-from ragbench.experiments.compile.budget import estimate_compile, rest_of_budget
-from ragbench.experiments.compile.planning import Plan, claim, make_plan
+from ragbench.experiments.compile.planning import Plan, claim, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig, compiled_digest
 from ragbench.experiments.estimates import duration
 from ragbench.experiments.runs import OnPrepare, RunContext, asks_servers, stop_if_refused
@@ -43,6 +41,8 @@ from ragbench.retrievers import IndexStore
 
 #: Called with one line at a time of what a person should see.
 OnMessage = Callable[[str], None]
+#: The score of a prediction, in [0, 1].
+Scorer = Callable[[dspy.Example, Any], float]
 
 
 def compile_program(
@@ -64,7 +64,11 @@ def compile_program(
             return plan.folder
         if not asks_servers(plan.run_context.retriever):  # it is free, and an estimate searches it
             plan.run_context.retriever.build(IndexStore(), on_prepare)
-        for line in _expected(plan):
+        try:
+            expected = estimate_compile(plan).lines()
+        except RunError as error:
+            expected = [f"no estimate: {error}"]
+        for line in expected:
             on_message(line)
         plan.run_context.check_lms()
         for what, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
@@ -103,13 +107,6 @@ def compile_program(
     return plan.folder
 
 
-def _expected(plan: Plan) -> list[str]:
-    try:
-        return estimate_compile(plan).lines()
-    except RunError as error:
-        return [f"no estimate: {error}"]
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The result of a compile; scores before and after are on the same validation questions."""
@@ -137,31 +134,34 @@ def _search(plan: Plan, journal: CallJournal, on_message: OnMessage) -> Outcome:
     start = time.perf_counter()
     with use(replace(current(), side="zero_shot")):
         before = measure(plan.run_context.program, plan.val, task)
-    took = time.perf_counter() - start
     on_message(f"zero-shot on validation: {plan.settings.metric} {before.mean:.3f} ({_n(before)})")
     if before.failed == len(plan.val):
         raise RunError(
             "every validation question failed, so nothing can be compiled; run the same program "
             "with `ragbench eval` to see why"
         )
-    for line in rest_of_budget(
-        plan.optimizer,
-        plan.size,
-        journal.as_if("zero_shot"),
-        seconds=max(took, journal.as_if("zero_shot").latency_s / config.workers),
-    ):
-        on_message(line)
     runs = plan.optimizer.estimate(plan.size).runs
-    metric, n_val = plan.settings.metric, len(plan.val)
-    progress = SearchProgress(on_message, task.scorer, metric=metric, runs=runs, n_val=n_val)
-    callbacks = [*dspy.settings.callbacks, progress]
-    with dspy.context(callbacks=callbacks):
-        watched = replace(task, scorer=StandIn(progress.scorer, task.scorer))
-        result = plan.optimizer.compile(plan.run_context.program, watched)
+    scorer = StandIn(_counted(task.scorer, runs, on_message), task.scorer)
+    result = plan.optimizer.compile(plan.run_context.program, replace(task, scorer=scorer))
     with use(replace(current(), side="compiled")):
         after = measure(result.program, plan.val, task)
     on_message(f"compiled on validation:  {plan.settings.metric} {after.mean:.3f} ({_n(after)})")
     return Outcome(result, before, after, time.perf_counter() - start)
+
+
+def _counted(scorer: Scorer, runs: Range, on_message: OnMessage) -> Scorer:
+    """`scorer`, which says after every tenth of the program's expected `runs` how far it came."""
+    numbers, start = itertools.count(1), time.monotonic()
+
+    def counted(example: dspy.Example, prediction: Any) -> float:
+        score = scorer(example, prediction)
+        done = next(numbers)
+        if done % max(1, runs.high // 10) == 0:
+            left = (time.monotonic() - start) / done * max(0, runs.high - done)
+            on_message(f"  {done} of {runs} program runs, at most {duration(left)} left")
+        return score
+
+    return counted
 
 
 def _save(plan: Plan, outcome: Outcome, journal: CallJournal) -> None:
@@ -249,59 +249,3 @@ def _n(scores: Scores) -> str:
     ends = mean_interval(scores.scores, (0.0, 1.0))
     interval = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], " if ends else ""
     return f"{interval}{len(scores.scores)} questions{failed}"
-
-
-_Callback: Any = private("dspy.utils.callback.BaseCallback", "compile")
-
-
-class SearchProgress(_Callback):
-    """Tells of each candidate that DSPy evaluates, and of optimizers that evaluate by themselves.
-
-    `runs` is what the optimizer is expected to take; `scorer` must stand in the place of its own.
-    """
-
-    def __init__(
-        self,
-        on_message: OnMessage,
-        scorer: Callable[[dspy.Example, Any], float],
-        *,
-        metric: str,
-        runs: Range,
-        n_val: int,
-    ) -> None:
-        self._on_message, self._scorer, self._metric, self._runs = on_message, scorer, metric, runs
-        self._n_val = n_val
-        self._lock = threading.Lock()
-        self._start = time.monotonic()
-        self._done = self._told = self._candidates = 0
-        self._best: float | None = None
-
-    def scorer(self, example: dspy.Example, prediction: Any) -> float:
-        """The scorer, counting the program's runs."""
-        score = self._scorer(example, prediction)
-        with self._lock:
-            self._done += 1
-            if self._done - self._told >= max(1, self._runs.high // 10):  # ten lines at the least
-                self._tell("searching")
-        return score
-
-    def on_evaluate_end(
-        self, call_id: str, outputs: Any | None, exception: BaseException | None = None
-    ) -> None:
-        """Count a candidate in; those scored on a part of the questions are not the best."""
-        if outputs is None:
-            return
-        with self._lock:
-            self._candidates += 1
-            score, n = float(outputs.score) / 100, len(outputs.results)
-            if n >= self._n_val and (self._best is None or score > self._best):
-                self._best = score
-            self._tell(f"candidate {self._candidates}: {self._metric} {score:.3f} on {n} questions")
-
-    def _tell(self, message: str) -> None:
-        self._told = self._done
-        best = "" if self._best is None else f"; best {self._best:.3f}"
-        left = max(0, self._runs.high - self._done)
-        took = time.monotonic() - self._start
-        rest = f", at most {duration(took / self._done * left)} left" if self._done else ""
-        self._on_message(f"  {message}{best}; {self._done} of {self._runs} program runs{rest}")

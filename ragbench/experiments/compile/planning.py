@@ -1,4 +1,4 @@
-"""What is to be compiled, and settings: all of it checked before anything is spent."""
+"""What is to be compiled, all of it checked before anything is spent, and what it is to take."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,23 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import PROGRAM, SIDECAR, DataCard, data_card
 from ragbench.experiments.config import CompileConfig, RunConfig, plain_name
+from ragbench.experiments.estimates import (
+    ASKED_TWICE,
+    MARGIN,
+    Estimate,
+    most_tries,
+    rehearse_questions,
+)
 from ragbench.experiments.runs import RunContext, build, lm_of
 from ragbench.experiments.store import is_claimed, write_json
-from ragbench.optimizers import OPTIMIZERS, Optimizer, OwnMetric, Size, make_scorer
+from ragbench.lms import priced
+from ragbench.optimizers import OPTIMIZERS, Budget, Optimizer, OwnMetric, Size, make_scorer
+from ragbench.ranges import Range
 
 #: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
 ASKED = "compile.json"
+#: Tokens that one demonstration adds beside its passages: question, answer and markers.
+_DEMO_OVERHEAD = 80
 
 
 @dataclass(frozen=True)
@@ -137,3 +148,49 @@ def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     program = plain_name(config.program)
     stem = config.name(asked).removeprefix(f"{program}-")
     return f"{program}-{settings.optimizer}-{stem}".replace("-train-", "-")
+
+
+def estimate_compile(plan: Plan) -> Estimate:
+    """What the compile takes, the scores before and after included; asks no server.
+
+    Calls and tokens of a run are those of the rehearsal; the upper bounds have every demonstration
+    that the optimizer may add to each call.
+
+    Raises:
+        RunError: the program cannot be rehearsed.
+    """
+    optimizer, size = plan.optimizer, plan.size
+    search, both = optimizer.estimate(size), Range.exactly(2 * size.n_val)  # before it and after
+    budget = Budget(search.teacher_runs, search.student_runs + both, search.prompt_calls)
+    retry = most_tries(plan.run_context)
+    run = rehearse_questions(plan.run_context, plan.val)
+    names = ("bootstrapped", "labeled", "demos", "k")
+    most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
+    a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD if most else 0
+    demos = run.calls[1] * most * a_demo
+    demos_cost = priced(plan.run_context.lm.pricing, None, demos, 0)
+    high = int(MARGIN[1] * retry * (run.tokens[1] + demos))
+    calls = budget.lm_calls(run.calls[0], retry * run.calls[1])
+    notes = [
+        f"program runs: {budget.runs}, that is {optimizer.formula}, and 2 x V to score before and "
+        "after",
+        f"LM calls of one run: {Range(*run.calls)}",
+    ]
+    if retry > 1:
+        notes.append(ASKED_TWICE)
+    if budget.prompt_calls != Range():
+        notes.append(f"tokens and cost are without those of {budget.prompt_calls} calls that write "
+                     "instructions")  # fmt: skip
+    return Estimate(
+        title=f"{optimizer.name} ({optimizer.preset}): {size.n_train} training and {size.n_val} "
+        f"validation questions, {size.n_predictors} predictor{'s' * (size.n_predictors != 1)}",
+        calls=calls,
+        tokens=budget.runs.times(int(MARGIN[0] * run.tokens[0]), high),
+        cost=None
+        if run.cost is None or demos_cost is None
+        else (
+            MARGIN[0] * budget.runs.low * run.cost[0],
+            MARGIN[1] * retry * budget.runs.high * (run.cost[1] + demos_cost),
+        ),
+        notes=tuple(notes),
+    )
