@@ -106,9 +106,6 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
     for entry in entries:
         store.drop(entry.key)
         click.echo(f"dropped {entry.key}  {_size(entry.size)}")
-        if "collection" in entry.facts:
-            place = f"{entry.facts['server']}/collections/{entry.facts['collection']}"
-            click.echo(f"what it has on its server stays; DELETE {place} deletes that too")
 
 
 def _index_table(entries: Any) -> Any:

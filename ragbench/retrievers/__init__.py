@@ -30,6 +30,5 @@ from ragbench.retrievers.factory import (
     split_specs as split_specs,
 )
 from ragbench.retrievers.granular import GranularIndex as GranularIndex, Match as Match
-from ragbench.retrievers.scores import reciprocal_ranks as reciprocal_ranks
 from ragbench.retrievers.store import IndexStore as IndexStore
 from ragbench.retrievers.text import TextSettings as TextSettings, Words as Words

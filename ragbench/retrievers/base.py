@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,6 +22,8 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 View = Literal["paragraph", "chunk"]
 
+#: Positions with their scores, best first.
+Hits = list[tuple[int, float]]
 #: Called with the number done and the number in all.
 Progress = Callable[[int, int], None]
 
@@ -190,15 +192,6 @@ class Manifest(BaseModel):
         return self.model_copy(update={"sum": hashlib.sha256(text.encode()).hexdigest()[:16]})
 
 
-class Store(Protocol):
-    """What keeps indexes (see `store.IndexStore`)."""
-
-    root: Path
-
-    def fill(self, retriever: Retriever, progress: Progress | None = None) -> Manifest | None:
-        """Load the index of `retriever`, made first if it is not there; what is known of it."""
-
-
 class Retriever(ABC):
     """Search over one corpus. Thread-safe; never copied (`deepcopy` returns the same object).
 
@@ -263,8 +256,8 @@ class Retriever(ABC):
         settings: dict[str, Any] = self.settings.model_dump(mode="json")
         return settings
 
-    def build(self, store: Store | None = None, progress: Progress | None = None) -> Self:
-        """Make the index ready: load it from `store`, or make it and keep it there.
+    def build(self, store: Any = None, progress: Progress | None = None) -> Self:
+        """Make the index ready: load it from `store`, an `IndexStore`, or make and keep it there.
 
         A second call does nothing. `progress` is called with the passages done and their number.
         """
@@ -282,7 +275,7 @@ class Retriever(ABC):
                 self._ready = True
         return self
 
-    def prepare_restricted(self, store: Store | None, progress: Progress | None) -> None:
+    def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
         """Do at once the work that later `restrict` calls share; by default there is none."""
         for part in self.parts:
             part.prepare_restricted(store, progress)
@@ -315,17 +308,40 @@ class Retriever(ABC):
     def _make(self, progress: Progress | None) -> None:  # noqa: B027 (not all have an index)
         """Make the index in memory."""
 
-    def _save(self, folder: Path) -> None:
-        raise NotImplementedError(f"{self.name} keeps no index")
+    def _save(self, folder: Path) -> None:  # noqa: B027 (nor is each stored)
+        """Write the index into `folder`."""
 
-    def _load(self, folder: Path) -> None:
-        raise NotImplementedError(f"{self.name} keeps no index")
+    def _load(self, folder: Path) -> None:  # noqa: B027
+        """Read the index from `folder`. Raises ValueError: it does not fit the corpus."""
 
     def _check(self) -> None:  # noqa: B027
         """Raise ValueError where a loaded index points outside of the corpus or of itself."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+
+class Ranking(Retriever):
+    """A retriever that ranks positions of its corpus; a subclass writes `_hits`."""
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """At most `k` passages, best first."""
+        return self.search_many([query], k=k)[0]
+
+    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
+        """One list per query, in order; each query is ranked once, all of them together."""
+        self.build()
+        k = min(k, len(self.corpus))
+        asked = [query for query in dict.fromkeys(queries) if query.strip()]
+        if k < 1 or not asked:
+            return [[] for _ in queries]
+        ranked = dict(zip(asked, self._hits(asked, k), strict=True))
+        passages = self.corpus.passages
+        return [[passages[i].scored(score) for i, score in ranked.get(q, ())] for q in queries]
+
+    @abstractmethod
+    def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
+        """The `k` best for each query, which is not blank, ties in corpus order."""
 
 
 RETRIEVERS: Registry[type[Retriever]] = Registry(
@@ -354,7 +370,7 @@ class PerQuestion(Retriever):
         self._lock = threading.RLock()
         self._built: Newest[str, Retriever] = Newest(self._KEPT)
 
-    def build(self, store: Store | None = None, progress: Progress | None = None) -> Self:
+    def build(self, store: Any = None, progress: Progress | None = None) -> Self:
         """Prepare what the questions' indexes share; see `Retriever.prepare_restricted`."""
         self.whole.prepare_restricted(store, progress)
         return self

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from ragbench.errors import needs_extra
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Progress, Ranking
 from ragbench.retrievers.postings import WORDS, Postings, Weighting, make_postings, sparse_search
-from ragbench.retrievers.scores import Hits, best
+from ragbench.retrievers.scores import best
 from ragbench.retrievers.text import TextSettings, Words
 
 #: Below this size numpy answers in less time than it takes to load the compiled kernel.
@@ -52,7 +52,7 @@ class BM25EngineSettings(BM25Settings):
 
 
 @RETRIEVERS.register("bm25")
-class BM25(Retriever):
+class BM25(Ranking):
     """Lexical search."""
 
     name = "bm25"
@@ -65,20 +65,6 @@ class BM25(Retriever):
         self._words = Words(self.settings)
         self._postings: Postings | None = None  # None also where no passage has a word
         self._use_numba = self._choose_engine()
-
-    def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages that share a word with `query`, best first."""
-        self.build()
-        passages = self.corpus.passages
-        return [passages[i].scored(score) for i, score in self._hits(query, k)]
-
-    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; on a large corpus by as many threads as there are cores."""
-        self.build()
-        if not self._use_numba or len(self.corpus) < _THREADS_FROM or len(queries) < 2:
-            return [self.search(query, k=k) for query in queries]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(lambda query: self.search(query, k=k), queries))
 
     def index_settings(self) -> dict[str, Any]:
         """All settings but the engine, which gives the same weights either way."""
@@ -102,6 +88,15 @@ class BM25(Retriever):
         place = self._postings.words[word]
         return self._postings.indices[slice(*self._postings.indptr[place : place + 2])]
 
+    def terms(self, query: str) -> npt.NDArray[np.int32]:
+        """The places in the vocabulary of the words of `query` that the corpus has, repeats too."""
+        known = self._postings.words if self._postings is not None else {}
+        return np.array([known[word] for word in self._words(query) if word in known], np.int32)
+
+    def by_passage(self) -> Any:
+        """The weights as a scipy matrix by column, a passage each; None where none has a word."""
+        return self._postings and self._postings.by_passage(len(self.corpus))
+
     def _choose_engine(self) -> bool:
         if self.settings.engine == "numba":
             with needs_extra("engine=numba", "set engine=auto"):
@@ -110,36 +105,30 @@ class BM25(Retriever):
         large = self.settings.engine == "auto" and len(self.corpus) >= _NUMBA_FROM
         return large and importlib.util.find_spec("numba") is not None
 
-    def _hits(self, query: str, k: int) -> Hits:
-        k = min(k, len(self.corpus))
-        if self._postings is None or k < 1:
+    def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
+        """On a large corpus as many at once as there are cores."""
+        if not self._use_numba or len(self.corpus) < _THREADS_FROM or len(queries) < 2:
+            return [self._ranked(query, k) for query in queries]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(lambda query: self._ranked(query, k), queries))
+
+    def _ranked(self, query: str, k: int) -> Hits:
+        if self._postings is None:
             return []
-        known = self._postings.words
-        terms = [known[word] for word in self._words(query) if word in known]
-        if not terms:
-            return []
-        return sparse_search(
-            np.array(terms, dtype=np.int32),
-            self._postings,
-            len(self.corpus),
-            k,
-            compiled=self._use_numba,
-        )
+        n, compiled = len(self.corpus), self._use_numba
+        return sparse_search(self.terms(query), self._postings, n, k, compiled=compiled)
 
     def _make(self, progress: Progress | None) -> None:
+        def counted() -> Iterator[list[str]]:
+            n = len(self.corpus)
+            for done, passage in enumerate(self.corpus.passages, start=1):
+                yield self._words.of_passage(passage)
+                if progress and (done % 1000 == 0 or done == n):
+                    progress(done, n)
+
         settings = self.settings
         weighting = Weighting(settings.k1, settings.b, settings.idf)
-        self._postings = make_postings(self._counted(progress), weighting)
-
-    def _counted(self, progress: Progress | None) -> Iterator[list[str]]:
-        """Each passage's words, in order."""
-        total = len(self.corpus)
-        for done, passage in enumerate(self.corpus.passages):
-            yield self._words.of_passage(passage)
-            if progress and done % 1000 == 0:
-                progress(done, total)
-        if progress:
-            progress(total, total)
+        self._postings = make_postings(counted(), weighting)
 
     def _save(self, folder: Path) -> None:
         if self._postings is not None:
@@ -155,7 +144,7 @@ class BM25(Retriever):
 
 
 @RETRIEVERS.register("rank_bm25")
-class RankBM25(Retriever):
+class RankBM25(Ranking):
     """Lexical search by the plain formula; the same results as `bm25`, for small corpora."""
 
     name = "rank_bm25"
@@ -166,13 +155,10 @@ class RankBM25(Retriever):
         self._words = Words(self.settings)
         self._index: Any = None
 
-    def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages that share a word with `query`, best first."""
-        self.build()
-        if self._index is None or k < 1:
-            return []
-        scores = np.asarray(self._index.get_scores(self._words(query)))
-        return [self.corpus.passages[i].scored(score) for i, score in best(scores, k)]
+    def _hits(self, queries: Sequence[str], k: int) -> Sequence[Hits]:
+        if self._index is None:
+            return [[] for _ in queries]
+        return [best(np.asarray(self._index.get_scores(self._words(q))), k) for q in queries]
 
     def _make(self, progress: Progress | None) -> None:
         from rank_bm25 import BM25Okapi

@@ -5,6 +5,8 @@ All vectors have unit length, so a score is a cosine in [-1, 1].
 
 from __future__ import annotations
 
+import os
+import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +17,13 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import open_ledger
-from ragbench.record import Call
+from ragbench.record import Call, total
 from ragbench.retrievers import vectors
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress, Retriever, Store
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Progress, Ranking
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
-from ragbench.retrievers.scores import Hits, top
-from ragbench.retrievers.vectors import Rows
+
+#: Passages whose vectors are written at once; a smaller corpus needs no file.
+_PART = 8192
 
 
 class EmbeddingSettings(Knobs):
@@ -36,16 +39,16 @@ class EmbeddingSettings(Knobs):
 class DenseSettings(EmbeddingSettings):
     """Knobs of dense retrieval."""
 
-    index: Literal["auto", "exact", "fp16", "sq8", "ivf", "ivf_sq8", "hnsw"] = Field(
-        "auto",
-        description="auto: exact to 100,000 vectors, fp16 to 200,000, ivf to 2 million, ivf_sq8",
+    index: Literal["auto", "exact", "ivf"] = Field(
+        "auto", description="auto: exact to 100,000 vectors, beyond it by lists (ivf)"
     )
-    nprobe: int = Field(64, ge=1, le=65_536, description="lists of an ivf index read per search")
-    ef_search: int = Field(128, ge=1, le=65_536, description="candidates of an hnsw search")
+    nprobe: int = Field(
+        vectors.NPROBE, ge=1, le=65_536, description="lists of an ivf index read per search"
+    )
 
 
 @RETRIEVERS.register("dense")
-class Dense(Retriever):
+class Dense(Ranking):
     """Search by the similarity of sentence vectors; always finds `k` passages if there are."""
 
     name = "dense"
@@ -55,52 +58,42 @@ class Dense(Retriever):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._rows = Rows(len(corpus), self._embed_passages)
-        self._index: Any = None  # of faiss; None over an empty corpus and in a restricted copy
-        self._vectors: Vectors | None = None  # of a restricted copy
+        #: Calls for the index in this process, of no question.
+        self.index_calls: list[Call] = []
+        self._earlier = np.zeros(3)  # tokens, seconds and dollars of a build that was stopped
+        self._embedded: dict[int, Vectors] = {}
+        self._index: Any = None  # of faiss; None over an empty corpus
 
     @cached_property
     def embedder(self) -> Embedder:
         """The embedder of this retriever, shared with all others of the same spec."""
         return make_embedder(self.settings.embedder, self.settings.api_base)
 
-    def search(self, query: str, *, k: int) -> list[Passage]:
-        """The `k` passages most similar to `query`, best first."""
-        return self.search_many([query], k=k)[0]
-
-    def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; the queries are embedded together."""
-        self.build()
-        k = min(k, len(self.corpus))
-        asked = [query for query in queries if query.strip()]
-        if k < 1 or not asked:
-            return [[] for _ in queries]
-        nearest = dict(zip(asked, self._nearest(self.embed_queries(asked), k), strict=True))
-        return [
-            [self.corpus.passages[i].scored(score) for i, score in nearest.get(query, [])]
-            for query in queries
-        ]
-
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
         """The vectors of `queries`, shape `(len(queries), d)`."""
         prefix = self.settings.query_prefix
         return self.embedder.embed_queries([prefix + query for query in queries])
 
-    def passage_vectors(self, folder: Path | None, progress: Progress | None) -> Vectors:
-        """The vectors of all passages, shape `(n, d)`; many are put into `folder` when made."""
-        return self._rows.all(folder, progress)
+    def vectors_of(self, positions: Sequence[int]) -> Vectors:
+        """The vectors of the passages at `positions`, at least one; each is embedded once."""
+        with self._lock:
+            if self._index is not None:
+                found: Vectors = self._index.reconstruct_batch(np.asarray(positions, np.int64))
+                return found
+            missing = [i for i in dict.fromkeys(positions) if i not in self._embedded]
+            if missing:
+                self._embedded |= dict(zip(missing, self._embed(missing, None), strict=True))
+            return np.stack([self._embedded[i] for i in positions])
 
     def restrict(self, positions: Sequence[int]) -> Dense:
         """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
         small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-        if self._index is not None:
-            small._vectors = self._index.reconstruct_batch(np.asarray(positions, dtype=np.int64))
-        else:
-            small._vectors = self._rows.get(positions)
+        if positions:
+            small._index = vectors.make_index(self.vectors_of(positions), "exact")
         small._ready = True
         return small
 
-    def prepare_restricted(self, store: Store | None, progress: Progress | None) -> None:
+    def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
         """Embed the whole corpus and keep the vectors, where there is a store to keep them in.
 
         Without one, each passage is embedded when a question first needs it.
@@ -111,61 +104,99 @@ class Dense(Retriever):
     def index_settings(self) -> dict[str, Any]:
         """What decides the vectors and the kind of index."""
         settings = self.settings.model_dump(include={"title", "passage_prefix"})
-        kind = vectors.choose_kind(self.settings.index, len(self.corpus))
-        return {**settings, "embedder": self.embedder.identity, "index": kind}
+        return {**settings, "embedder": self.embedder.identity, "index": self._kind}
 
     def facts(self) -> dict[str, Any]:
         """The embedder, the kind of index, and what embedding the passages took."""
-        return {
-            "embedder": self.embedder.identity,
-            "vectors": vectors.choose_kind(self.settings.index, len(self.corpus)),
-            **self._rows.spent(),
-        }
+        facts: dict[str, Any] = {"embedder": self.embedder.identity, "vectors": self._kind}
+        if self.index_calls or self._earlier.any():
+            tokens, seconds, usd = self._earlier + _spent(self.index_calls)
+            facts["embedding_tokens"], facts["embedding_s"] = int(tokens), round(seconds, 3)
+            facts["embedding_usd"] = None if np.isnan(usd) else float(usd)
+        return facts
 
     @property
-    def index_calls(self) -> list[Call]:
-        """The calls that embedding passages has taken in this process; no question's."""
-        return list(self._rows.calls)
+    def _kind(self) -> str:
+        return vectors.choose_kind(self.settings.index, len(self.corpus))
 
-    def _nearest(self, queries: Vectors, k: int) -> list[Hits]:
-        if self._vectors is not None:
-            return [top(self._vectors @ query, k) for query in queries]
-        return vectors.nearest(self._index, queries, k)
+    def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
+        return vectors.nearest(self._index, self.embed_queries(queries), k)
 
     def _make(self, progress: Progress | None) -> None:
         if len(self.corpus):
-            rows = self.passage_vectors(self._unfinished, progress)
-            self._adopt(vectors.make_index(rows, self.settings.index))
-            self._rows.forget()
-
-    def _adopt(self, index: Any) -> None:
-        vectors.tune(index, nprobe=self.settings.nprobe, ef_search=self.settings.ef_search)
-        self._index = index
+            rows = self._rows(self._unfinished, progress)
+            self._index = vectors.make_index(rows, self.settings.index, self.settings.nprobe)
+            self._embedded.clear()
 
     def _save(self, folder: Path) -> None:
         if self._index is not None:
             vectors.save(self._index, folder / "vectors.faiss")
 
     def _load(self, folder: Path) -> None:
-        if len(self.corpus):
-            self._adopt(vectors.load(folder / "vectors.faiss"))
+        if n := len(self.corpus):
+            self._index = vectors.load(folder / "vectors.faiss", self.settings.nprobe)
+            if self._index.ntotal != n:
+                raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
-    def _check(self) -> None:
-        held = 0 if self._index is None else self._index.ntotal
-        if held != len(self.corpus):
-            raise ValueError(f"the index has {held} vectors for {len(self.corpus)} passages")
+    def _rows(self, folder: Path | None, progress: Progress | None) -> Vectors:
+        """All vectors, shape `(n, d)`; many are embedded part by part, each kept in `folder`."""
+        n = len(self.corpus)
+        if folder is None or n <= _PART:
+            return self._embed(range(n), progress)
+        folder.mkdir(exist_ok=True)
+        rows: Vectors | None = None
+        for start in range(0, n, _PART):
+            positions = range(start, min(start + _PART, n))
+            made = self._part(folder / f"{start}.npz", positions, progress)
+            if rows is None:
+                path, shape = folder / "all.npy", (n, made.shape[1])
+                rows = np.lib.format.open_memmap(path, "w+", dtype=np.float32, shape=shape)
+            rows[positions.start : positions.stop] = made
+        assert rows is not None
+        return rows
 
-    def _embed_passages(
-        self, positions: Sequence[int], progress: Progress | None
-    ) -> tuple[Vectors, list[Call]]:
-        """The vectors at `positions`, each text once, and the calls that took: no question's."""
-        texts = [self._text(self.corpus.passages[i]) for i in positions]
+    def _part(self, path: Path, positions: range, progress: Progress | None) -> Vectors:
+        """The vectors at `positions`, from the file of a build that was stopped or put there."""
+        try:
+            with path.open("rb") as stored, np.load(stored) as kept:
+                made: Vectors = kept["vectors"]
+                self._earlier += kept["spent"]
+                return made
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # not there, or damaged
+            pass
+        before = len(self.index_calls)
+
+        def told(done: int, _: int) -> None:
+            if progress:
+                progress(positions.start + done, len(self.corpus))
+
+        made = self._embed(positions, told)
+        partial = path.with_suffix(".new")
+        with partial.open("wb") as file:
+            np.savez(file, vectors=made, spent=_spent(self.index_calls[before:]))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        return made
+
+    def _embed(self, positions: Sequence[int], progress: Progress | None) -> Vectors:
+        """The vectors at `positions`, each text once."""
+        texts = [self._text(i) for i in positions]
         distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         with open_ledger() as ledger:
             made = self.embedder.embed(list(distinct), progress)
-        return made[[distinct[text] for text in texts]], list(ledger.calls)
+        self.index_calls += ledger.calls
+        return made[[distinct[text] for text in texts]]
 
-    def _text(self, passage: Passage) -> str:
-        settings = self.settings
+    def _text(self, position: int) -> str:
+        passage, settings = self.corpus.passages[position], self.settings
         titled = f"{passage.title} {passage.text}" if settings.title else passage.text
         return f"{settings.passage_prefix}{titled}".strip()
+
+
+def _spent(calls: Sequence[Call]) -> Any:
+    """Tokens, seconds and US dollars of `calls`; not a number where the price is not known."""
+    sums = total(calls)
+    return np.array(
+        [sums.prompt_tokens, sums.latency_s, np.nan if sums.cost_usd is None else sums.cost_usd]
+    )

@@ -59,12 +59,11 @@ class Distracting(Wrapper):
         ]
         return tuple(dict.fromkeys(names))
 
-    def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages; misleading ones have the score of the hit whose place they take."""
-        return self.search_many([query], k=k)[0]
-
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list per query, in order; whether one is tampered with depends on its text alone."""
+        """One list per query, in order; whether one is tampered with depends on its text alone.
+
+        Misleading passages have the score of the hit whose place they take.
+        """
         self.build()
         rankings = self._inner.search_many(queries, k=k)
         return [self._tampered(q, hits) for q, hits in zip(queries, rankings, strict=True)]

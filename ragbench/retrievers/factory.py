@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from ragbench.errors import ConfigError
 from ragbench.own_code import blamed_on
-from ragbench.retrievers.base import RETRIEVERS, Corpus, PerQuestion, Retriever
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, PerQuestion, Retriever
 
 
 def make_retriever(
@@ -91,6 +91,10 @@ class Wrapper(Retriever):
     def parts(self) -> tuple[Retriever, ...]:
         """The retriever that searches."""
         return (self._inner,)
+
+    def search(self, query: str, *, k: int) -> list[Passage]:
+        """At most `k` passages, best first."""
+        return self.search_many([query], k=k)[0]
 
     def restrict(self, positions: Sequence[int]) -> Self:
         """The same over the inner retriever, restricted."""

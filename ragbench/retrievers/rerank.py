@@ -10,7 +10,7 @@ from ragbench.knobs import Knobs
 from ragbench.retrievers.base import RETRIEVERS, Passage
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.rerankers import Reranker, make_reranker
-from ragbench.retrievers.scores import stretched
+from ragbench.retrievers.scores import min_max
 
 
 class RerankSettings(Knobs):
@@ -43,15 +43,6 @@ class Rerank(Wrapper):
         """The model that scores, None where reranking is off."""
         return make_reranker(self.settings.reranker, self.settings.model)
 
-    def search(self, query: str, *, k: int) -> list[Passage]:
-        """The `k` best of the candidates, best first, with the scores that order them."""
-        self.build()
-        if k < 1:
-            return []
-        if self.reranker is None:
-            return self._inner.search(query, k=k)
-        return self._reordered(query, self._inner.search(query, k=max(k, self.settings.depth)), k)
-
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
         """One list per query, in order; the candidates of all are fetched together."""
         self.build()
@@ -71,19 +62,13 @@ class Rerank(Wrapper):
     def _reordered(self, query: str, hits: list[Passage], k: int) -> list[Passage]:
         if not hits or self.reranker is None:
             return hits
-        scores = self._blended(hits, self.reranker.score(query, hits))
-        positions = self.corpus.positions
-        scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
-        return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))[:k]
-
-    def _blended(self, hits: Sequence[Passage], scores: list[float]) -> list[float]:
-        """`scores`, or their weighted sum with those of the first search."""
-        weight = self.settings.weight
+        weight, scores = self.settings.weight, self.reranker.score(query, hits)
         if weight is None:
             # MaxSim over vectors not trained for it is worse than the first search by itself.
             weight = 0.5 if self.settings.reranker.startswith("maxsim") else 1.0
-        if weight == 1:
-            return scores
-        first = stretched(hits)
-        second = stretched([hit.scored(s) for hit, s in zip(hits, scores, strict=True)])
-        return [weight * second[hit.pid] + (1 - weight) * first[hit.pid] for hit in hits]
+        if weight != 1:
+            first, second = min_max([hit.score for hit in hits]), min_max(scores)
+            scores = (weight * second + (1 - weight) * first).tolist()
+        positions = self.corpus.positions
+        scored = [hit.scored(score) for hit, score in zip(hits, scores, strict=True)]
+        return sorted(scored, key=lambda p: (-p.score, positions[p.pid]))[:k]

@@ -6,18 +6,16 @@ cross-encoder:NAME        a sentence-transformers cross-encoder (optional extra)
 cross-encoder:/folder     `model.onnx` and `tokenizer.json` of one
 http://... or https://... a rerank endpoint, up to and without `/rerank`
 lm                        the LM of the run orders the passages
-
-Those that ask a server or the LM stand in `calls`.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dspy
 import numpy as np
@@ -32,33 +30,25 @@ from ragbench.lms.specs import key_in
 from ragbench.record import Call
 from ragbench.retrievers.base import Newest, Passage
 from ragbench.retrievers.embedders import (
-    LocalCalls,
     LocalEmbedder,
+    Model,
     Vectors,
     clean,
+    local_call,
     make_embedder,
     open_session,
     open_tokenizer,
+    own_files,
 )
 from ragbench.signatures import RankPassages
-
-if TYPE_CHECKING:
-    from ragbench.lms.calls import Service
-
 
 _MAX_TOKENS = 512  # of a pair that a cross-encoder reads
 
 
-class Reranker(ABC):
+class Reranker(Model, ABC):
     """Scores passages for a query. Thread-safe; files its calls in the ledger."""
 
     identity: str = "reranker"
-    #: Whether what it costs is known; work done on this machine costs nothing.
-    priced: bool = True
-    #: Whether it computes here, by threads of its own, and asks nobody.
-    in_process: bool = True
-    #: The server that is asked, if one is.
-    service: Service | None = None
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
@@ -85,12 +75,8 @@ def make_reranker(spec: str, model: str = "") -> Reranker | None:
     if scheme == "cross-encoder" and name:
         return OnnxCrossEncoder(name) if name.startswith((".", "/", "~")) else CrossEncoder(name)
     if scheme in ("http", "https"):
-        from ragbench.retrievers.rerankers import HTTPReranker
-
         return HTTPReranker(spec, model)
     if spec == "lm":
-        from ragbench.retrievers.rerankers import Listwise
-
         return Listwise()
     raise ConfigError(
         f"reranker {spec!r} is not understood; give none, maxsim, cross-encoder:NAME, "
@@ -117,7 +103,7 @@ class MaxSim(Reranker):
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """Scores in [-1, 1]; the token vectors of the last 2,000 passages are kept."""
-        work = LocalCalls(f"maxsim:{self._embedder.spec}")
+        start = time.perf_counter()
         texts = [clean(titled(passage)) for passage in passages]
         known = {text: self._kept[text] for text in texts if text in self._kept}
         missing = [text for text in dict.fromkeys(texts) if text not in known]
@@ -129,7 +115,7 @@ class MaxSim(Reranker):
                 self._kept[text] = known[text]
         # Tokens of kept passages count too: as if they had been made again.
         tokens = len(asked) + sum(len(known[text]) for text in texts)
-        file_call(work.done(tokens, kind="rerank")[0])
+        file_call(local_call(f"maxsim:{self._embedder.spec}", start, tokens, "rerank"))
         return [_maxsim(asked, known[text]) for text in texts]
 
 
@@ -156,11 +142,11 @@ class CrossEncoder(Reranker):
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """The model's scores, in the range of its training."""
-        work = LocalCalls(self._name)
+        start = time.perf_counter()
         pairs = [(query, titled(passage)) for passage in passages]
         scores: list[float] = np.asarray(self._model.predict(pairs)).astype(float).tolist()
         tokens = sum(len(ids) for ids in self._model.tokenizer(pairs)["input_ids"])
-        file_call(work.done(tokens, kind="rerank")[0])
+        file_call(local_call(self._name, start, tokens, "rerank"))
         return scores
 
 
@@ -168,17 +154,14 @@ class OnnxCrossEncoder(Reranker):
     """A cross-encoder with one output, as `model.onnx` and `tokenizer.json` in `folder`."""
 
     def __init__(self, folder: str) -> None:
-        path = Path(folder).expanduser()
-        self._name = f"cross-encoder:{path.name}"
-        model, tokenizer = path / "model.onnx", path / "tokenizer.json"
-        if not (model.is_file() and tokenizer.is_file()):
-            raise ModelError(f"{path} must hold model.onnx and tokenizer.json")
+        model, tokenizer = own_files(folder)
+        self._name = f"cross-encoder:{model.parent.name}"
         self._session, self._inputs = open_session(model)
         self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """The model's logits."""
-        work = LocalCalls(self._name)
+        start = time.perf_counter()
         pairs = [(clean(query), clean(titled(passage))) for passage in passages]
         scores, tokens = [], 0
         for pair in self._tokenizer.encode_batch(pairs):
@@ -190,7 +173,7 @@ class OnnxCrossEncoder(Reranker):
             feed = {name: np.array([given[name]], dtype=np.int64) for name in self._inputs}
             scores.append(float(np.ravel(self._session.run(None, feed)[0])[0]))
             tokens += len(pair.ids)
-        file_call(work.done(tokens, kind="rerank")[0])
+        file_call(local_call(self._name, start, tokens, "rerank"))
         return scores
 
 

@@ -1,16 +1,16 @@
-"""The best of many scores, ties in corpus order, and two ways to make scores comparable."""
+"""The best of many scores, ties in corpus order, and how two rankings are put together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.retrievers.base import Passage
+from ragbench.retrievers.base import Hits
 
 Floats = npt.NDArray[np.float32]
-#: Positions with their scores, best first.
-Hits = list[tuple[int, float]]
+#: Positions and scores of passages, best first, ties in any order.
+Found = tuple[npt.NDArray[np.int64], Floats]
 
 
 def best(scores: Floats, k: int) -> Hits:
@@ -29,8 +29,7 @@ def top(scores: Floats, k: int, positions: npt.NDArray[Any] | None = None) -> Hi
         threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
         mask = scores >= threshold
         scores, kept = scores[mask], kept[mask]
-    order = np.argsort(-scores, kind="stable")[: max(k, 0)]
-    return list(zip(kept[order].tolist(), scores[order].tolist(), strict=True))
+    return ordered(kept, scores, max(k, 0))
 
 
 def ordered(positions: Any, scores: Any, k: int) -> Hits:
@@ -39,16 +38,48 @@ def ordered(positions: Any, scores: Any, k: int) -> Hits:
     return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 
 
-def reciprocal_ranks(side: Sequence[Passage], *, rrf_k: float) -> dict[str, float]:
-    """1 / (rrf_k + rank) with ranks from 1, by pid."""
-    return {p.pid: 1 / (rrf_k + rank) for rank, p in enumerate(side, start=1)}
+def whole_ties(
+    find: Callable[[Sequence[int], int], Sequence[Found]], asked: int, k: int, most: int
+) -> list[Hits]:
+    """The `k` best for each of so many that are `asked`, ties in corpus order.
+
+    `find` gives at most so many for some of them, by number. An engine keeps any of those that tie
+    at the end: it is asked for more, up to `most`, until the tie is whole.
+    """
+    depth = max(k, min(most, k + 8))
+    found = list(find(range(asked), depth))
+    while depth < most:
+        cut = [
+            i
+            for i, (places, scores) in enumerate(found)
+            if len(places) == depth and scores[-1] == scores[k - 1]
+        ]
+        if not cut:
+            break
+        depth = min(most, 8 * depth)
+        for i, deeper in zip(cut, find(cut, depth), strict=True):
+            found[i] = deeper
+    return [ordered(places, scores, k) for places, scores in found]
 
 
-def stretched(side: Sequence[Passage]) -> dict[str, float]:
-    """Scores stretched to [0, 1], by pid; all 1 where they are equal."""
-    if not side:
-        return {}
-    low, high = min(p.score for p in side), max(p.score for p in side)
-    if high == low:
-        return {p.pid: 1.0 for p in side}
-    return {p.pid: (p.score - low) / (high - low) for p in side}
+def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:
+    """The `k` best by the sum of their values, each times the weight of its side."""
+    sums: dict[int, float] = {}
+    for weight, values in sides:
+        for place, value in values.items() if weight else ():
+            sums[place] = sums.get(place, 0.0) + weight * value
+    return sorted(sums.items(), key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+def by_rank(side: Hits, rrf_k: float) -> dict[int, float]:
+    """1 / (rrf_k + rank) with ranks from 1, by position."""
+    return {place: 1 / (rrf_k + rank) for rank, (place, _) in enumerate(side, start=1)}
+
+
+def min_max(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """`scores` moved and scaled to [0, 1]; all 1 where they are equal."""
+    values = np.asarray(scores, dtype=np.float64)
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.ones_like(values)

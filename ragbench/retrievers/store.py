@@ -17,7 +17,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from ragbench.errors import DataError
-from ragbench.paths import make_folder, sync
+from ragbench.paths import cache_root, make_folder, sync
 from ragbench.retrievers.base import Manifest, Newest, Progress, Retriever
 
 MANIFEST = "manifest.json"
@@ -49,11 +49,7 @@ class IndexStore:
     """Stored indexes under one folder, by default `indexes` in the cache folder of ragbench."""
 
     def __init__(self, root: Path | None = None) -> None:
-        if root is None:
-            from ragbench.lms.local import cache_root
-
-            root = cache_root() / "indexes"
-        self.root = root
+        self.root = root or cache_root() / "indexes"
 
     def fill(self, retriever: Retriever, progress: Progress | None = None) -> Manifest | None:
         """Load the index of `retriever`, making and keeping it first if it is not there.
@@ -64,15 +60,17 @@ class IndexStore:
         key = index_key(retriever)
         unfinished = self.root / f"{key}{_UNFINISHED}"
 
-        def make(folder: Path) -> Manifest:
-            start = time.perf_counter()
+        def make(folder: Path) -> dict[str, Any]:
             retriever._unfinished = unfinished
             retriever._make(progress)
             retriever._save(folder)
-            corpus, took = retriever.corpus, time.perf_counter() - start
-            made = _manifest(key, retriever.name, corpus.digest, len(corpus), took, folder)
-            told = {"settings": retriever.index_settings(), "facts": retriever.facts()}
-            return made.model_copy(update=told)
+            return {
+                "retriever": retriever.name,
+                "corpus": retriever.corpus.digest,
+                "passages": len(retriever.corpus),
+                "settings": retriever.index_settings(),
+                "facts": retriever.facts(),
+            }
 
         with self._locked(key):
             if not self._usable(key, retriever):
@@ -91,11 +89,9 @@ class IndexStore:
             DataError: the folder cannot be written.
         """
 
-        def make(folder: Path) -> Manifest:
-            start = time.perf_counter()
+        def make(folder: Path) -> dict[str, Any]:
             passages, digest = write(folder)
-            took = time.perf_counter() - start
-            return _manifest(key, "passages", digest, passages, took, folder)
+            return {"retriever": "passages", "corpus": digest, "passages": passages}
 
         with self._locked(key):
             if not self._usable(key):
@@ -174,22 +170,31 @@ class IndexStore:
             _delete(folder)
         return not problem
 
-    def _write(self, key: str, make: Callable[[Path], Manifest]) -> None:
+    def _write(self, key: str, make: Callable[[Path], dict[str, Any]]) -> None:
         """Put the folder `key` into its place, once `make` has written and described its files."""
         for leftover in self.root.glob(f".{key}-*"):  # of a build that was killed
             _delete(leftover)
         folder = self.root / f".{key}-{secrets.token_hex(4)}"
         folder.mkdir()
         try:
-            manifest = make(folder).sealed()
-            for name in manifest.files:
+            start = time.perf_counter()
+            told = make(folder)
+            made = Manifest(
+                key=key,
+                created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                build_s=round(time.perf_counter() - start, 3),
+                files={
+                    path.relative_to(folder).as_posix(): (path.stat().st_size, _sha256(path))
+                    for path in sorted(folder.rglob("*"))
+                    if path.is_file()
+                },
+                **told,
+            ).sealed()
+            (folder / MANIFEST).write_text(made.model_dump_json(indent=2), encoding="utf-8")
+            for name in (*made.files, MANIFEST):
                 with (folder / name).open("rb") as file:
                     os.fsync(file.fileno())
-            with (folder / MANIFEST).open("wb") as file:  # last, after all files are on disk
-                file.write(manifest.model_dump_json(indent=2).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            _remember(folder, manifest)
+            _remember(folder, made)
             sync(folder)
             os.replace(folder, self.root / key)
             sync(self.root)
@@ -198,16 +203,17 @@ class IndexStore:
             raise
 
 
-def index_key(retriever: Retriever, *, without: Collection[str] = ()) -> str:
+def index_key(retriever: Retriever, *, without: str = "") -> str:
     """The name of a retriever's index: a hash of corpus, settings and the versions that matter.
 
-    `without` are settings that are left out.
+    `without` is a setting that is left out.
     """
     settings = retriever.index_settings()
+    settings.pop(without, None)
     package = _ENGINES.get(retriever.name)
     parts = {
         "retriever": retriever.name,
-        "settings": {name: settings[name] for name in settings if name not in without},
+        "settings": settings,
         "corpus": retriever.corpus.digest,
         "versions": [_FORMAT, retriever.index_version, package and version(package)],
     }
@@ -225,21 +231,6 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     # `drop` deletes the folder of this name, so it is not taken from the file.
     return manifest.model_copy(update={"key": folder.name})
-
-
-def _manifest(
-    key: str, kind: str, corpus: str, passages: int, build_s: float, folder: Path
-) -> Manifest:
-    files = {
-        path.relative_to(folder).as_posix(): (path.stat().st_size, _sha256(path))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Manifest(
-        key=key, retriever=kind, corpus=corpus, passages=passages, created=created,
-        build_s=round(build_s, 3), files=files,
-    )  # fmt: skip
 
 
 def _is_checked(folder: Path) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from ragbench.record import Call
 from ragbench.retrievers import Corpus, Passage, dense
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.embedders.base import Embedded, Embedder, normalized
+from ragbench.retrievers.embedders.base import Embedder, Vectors, normalized
 from ragbench.retrievers.store import IndexStore
 
 
@@ -24,11 +24,11 @@ class WordEmbedder(Embedder):
         super().__init__(spec)
         self.embedded: list[str] = []
 
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         self.embedded += texts
         rows = [self._vector(text) for text in texts]
         call = Call(model=self.spec, kind="embed", prompt_tokens=len(" ".join(texts).split()))
-        return Embedded(normalized(np.array(rows, dtype=np.float32)), (call,))
+        return normalized(np.array(rows, dtype=np.float32)), [call]
 
     @staticmethod
     def _vector(text: str) -> np.ndarray:

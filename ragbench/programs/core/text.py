@@ -6,7 +6,7 @@ from typing import Literal
 
 from ragbench.data import question_key
 from ragbench.metrics import is_refusal, tokens
-from ragbench.retrievers import Passage, reciprocal_ranks
+from ragbench.retrievers import Passage
 from ragbench.retrievers.sentences import split_sentences
 
 # A later sub-question names the answer of an earlier one as {1}; models also write {n1}, {answer 1}
@@ -84,12 +84,11 @@ def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]
     scores: dict[str, float] = {}
     by_pid: dict[str, Passage] = {}
     for passages in lists:
-        ranks = reciprocal_ranks(passages, rrf_k=RRF_K)
-        for passage in passages:
+        for rank, passage in enumerate(passages, start=1):
             pid = passage.pid
             by_pid.setdefault(pid, passage)
             if fusion == "rrf":
-                scores[pid] = scores.get(pid, 0.0) + ranks[pid]
+                scores[pid] = scores.get(pid, 0.0) + 1 / (RRF_K + rank)
             else:
                 scores[pid] = max(scores.get(pid, passage.score), passage.score)
     return [by_pid[pid].scored(scores[pid]) for pid in sorted(by_pid, key=lambda pid: -scores[pid])]

@@ -12,15 +12,17 @@ from functools import lru_cache
 from ragbench.errors import ConfigError
 from ragbench.retrievers.embedders.base import (
     Embedder as Embedder,
-    LocalCalls as LocalCalls,
+    Model as Model,
     Vectors as Vectors,
     clean as clean,
+    local_call as local_call,
 )
 from ragbench.retrievers.embedders.local import (
     LocalEmbedder as LocalEmbedder,
     STEmbedder,
     open_session as open_session,
     open_tokenizer as open_tokenizer,
+    own_files as own_files,
 )
 
 

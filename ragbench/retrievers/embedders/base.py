@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +21,42 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Unit vectors `(n, d)` and what it took to get them, by the calls made."""
+class Kept(NamedTuple):
+    """A vector and this text's share of the call that made it."""
 
-    vectors: Vectors
-    calls: tuple[Call, ...]
+    vector: Vectors
+    tokens: int
+    cost_usd: float | None
+    latency_s: float
 
 
-class Embedder(ABC):
-    """Texts to unit vectors. Thread-safe; a text's vector does not depend on its neighbours."""
+class Model:
+    """What a retriever asks besides an LM: an embedder or a reranker."""
 
-    spec: str
     #: Whether what it costs is known; work done on this machine costs nothing.
     priced: bool = True
     #: Whether it computes here, by threads of its own, and asks nobody.
     in_process: bool = True
     #: The server that is asked, if one is.
     service: Service | None = None
+
+
+class Embedder(Model, ABC):
+    """Texts to unit vectors. Thread-safe; a text's vector does not depend on its neighbours."""
+
     _KEPT = 10_000
 
     def __init__(self, spec: str) -> None:
-        self.spec = spec
-        self._queries: Newest[str, tuple[Vectors, Call]] = Newest(self._KEPT)
+        #: What names it in messages, and in calls.
+        self.spec = self.called = spec
+        self._queries: Newest[str, Kept] = Newest(self._KEPT)
         self._lock = threading.Lock()
 
     @abstractmethod
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
-        """Vectors of at least one text, with the calls that were made."""
+    def _embed(
+        self, texts: Sequence[str], progress: Progress | None
+    ) -> tuple[Vectors, Sequence[Call]]:
+        """Unit vectors `(n, d)` of at least one text, and the calls that were made."""
 
     @property
     def identity(self) -> str:
@@ -60,7 +67,10 @@ class Embedder(ABC):
         """Unit vectors, shape `(len(texts), d)`; the calls are filed in the current ledger."""
         if not texts:
             return np.zeros((0, 0), dtype=np.float32)
-        return self._filed(self._embed([clean(text) for text in texts], progress))
+        vectors, calls = self._embed([clean(text) for text in texts], progress)
+        for call in calls:
+            file_call(call)
+        return vectors
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of queries, shape `(len(texts), d)`; the last 10,000 are kept in memory.
@@ -70,67 +80,53 @@ class Embedder(ABC):
         known = {text: self._queries[text] for text in texts if text in self._queries}
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         if known:
-            file_call(_summed([call for _, call in known.values()]))
-        vectors = {text: vector for text, (vector, _) in known.items()}
+            file_call(self._call(known.values(), cached=True))
         if missing:
-            embedded = self._embed([clean(text) for text in missing], None)
-            vectors |= dict(zip(missing, self._filed(embedded), strict=True))
-            self._keep(missing, embedded)
-        return np.stack([vectors[text] for text in texts])
+            vectors, calls = self._embed([clean(text) for text in missing], None)
+            for call in calls:
+                file_call(call)
+            sums = total(calls)
+            took = sums.prompt_tokens, sums.cost_usd, sums.latency_s
+            made = dict(zip(missing, divided(missing, vectors, *took), strict=True))
+            known |= made
+            with self._lock:
+                for text, kept in made.items():
+                    self._queries[text] = kept
+        return np.stack([known[text].vector for text in texts])
 
-    def _keep(self, texts: Sequence[str], embedded: Embedded) -> None:
-        whole = replace(_summed(embedded.calls), cached=True)
-        tokens = shares(whole.prompt_tokens, texts)
-        with self._lock:
-            for text, vector, n in zip(texts, embedded.vectors, tokens, strict=True):
-                part = n / whole.prompt_tokens if whole.prompt_tokens else 1 / len(texts)
-                cost = None if whole.cost_usd is None else whole.cost_usd * part
-                call = replace(
-                    whole, prompt_tokens=n, cost_usd=cost, latency_s=whole.latency_s * part
-                )
-                self._queries[text] = (vector, call)
-
-    @staticmethod
-    def _filed(embedded: Embedded) -> Vectors:
-        for call in embedded.calls:
-            file_call(call)
-        return embedded.vectors
-
-
-def _summed(calls: Sequence[Call]) -> Call:
-    sums = total(calls)
-    return replace(
-        calls[0],
-        prompt_tokens=sums.prompt_tokens,
-        cost_usd=sums.cost_usd,
-        latency_s=sums.latency_s,
-        attempts=1,
-    )
-
-
-def shares(tokens: int, texts: Sequence[str]) -> list[int]:
-    """`tokens` divided among `texts` by their length; the shares add up to it."""
-    lengths = np.cumsum([len(text) or 1 for text in texts])
-    bounds = lengths * tokens // lengths[-1]
-    divided: list[int] = np.diff(bounds, prepend=0).tolist()
-    return divided
-
-
-class LocalCalls:
-    """Times a piece of local work and describes it as one call that costs nothing."""
-
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self._start = time.perf_counter()
-
-    def done(self, tokens: int, kind: Literal["embed", "rerank"] = "embed") -> tuple[Call, ...]:
-        """The call, of `tokens` tokens, that ends now."""
-        elapsed = time.perf_counter() - self._start
-        return (
-            Call(
-                model=self.model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed
-            ),
+    def _call(self, kept: Collection[Kept], *, cached: bool, attempts: int = 1) -> Call:
+        """The call of which `kept` are the shares."""
+        costs = [share.cost_usd for share in kept if share.cost_usd is not None]
+        return Call(
+            model=self.called,
+            kind="embed",
+            prompt_tokens=sum(share.tokens for share in kept),
+            cost_usd=sum(costs) if len(costs) == len(kept) else None,
+            latency_s=sum(share.latency_s for share in kept),
+            attempts=attempts,
+            cached=cached,
         )
+
+
+def divided(
+    texts: Sequence[str], vectors: Vectors, tokens: int, cost_usd: float | None, latency_s: float
+) -> list[Kept]:
+    """What each text took of a call, by its length; the shares add up to the whole."""
+    lengths = np.cumsum([len(text) or 1 for text in texts])
+    parts = np.diff(lengths * tokens // lengths[-1], prepend=0).tolist()
+    shares = [n / tokens if tokens else 1 / len(texts) for n in parts]
+    return [
+        Kept(vector, n, None if cost_usd is None else cost_usd * share, latency_s * share)
+        for vector, n, share in zip(vectors, parts, shares, strict=True)
+    ]
+
+
+def local_call(
+    model: str, start: float, tokens: int, kind: Literal["embed", "rerank"] = "embed"
+) -> Call:
+    """Work on this machine since `start` (`time.perf_counter`) as one call that costs nothing."""
+    elapsed = time.perf_counter() - start
+    return Call(model=model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed)
 
 
 def clean(text: str) -> str:

@@ -5,6 +5,7 @@ runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084). That one cu
 tokens; here a longer text is read in windows of 256, and the mean goes over the first 64 of them.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ragbench.errors import ModelError, needs_extra
+from ragbench.lms.local import DEFAULT_EMBEDDER, ensure
+from ragbench.record import Call
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.embedders.base import Embedded, Embedder, LocalCalls, Vectors, normalized
+from ragbench.retrievers.embedders.base import Embedder, Vectors, local_call, normalized
 
 _MAX_TOKENS = 256  # of a window
 _MAX_WINDOWS = 64  # of a text: 16,384 tokens
@@ -29,7 +32,15 @@ class LocalEmbedder(Embedder):
 
     def __init__(self, name: str = "") -> None:
         super().__init__(f"local:{name}" if name else "local")
-        model, tokenizer = _find(name)
+        if "/" in name or "\\" in name:
+            model, tokenizer = own_files(name)
+        else:
+            with needs_extra("embedder=local"):  # before anything is fetched for it
+                import onnxruntime  # noqa: F401
+            files = ensure(name or DEFAULT_EMBEDDER)
+            if "tokenizer" not in files:
+                raise ModelError(f"{name} is no embedder; take local for the default one")
+            model, tokenizer = files["model"], files["tokenizer"]
         self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}:windows"
         self._session, self._inputs = open_session(model)
         self._tokenizer = open_tokenizer(tokenizer, _MAX_TOKENS)
@@ -52,8 +63,8 @@ class LocalEmbedder(Embedder):
                 windows[row].append(normalized(states[kept]))
         return [np.concatenate(parts) for parts in windows]
 
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
-        work = LocalCalls(self.spec)
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
+        start = time.perf_counter()
         sums: Vectors | None = None
         tokens = 0
         seen: set[int] = set()
@@ -67,7 +78,7 @@ class LocalEmbedder(Embedder):
             if progress:
                 progress(len(seen), len(texts))
         assert sums is not None
-        return Embedded(normalized(sums), work.done(tokens))
+        return normalized(sums), [local_call(self.spec, start, tokens)]
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[Any]]]:
         """Batches of windows of similar length: the rows they belong to, and their encodings."""
@@ -94,25 +105,20 @@ class LocalEmbedder(Embedder):
             ids[row, : len(encoding.ids)] = encoding.ids
             mask[row, : len(encoding.ids)] = 1
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feed = {name: given[name] for name in self._inputs}
-        return self._session.run(None, feed)[0], mask
+        return self._session.run(None, {name: given[name] for name in self._inputs})[0], mask
 
 
-def _find(name: str) -> tuple[Path, Path]:
+def own_files(name: str) -> tuple[Path, Path]:
+    """Model and tokeniser in the folder `name`.
+
+    Raises:
+        ModelError: they are not there.
+    """
     folder = Path(name).expanduser()
-    if "/" in name or "\\" in name:
-        model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
-        if not (model.is_file() and tokenizer.is_file()):
-            raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
-        return model, tokenizer
-    from ragbench.lms.local import DEFAULT_EMBEDDER, ensure
-
-    with needs_extra("embedder=local"):  # before anything is fetched for it
-        import onnxruntime  # noqa: F401
-    files = ensure(name or DEFAULT_EMBEDDER)
-    if "tokenizer" not in files:
-        raise ModelError(f"{name} is no embedder; take local for the default one")
-    return files["model"], files["tokenizer"]
+    model, tokenizer = folder / "model.onnx", folder / "tokenizer.json"
+    if not (model.is_file() and tokenizer.is_file()):
+        raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
+    return model, tokenizer
 
 
 def open_session(model: Path) -> tuple[Any, list[str]]:
@@ -155,13 +161,13 @@ class STEmbedder(Embedder):
         except (OSError, ValueError) as error:
             raise ModelError(f"sentence-transformers cannot load {name}: {error}") from None
 
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
-        work = LocalCalls(self.spec)
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
+        start = time.perf_counter()
         vectors = []
-        for start in range(0, len(texts), 256):
-            batch = list(texts[start : start + 256])
+        for first in range(0, len(texts), 256):
+            batch = list(texts[first : first + 256])
             vectors.append(np.asarray(self._model.encode(batch, show_progress_bar=False)))
             if progress:
-                progress(min(start + 256, len(texts)), len(texts))
+                progress(first + len(batch), len(texts))
         tokens = sum(len(ids) for ids in self._model.tokenizer(list(texts))["input_ids"])
-        return Embedded(normalized(np.concatenate(vectors)), work.done(tokens))
+        return normalized(np.concatenate(vectors)), [local_call(self.spec, start, tokens)]

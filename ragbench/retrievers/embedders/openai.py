@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from ragbench.lms import checked_address, place_of
 from ragbench.lms.calls import Post, Server, Service, check_price
 from ragbench.lms.prices import map_entry, map_rate
 from ragbench.lms.specs import key_in
+from ragbench.paths import cache_root
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress
-from ragbench.retrievers.embedders.base import Embedded, Embedder, Vectors, normalized, shares
+from ragbench.retrievers.embedders.base import Embedder, Kept, Vectors, divided, normalized
 from ragbench.tokens import estimate_tokens
 
 #: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request; the rest is margin.
@@ -55,9 +56,12 @@ class OpenAIEmbedder(Embedder):
                 "server, or take embedder=local"
             )
         self.model, self._api_base = model, checked_address(api_base, "api_base")
-        self._price = _price(model) if not api_base else None
+        # US dollars per token by LiteLLM's price map.
+        rate = None if api_base else map_rate(map_entry("openai", model), "input_cost_per_token")
+        self._price = rate
         self.priced = self._price is not None
-        self._cache = cache or _default_cache()
+        self._cache = cache or VectorCache(cache_root() / "embeddings.sqlite")
+        self.called = self.identity
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
             f"embedder {self.identity}",
@@ -74,24 +78,22 @@ class OpenAIEmbedder(Embedder):
             return self.spec
         return f"{self.spec}@{place_of(self._api_base)}"
 
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         texts = [text[:_TEXT_CHARACTERS] or " " for text in texts]  # an empty text is refused
         known = self._cache.get(self.identity, texts)
         missing = [text for text in dict.fromkeys(texts) if text not in known]
-        calls = []
-        if known:
-            calls.append(self._summed(list(known.values()), cached=True, attempts=1))
+        calls = [self._call(known.values(), cached=True)] if known else []
         done = len(texts) - len(missing)
         for batch in _batches(missing):
             bought, attempts = self._buy(batch)
-            calls.append(self._summed(bought, cached=False, attempts=attempts))
+            calls.append(self._call(bought, cached=False, attempts=attempts))
             entries = dict(zip(batch, bought, strict=True))
             self._cache.put(self.identity, entries)
             known |= entries
             done += len(batch)
             if progress:
                 progress(done, len(texts))
-        return Embedded(np.stack([known[text].vector for text in texts]), tuple(calls))
+        return np.stack([known[text].vector for text in texts]), calls
 
     def _buy(self, batch: list[str]) -> tuple[list[Kept], int]:
         """The vectors of one request, each with its share of tokens, cost and time; attempts."""
@@ -110,24 +112,8 @@ class OpenAIEmbedder(Embedder):
         )
         answered = self.service.call(post)
         vectors, tokens = answered.reply.value
-        latency = answered.latency_s / len(batch)
-        kept = [
-            Kept(vector, n, None if price is None else n * price, latency)
-            for vector, n in zip(vectors, shares(tokens, batch), strict=True)
-        ]
-        return kept, answered.attempts
-
-    def _summed(self, kept: Sequence[Kept], *, cached: bool, attempts: int) -> Call:
-        costs = [entry.cost_usd for entry in kept if entry.cost_usd is not None]
-        return Call(
-            model=self.identity,
-            kind="embed",
-            prompt_tokens=sum(entry.tokens for entry in kept),
-            cost_usd=sum(costs) if len(costs) == len(kept) else None,
-            latency_s=sum(entry.latency_s for entry in kept),
-            attempts=attempts,
-            cached=cached,
-        )
+        cost = None if price is None else tokens * price
+        return divided(batch, vectors, tokens, cost, answered.latency_s), answered.attempts
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -157,19 +143,16 @@ def _checked(reply: Any, n: int) -> Vectors:
         if any(isinstance(row, str) for row in rows.values()):
             raise ValueError("a vector is a text")
         vectors = np.array([rows[i] for i in range(n)], dtype=np.float32)
+        if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
+            raise ValueError(f"its vectors have the shape {vectors.shape}")
+        if not (np.isfinite(vectors).all() and vectors.any(axis=1).all()):
+            raise ValueError("a vector is all zeros, or not finite")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _useless(n, f"{type(error).__name__}: {error}") from None
-    if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
-        raise _useless(n, f"its vectors have the shape {vectors.shape}")
-    if not (np.isfinite(vectors).all() and vectors.any(axis=1).all()):
-        raise _useless(n, "a vector is all zeros, or not finite")
+        raise LMSetupError(
+            f"the embeddings server must answer with a vector for each of the {n} texts; "
+            f"{type(error).__name__}: {str(error)[:200]}"
+        ) from None
     return normalized(vectors)
-
-
-def _useless(n: int, why: str) -> LMSetupError:
-    return LMSetupError(
-        f"the embeddings server must answer with a vector for each of the {n} texts; {why[:200]}"
-    )
 
 
 def _rate(api_base: str) -> float | None:
@@ -190,28 +173,8 @@ def _rate(api_base: str) -> float | None:
     return rate
 
 
-def _price(model: str) -> float | None:
-    """US dollars per token by LiteLLM's price map, or None."""
-    return map_rate(map_entry("openai", model), "input_cost_per_token")
-
-
-def _default_cache() -> VectorCache:
-    from ragbench.lms.local import cache_root
-
-    return VectorCache(cache_root() / "embeddings.sqlite")
-
-
-#: What follows the numbers of a vector: tokens, whether the price is unknown, price and seconds.
-_SHARE = struct.Struct("<q?dd")
-
-
-class Kept(NamedTuple):
-    """A vector and this text's share of the call that bought it."""
-
-    vector: Vectors
-    tokens: int
-    cost_usd: float | None
-    latency_s: float
+#: What follows the numbers of a vector: tokens, price (no number if unknown) and seconds.
+_SHARE = struct.Struct("<qdd")
 
 
 class VectorCache:
@@ -223,11 +186,21 @@ class VectorCache:
     def get(self, model: str, texts: Sequence[str]) -> dict[str, Kept]:
         """The kept vectors of `texts`, by text."""
         keys = {_key(model, text): text for text in texts}
-        return {keys[key]: _unpacked(value) for key, value in self._rows.get(list(keys)).items()}
+        found = {}
+        for key, value in self._rows.get(list(keys)).items():
+            tokens, usd, latency_s = _SHARE.unpack(value[-_SHARE.size :])
+            row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
+            found[keys[key]] = Kept(row, tokens, None if math.isnan(usd) else usd, latency_s)
+        return found
 
     def put(self, model: str, entries: Mapping[str, Kept]) -> None:
         """Keep `entries`, by text."""
-        self._rows.put({_key(model, text): _packed(kept) for text, kept in entries.items()})
+        rows = {}
+        for text, kept in entries.items():
+            usd = math.nan if kept.cost_usd is None else kept.cost_usd
+            share = _SHARE.pack(kept.tokens, usd, kept.latency_s)
+            rows[_key(model, text)] = kept.vector.tobytes() + share
+        self._rows.put(rows)
 
     def close(self) -> None:
         """Close the file."""
@@ -236,16 +209,3 @@ class VectorCache:
 
 def _key(model: str, text: str) -> bytes:
     return hashlib.sha256(f"{model}\x1f{text}".encode("utf-8", "surrogatepass")).digest()
-
-
-def _packed(kept: Kept) -> bytes:
-    unknown = kept.cost_usd is None
-    share = _SHARE.pack(kept.tokens, unknown, kept.cost_usd or 0.0, kept.latency_s)
-    return kept.vector.tobytes() + share
-
-
-def _unpacked(value: bytes) -> Kept:
-    vector, share = value[: -_SHARE.size], value[-_SHARE.size :]
-    tokens, unknown, cost_usd, latency_s = _SHARE.unpack(share)
-    row = np.frombuffer(vector, dtype=np.float32)
-    return Kept(row, tokens, None if unknown else cost_usd, latency_s)

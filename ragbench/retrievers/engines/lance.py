@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
 from ragbench.errors import needs_extra
 from ragbench.retrievers.base import RETRIEVERS, Corpus, Passage, Progress
-from ragbench.retrievers.embedders import Vectors, clean
-from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings, Found
+from ragbench.retrievers.embedders import clean
+from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings
+from ragbench.retrievers.scores import Found
 
 _TABLE = "passages"
 _ROWS_AT_ONCE = 8192
@@ -39,84 +39,79 @@ class Lance(Engine):
 
     name = "lancedb"
     Settings = LanceSettings
+    is_stored = True
+    index_version = 2
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
         self._table: Any = None  # None over an empty corpus
         self._remove: weakref.finalize[Any, Any] | None = None  # a table that is not stored
 
-    def restrict(self, positions: Sequence[int]) -> Lance:
-        """A table of its own over the passages at `positions`, whose vectors are made again."""
-        return type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-
     def facts(self) -> dict[str, Any]:
-        """The engine's version, and what embedding the passages took."""
+        """The engine's version."""
         import lancedb
 
-        return {**super().facts(), "engine": f"lancedb {lancedb.__version__}"}
+        return {"engine": f"lancedb {lancedb.__version__}"}
 
-    def _find(self, asked: Sequence[tuple[Asked, int]]) -> list[Found]:
-        return [
-            self._by_words(one, depth) if isinstance(one, str) else self._by_vector(one, depth)
-            for one, depth in asked
-        ]
-
-    def _by_words(self, query: str, depth: int) -> Found:
+    def _find(self, asked: Sequence[Asked], depth: int) -> list[Found]:
         from lancedb.query import MatchQuery
 
-        asked = self._table.search(MatchQuery(clean(query), "text"))
-        table = asked.select(["position", "_score"]).limit(depth).to_arrow()
-        return table["position"].to_numpy(), table["_score"].to_numpy()
-
-    def _by_vector(self, row: Vectors, depth: int) -> Found:
-        asked = self._table.search(row).distance_type("dot").nprobes(self.settings.nprobe)
-        table = asked.select(["position", "_distance"]).limit(depth).to_arrow()
-        return table["position"].to_numpy(), 1 - table["_distance"].to_numpy()
+        found: list[Found] = []
+        for one in asked:
+            if isinstance(one, str):
+                search, score = self._table.search(MatchQuery(clean(one), "text")), "_score"
+            else:
+                search, score = self._table.search(one).distance_type("dot"), "_distance"
+                search = search.nprobes(self.settings.nprobe)
+            table = search.select(["position", score]).limit(depth).to_arrow()
+            scores = table[score].to_numpy()
+            found.append(
+                (table["position"].to_numpy(), scores if score == "_score" else 1 - scores)
+            )
+        return found
 
     def _make(self, progress: Progress | None) -> None:
-        if len(self.corpus):
-            folder = tempfile.mkdtemp(prefix="ragbench-lancedb-")
-            self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._fill(folder, progress)
-
-    def _fill(self, folder: str, progress: Progress | None) -> None:
         with needs_extra("retriever lancedb"):
             import lancedb
             import pyarrow
             from lancedb.index import FTS, IvfFlat
+        if not (n := len(self.corpus)):
+            return
+        folder = tempfile.mkdtemp(prefix="ragbench-lancedb-")
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         fields = [("position", pyarrow.int32())]
-        rows: Vectors | None = None
         if self.settings.mode != "vector":
             fields.append(("text", pyarrow.string()))
-        if self.settings.mode != "text":
-            rows = self._dense.passage_vectors(self._unfinished, progress)
-            fields.append(("vector", pyarrow.list_(pyarrow.float32(), rows.shape[1])))
+        if self._dense is not None:
+            size = self._dense.vectors_of([0]).shape[1]
+            fields.append(("vector", pyarrow.list_(pyarrow.float32(), size)))
         schema = pyarrow.schema(fields)
-        batches = self._batches(schema, rows)
-        self._table = lancedb.connect(folder).create_table(_TABLE, batches, schema=schema)
+        database = lancedb.connect(folder)
+        self._table = database.create_table(_TABLE, self._batches(schema), schema=schema)
         if self.settings.mode != "vector":
             words = FTS(with_position=False, stem=False, ascii_folding=False, max_token_length=None)
             self._table.create_index("text", config=words)
-        if rows is not None and len(rows) > _EXACT_TO:
-            lists = IvfFlat(distance_type="dot", num_partitions=int(4 * len(rows) ** 0.5))
+        if self._dense is not None and n > _EXACT_TO:
+            lists = IvfFlat(distance_type="dot", num_partitions=int(4 * n**0.5))
             self._table.create_index("vector", config=lists)
 
-    def _batches(self, schema: Any, rows: Vectors | None) -> Iterator[Any]:
+    def _batches(self, schema: Any) -> Iterator[Any]:
         import pyarrow
 
         for start in range(0, len(self.corpus), _ROWS_AT_ONCE):
             places = range(start, min(start + _ROWS_AT_ONCE, len(self.corpus)))
             columns: dict[str, Any] = {"position": pyarrow.array(places, pyarrow.int32())}
             if "text" in schema.names:
-                passages = (self.corpus.passages[i] for i in places)
-                columns["text"] = [clean(self._text(passage)) for passage in passages]
-            if rows is not None:
-                flat = pyarrow.array(np.asarray(rows[start : places.stop]).ravel())
+                columns["text"] = [self._text(self.corpus.passages[i]) for i in places]
+            if self._dense is not None:
+                rows = self._dense.vectors_of(places)
+                flat = pyarrow.array(rows.ravel())
                 columns["vector"] = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
             yield pyarrow.record_batch(columns, schema=schema)
 
     def _text(self, passage: Passage) -> str:
-        return f"{passage.title} {passage.text}" if self.settings.title else passage.text
+        titled = f"{passage.title} {passage.text}" if self.settings.title else passage.text
+        return clean(titled)
 
     def _save(self, folder: Path) -> None:
         if self._table is not None and self._remove is not None:
@@ -126,10 +121,7 @@ class Lance(Engine):
     def _load(self, folder: Path) -> None:
         with needs_extra("retriever lancedb"):
             import lancedb
-        if len(self.corpus):
+        if n := len(self.corpus):
             self._table = lancedb.connect(folder).open_table(_TABLE)
-
-    def _check(self) -> None:
-        held = 0 if self._table is None else self._table.count_rows()
-        if held != len(self.corpus):
-            raise ValueError(f"the table has {held} rows for {len(self.corpus)} passages")
+            if (held := self._table.count_rows()) != n:
+                raise ValueError(f"the table has {held} rows for {n} passages")

@@ -216,10 +216,6 @@ class LMIndex(Retriever):
             for name, kind in kinds.items():
                 setattr(self, name, TypeAdapter(kind).validate_python(stored[name]))
 
-    def _check(self) -> None:
-        if len(self.passages) != len(self.corpus):
-            raise ValueError(f"{len(self.passages)} vectors for {len(self.corpus)} passages")
-
 
 def passage_text(passage: Passage) -> str:
     """What is embedded and searched of a passage: title and text."""
@@ -272,15 +268,6 @@ class WalkGraph:
             damping=damping, directed=False, weights="weight", reset=start, implementation="prpack"
         )
         return np.asarray(shares, dtype=np.float64)
-
-
-def min_max(scores: npt.NDArray[np.floating]) -> Floats:
-    """`scores` moved and scaled to [0, 1]; all 1 where they are equal."""
-    values = np.asarray(scores, dtype=np.float64)
-    if not len(values):
-        return values
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else np.ones_like(values)
 
 
 def best_first(scores: npt.NDArray[np.floating], k: int) -> list[int]:

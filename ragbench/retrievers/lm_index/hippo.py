@@ -26,10 +26,10 @@ from ragbench.retrievers.lm_index.base import (
     LMIndexSettings,
     WalkGraph,
     best_first,
-    min_max,
 )
 from ragbench.retrievers.lm_index.linear import plain_names
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.scores import min_max
 from ragbench.signatures import ExtractAllTriples, ExtractEntities, ExtractTriples
 
 #: Subject, relation and object, cleaned.
@@ -154,14 +154,6 @@ class HippoIndex(LMIndex):
     @cached_property
     def _walks(self) -> WalkGraph:
         return WalkGraph(len(self.phrases) + len(self.corpus), self.edges, self.weights)
-
-    def _check(self) -> None:
-        super()._check()
-        nodes = len(self.phrases) + len(self.corpus)
-        whole = len(self.pairs) == len(self.facts_read) == len(self.fact_vectors)
-        whole = whole and len(self.spread) == len(self.phrases)
-        if not whole or (len(self.edges) and not 0 <= self.edges.min() <= self.edges.max() < nodes):
-            raise ValueError("the index does not fit its corpus")
 
 
 def synonyms(

@@ -311,13 +311,6 @@ class KnowledgeGraph(LMIndex):
             [relation.line(self.entities) for relation in inside],
         )
 
-    def _check(self) -> None:
-        super()._check()
-        whole = len(self.entity_vectors) == len(self.entities)
-        places = [place for entity in self.entities for place in entity.passages]
-        if not whole or not all(0 <= place < len(self.corpus) for place in places):
-            raise ValueError("the index does not fit its corpus")
-
 
 def _report(community: Community, name: str, values: Mapping[str, Any]) -> Report:
     """The report in a reply; without a title it has the `name` of its best related entity."""

@@ -26,10 +26,10 @@ from ragbench.retrievers.lm_index.base import (
     LMIndex,
     LMIndexSettings,
     WalkGraph,
-    min_max,
     passage_text,
 )
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.scores import min_max
 from ragbench.retrievers.sentences import split_sentences
 from ragbench.signatures import ExtractEntities
 
@@ -319,14 +319,6 @@ class LinearIndex(LMIndex):
             counts = ((row, text.count(name)) for row, text in enumerate(self._texts))
             self._counts[entity] = {row: count for row, count in counts if count}
         return self._counts[entity]
-
-    def _check(self) -> None:
-        super()._check()
-        nodes = len(self.names) + len(self.corpus)
-        whole = len(self.entity_vectors) == len(self.names) == len(self.sentences_at) - 1
-        whole = whole and len(self.sentence_vectors) == len(self.entities_at) - 1
-        if not whole or (len(self.edges) and not 0 <= self.edges.min() <= self.edges.max() < nodes):
-            raise ValueError("the index does not fit its corpus")
 
 
 def sentences_of(passage: Passage) -> list[str]:

@@ -18,9 +18,10 @@ import dspy
 import numpy as np
 
 from ragbench.ranges import Range
+from ragbench.record import Call
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Embedder, Vectors
-from ragbench.retrievers.embedders.base import Embedded, normalized
+from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.lm_index.base import STORED_FROM, LMIndex, open_replies
 from ragbench.retrievers.lm_index.linear import by_pattern
 from ragbench.retrievers.lm_index.replies import IndexLM, IndexReply, ReplyStore, reply_key
@@ -92,9 +93,9 @@ class WordVectors(Embedder):
     def __init__(self) -> None:
         super().__init__("rehearsal")
 
-    def _embed(self, texts: Sequence[str], progress: Progress | None) -> Embedded:
+    def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         rows = [sum(map(_word_vector, text.lower().split()), np.zeros(64)) for text in texts]
-        return Embedded(normalized(np.array(rows)), ())
+        return normalized(np.array(rows)), []
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """As `embed`; nothing is kept or filed."""

@@ -125,14 +125,6 @@ class SummaryTree(LMIndex):
             self.summary_vectors = np.concatenate(vectors[1:])
         self.__dict__.pop("shape", None)
 
-    def _check(self) -> None:
-        super()._check()
-        nodes = len(self.corpus) + len(self.summaries)
-        children = [child for summary in self.summaries for child in summary.children]
-        whole = len(self.summary_vectors) == len(self.summaries)
-        if not whole or not all(0 <= child < nodes for child in children):
-            raise ValueError(f"the tree does not fit its corpus of {len(self.corpus)} passages")
-
 
 #: The mixture is not asked to be better than this; the covariance is kept away from singular.
 _REGULARISATION = 1e-6
