@@ -25,7 +25,7 @@ def corrected(
 ) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
     """A run of these grades, selections of strips and keywords, which answers Harwick."""
     return converse(
-        CRAG(shelf(), **knobs),
+        CRAG(shelf(), **{"k": 1, "external_k": 1, **knobs}),
         QUESTION,
         GradePassage=grades,
         SelectStrips=strips or [],
@@ -62,11 +62,7 @@ def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() ->
 
 def test_none_good_discards_them_and_searches_the_keywords() -> None:
     prediction, lm, _ = corrected(
-        [graded("none", 0.95)] * 2,
-        strips=[{"keep": [1]}],
-        query="Eastmere county",
-        k=2,
-        external_k=1,
+        [graded("none", 0.95)] * 2, strips=[{"keep": [1]}], query="Eastmere county", k=2
     )
     assert [s.query for s in prediction.searches] == [QUESTION, "Eastmere county"]
     context = lm.asked[-1].inputs["context"]
@@ -76,28 +72,20 @@ def test_none_good_discards_them_and_searches_the_keywords() -> None:
 
 def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewriter() -> None:
     prediction, lm, _ = corrected(
-        [graded("partial", 0.95)],
-        strips=[{"keep": [1]}, {"keep": [1]}],
-        query="Eastmere county",
-        k=1,
-        external_k=1,
+        [graded("partial", 0.95)], strips=[{"keep": [1]}] * 2, query="Eastmere county"
     )
     assert evaluated(prediction).observation == "ambiguous"
     rewriting, selecting, answering = lm.asked[-3:]
-    first = evaluated(prediction).pids[0]
-    assert f"[1] {first}" in rewriting.inputs["context"]
-    assert f"[1] {first}" in selecting.inputs["known"]
-    assert f"[1] {first}" in answering.inputs["context"]
+    first = f"[1] {evaluated(prediction).pids[0]}"
+    assert first in rewriting.inputs["context"]
+    assert first in selecting.inputs["known"]
+    assert first in answering.inputs["context"]
     assert "[2] Eastmere" in answering.inputs["context"]
 
 
 def test_where_no_strip_of_the_second_search_matters_nothing_is_added() -> None:
     prediction, lm, _ = corrected(
-        [graded("partial")],
-        strips=[{"keep": [99]}, {"keep": []}],
-        query="Eastmere county",
-        k=1,
-        external_k=1,
+        [graded("partial")], strips=[{"keep": [99]}, {"keep": []}], query="Eastmere county"
     )
     assert prediction.counts["no_strip_kept"] == 2
     context = lm.asked[-1].inputs["context"]
@@ -115,19 +103,18 @@ def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() 
         SelectStrips=[{"keep": [3, 1, 9]}],
         AnswerFromContext=[{"answer": "fact"}],
     )
-    context = lm.asked[-1].inputs["context"]
-    assert "fact 2. ... Harwick fact 6" in context
+    assert "fact 2. ... Harwick fact 6" in lm.asked[-1].inputs["context"]
     assert prediction.steps[-1].pids == ("Harwick",)
 
 
 def test_without_a_second_source_incorrect_answers_without_context() -> None:
-    _, lm, _ = corrected([graded("none")], k=1, external="none")
+    _, lm, _ = corrected([graded("none")], external="none")
     assert lm.asked[-1].inputs["context"].startswith("[]")
 
 
 @pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
 def test_an_action_can_be_fixed(only: str) -> None:
-    prediction, _, _ = corrected([graded("partial")], k=1, only=only, refine=False, rewrite=False)
+    prediction, _, _ = corrected([graded("partial")], only=only, refine=False, rewrite=False)
     assert evaluated(prediction).observation == only
     assert len(prediction.searches) == (1 if only == "correct" else 2)
 

@@ -17,6 +17,7 @@ MEMORY = {
     "RecallPassage": [{"passage": "Salt Road is by Orla Venn, born in Eastmere."}],
     "SplitFacts": [{"facts": ["Orla Venn was born in Harwick.", "Salt Road is a novel."]}],
 }
+HARWICK = [{"answer": "Harwick"}]
 
 
 def test_pieces_are_whole_sentences_after_the_title_with_no_brackets_but_those_of_dates() -> None:
@@ -31,11 +32,11 @@ def test_pieces_are_whole_sentences_after_the_title_with_no_brackets_but_those_o
 
 
 def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
-    prediction, lm, ledger = converse(
+    prediction, lm, _ = converse(
         FaithfulRAG(shelf(), k=2, piece_words=5, sent_topk=1, chunk_topk=2),
         QUESTION,
         **MEMORY,
-        AnswerFaithfully=[{"reasoning": "so", "answer": "Harwick"}],
+        AnswerFaithfully=HARWICK,
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     (aligned,) = [step for step in prediction.steps if step.action == "align"]
@@ -44,15 +45,15 @@ def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
     assert "She was born in Harwick." in lm.asked[-1].inputs["notes"]
     assert "[1]" in lm.asked[-1].inputs["context"]
     assert lm.asked[1].inputs["facts"].startswith('["Orla Venn wrote it."]')
-    assert sum(call.kind == "lm" for call in ledger.calls) == 4
+    assert len(lm.asked) == 4
 
 
 def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
+    facts = [{"facts": ["a caravan", "She was born in Harwick."]}]
     prediction, _, _ = converse(
-        FaithfulRAG(shelf(), k=2, piece_words=5, sent_topk=5, chunk_topk=1),
+        FaithfulRAG(shelf(), k=2, piece_words=5, chunk_topk=1),
         QUESTION,
-        **{**MEMORY, "SplitFacts": [{"facts": ["a caravan", "She was born in Harwick."]}]},
-        AnswerFaithfully=[{"answer": "Harwick"}],
+        **{**MEMORY, "SplitFacts": facts, "AnswerFaithfully": HARWICK},
     )
     (aligned,) = [step for step in prediction.steps if step.action == "align"]
     assert aligned.observation == "Orla Venn | She was born in Harwick."
@@ -75,7 +76,7 @@ def test_nothing_remembered_leaves_the_passages() -> None:
         QUESTION,
         RecallFacts=[{"facts": []}],
         RecallPassage=[{"passage": " "}],
-        AnswerFaithfully=[{"answer": "Harwick"}],
+        AnswerFaithfully=HARWICK,
     )
     assert prediction.counts["nothing_remembered"] == 1
     assert lm.asked[-1].inputs["notes"] == "[]"
@@ -99,7 +100,6 @@ def test_the_answer_is_reasoned_as_asked(knobs: dict[str, object], reader: str) 
 
 
 def test_without_alignment_the_passages_alone_are_read() -> None:
-    _, _, ledger = converse(
-        FaithfulRAG(shelf(), align=False), QUESTION, AnswerFaithfully=[{"answer": "Harwick"}]
-    )
-    assert len(ledger.calls) == 1
+    program = FaithfulRAG(shelf(), align=False)
+    _, lm, _ = converse(program, QUESTION, AnswerFaithfully=HARWICK)
+    assert len(lm.asked) == 1

@@ -62,27 +62,21 @@ def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_aga
 
 
 @pytest.mark.parametrize(
-    ("knobs", "query"),
+    ("drafted", "knobs", "query"),
     [
-        ({"variant": "always"}, "It is in Eastmere."),
-        ({"query_from": "draft"}, "It is in Eastmere."),
-        ({"query_from": "previous"}, QUESTION),
+        ("It is in Eastmere.", {"variant": "always"}, "It is in Eastmere."),
+        ("It is in Eastmere.", {"query_from": "draft"}, "It is in Eastmere."),
+        ("It is in Eastmere.", {"query_from": "previous"}, QUESTION),
+        ("Eastmere.", {}, QUESTION),  # nothing is left of the draft
     ],
 )
-def test_what_is_searched_for(knobs: dict[str, Any], query: str) -> None:
+def test_what_is_searched_for(drafted: str, knobs: dict[str, Any], query: str) -> None:
     prediction, _, _ = written(
-        draft("It is in Eastmere.", 0.2, doubt=["Eastmere"]),
+        draft(drafted, 0.2, doubt=["Eastmere"]),
         draft("It is in Harwick.", answer="Harwick"),
         **knobs,
     )
     assert prediction.steps[0].input == query
-
-
-def test_a_draft_of_doubtful_words_alone_searches_the_question() -> None:
-    prediction, _, _ = written(
-        draft("Eastmere.", 0.2, doubt=["Eastmere"]), draft("It is in Harwick.", answer="Harwick")
-    )
-    assert prediction.steps[0].input == QUESTION
 
 
 def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:

@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import dspy
 import numpy as np
 import pytest
 
-from ragbench.context import current, use
-from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.hippo_rag import HippoRAG
+from ragbench.programs.linear_rag import LinearRAG
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import by_pattern
 from ragbench.retrievers.lm_index.hippo import (
@@ -134,12 +132,9 @@ def test_without_entities_all_triples_are_asked_for() -> None:
 
 
 def test_a_synonym_takes_the_place_of_a_relation() -> None:
-    def facts(asked: Asked) -> Reply:
-        if asked.signature == "ExtractEntities":
-            return {"entities": ["old town"]}
-        return {"triples": [{"subject": "old town", "relation": "is", "object": "town old"}]}
-
-    index = indexed(make_corpus(["one"]), facts)  # the words are the same, so is their vector
+    row = {"subject": "old town", "relation": "is", "object": "town old"}
+    facts = {"entities": ["old town"], "triples": [row]}
+    index = indexed(make_corpus(["one"]), lambda asked: facts)  # the same words, the same vector
     weights = dict(zip(map(tuple, index.edges.tolist()), index.weights.tolist(), strict=True))
     assert weights[0, 1] == weights[1, 0] == pytest.approx(1)
 
@@ -148,16 +143,8 @@ def test_a_synonym_takes_the_place_of_a_relation() -> None:
 
 
 def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
-    program = HippoRAG(shelf(padding=5), k=3)
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        with open_ledger() as preparation:
-            program.prepare()
-        with open_ledger() as ledger:
-            prediction = program(question=QUESTION)
-    assert preparation.as_if.calls == 20
+    prediction, lm, _ = ask(HippoRAG(shelf(padding=5), k=3), script, QUESTION)
     assert lm.signatures[20:] == ["SelectFacts", "AnswerFromContext"]
-    assert ledger.as_if.calls == ledger.path.calls == 2
     assert [step.action for step in prediction.steps] == ["index", "link", "walk", "answer"]
     _, link, walk, _ = prediction.steps
     assert len(link.notes["facts"]) == 5
@@ -168,31 +155,28 @@ def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
 
 
+def replying(**replies: Any) -> Any:
+    """The script with these replies for these signatures."""
+    return lambda asked: replies.get(asked.signature) or script(asked)
+
+
 @pytest.mark.parametrize("reply", [{"keep": []}, {"keep": [9]}, "I would rather not."])
 def test_without_a_kept_fact_vectors_rank(reply: Any) -> None:
-    def none_kept(asked: Asked) -> Reply:
-        return reply if asked.signature == "SelectFacts" else script(asked)
-
-    prediction, _, _ = ask(HippoRAG(shelf()), none_kept, QUESTION)
+    prediction, _, _ = ask(HippoRAG(shelf()), replying(SelectFacts=reply), QUESTION)
     assert prediction.counts["no_seed"] == 1
     assert len(prediction.passages) == 5
     assert prediction.answer == "Dunmoor"
 
 
 def test_no_facts_at_all_ask_no_filter() -> None:
-    def no_triples(asked: Asked) -> Reply:
-        return {"triples": []} if asked.signature == "ExtractTriples" else script(asked)
-
-    prediction, lm, _ = ask(HippoRAG(shelf()), no_triples, QUESTION)
+    none = {"triples": []}
+    prediction, lm, _ = ask(HippoRAG(shelf()), replying(ExtractTriples=none), QUESTION)
     assert "SelectFacts" not in lm.signatures
     assert prediction.counts["no_seed"] == 1
 
 
 def test_a_fact_named_twice_is_kept_once() -> None:
-    def twice(asked: Asked) -> Reply:
-        return {"keep": [2, 2, 1]} if asked.signature == "SelectFacts" else script(asked)
-
-    prediction, _, _ = ask(HippoRAG(shelf()), twice, QUESTION)
+    prediction, _, _ = ask(HippoRAG(shelf()), replying(SelectFacts={"keep": [2, 2, 1]}), QUESTION)
     assert prediction.steps[1].observation.count(";") == 1
 
 
@@ -212,14 +196,11 @@ def test_ablations(knobs: dict[str, Any], signatures: list[str]) -> None:
 
 
 def test_another_system_shares_what_was_read() -> None:
-    from ragbench.programs.linear_rag import LinearRAG
-
-    usual, own = ScriptedLM(script, name="usual"), ScriptedLM(script, name="own")
-    adapter = make_adapter("json", usual)
-    with use(replace(current(), role_lms={"extract": own}), lm=usual, adapter=adapter):
+    lm = ScriptedLM(script)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
         LinearRAG(shelf()).prepare()
         program = HippoRAG(shelf())
         program.prepare()
-    assert own.signatures.count("ExtractEntities") == 5  # asked for by the first alone
-    assert own.signatures.count("ExtractTriples") == 5
+    assert lm.signatures.count("ExtractEntities") == 5  # asked for by the first alone
+    assert lm.signatures.count("ExtractTriples") == 5
     assert program.index_facts()["index_calls"] == 10  # as if it had asked for all

@@ -1,21 +1,16 @@
 """LinearRAG by scripted conversations; see tests/retrievers/test_graph.py for its parts."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dspy
 import pytest
 
-from ragbench.context import current, use
 from ragbench.errors import ConfigError
-from ragbench.ledger import open_ledger
-from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.linear_rag import LinearRAG
-from ragbench.retrievers import PerQuestion, make_retriever
+from ragbench.retrievers import make_retriever
 from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.lm_index import by_pattern
-from tests.fakes import Asked, Reply, ScriptedLM
+from tests.fakes import Asked, Reply
 from tests.programs.shelf import ask, shelf
 
 QUESTION = "In which county was the author of Salt Road born?"
@@ -28,32 +23,24 @@ def script(asked: Asked) -> Reply:
 
 
 def test_entities_of_the_passages_once_and_of_each_question() -> None:
-    program = LinearRAG(shelf(), threshold=0.1)
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        with open_ledger() as preparation:
-            program.prepare()
-        with open_ledger() as ledger:
-            prediction = program(question=QUESTION)
+    prediction, lm, _ = ask(LinearRAG(shelf(), threshold=0.1), script, QUESTION)
     assert lm.signatures == ["ExtractEntities"] * 6 + ["AnswerFromContext"]
-    assert preparation.as_if.calls == 5
-    assert ledger.as_if.calls == ledger.path.calls == 2
     assert [step.action for step in prediction.steps] == ["index", "extract", "bridge", "answer"]
-    index, extract, bridge, answer = prediction.steps
-    assert index.notes["index_calls"] == program.index_facts()["index_calls"] == 5
+    _, extract, bridge, answer = prediction.steps
     assert extract.observation == "Salt Road"
     assert bridge.notes["seeds"] == {"Salt Road": 1.0}
     assert bridge.notes["tiers"]["Orla Venn"] == 2
     assert answer.thought == "because"
-    assert next(p.pid for p in prediction.passages) == "Salt Road"
+    assert prediction.passages[0].pid == "Salt Road"
     assert len(prediction.passages) == 5
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
 
 
 def test_two_hops_reach_what_the_question_does_not_name() -> None:
     # Salt Road leads to Orla Venn, and she to Harwick, which shares no word with the question.
-    corpus = Corpus([p for p in shelf(padding=30).corpus if p.pid != "Eastmere"])
-    retriever = make_retriever("bm25", corpus)
+    retriever = make_retriever(
+        "bm25", Corpus([p for p in shelf(padding=30).corpus if p.pid != "Eastmere"])
+    )
     knobs: dict[str, Any] = {"entities": "regex", "threshold": 0.05, "k": 3}
     far, _, _ = ask(LinearRAG(retriever, top_k_sentence=3, **knobs), script, QUESTION)
     seeds, _, _ = ask(LinearRAG(retriever, ablation="bridging", **knobs), script, QUESTION)
@@ -109,32 +96,3 @@ def test_entities_of_a_spacy_pipeline(tmp_path: Path) -> None:
 def test_no_pipeline_is_said_before_a_run() -> None:
     with pytest.raises(ConfigError, match="spacy_pipeline"):
         LinearRAG(shelf(), entities="spacy").prepare()
-
-
-def test_the_lm_of_the_role_makes_the_index() -> None:
-    usual, own = ScriptedLM(script, name="usual"), ScriptedLM(script, name="own")
-    program = LinearRAG(shelf())
-    adapter = make_adapter("json", usual)
-    with use(replace(current(), role_lms={"extract": own}), lm=usual, adapter=adapter):
-        program.prepare()
-        assert program.index_of(program.retriever).lm == own.model
-    assert (len(own.asked), usual.asked) == (5, [])
-
-
-def test_the_passages_of_the_questions_ahead_are_read_before_them() -> None:
-    passages = shelf().corpus.passages
-    contexts = {"Who is Orla Venn?": (0, 1), "Where is Harwick?": (1, 3), "Later?": (4,)}
-    retriever = make_retriever("bm25", Corpus(passages, contexts=contexts), setting="distractor")
-    assert isinstance(retriever, PerQuestion)
-    program = LinearRAG(retriever)
-    lm = ScriptedLM(script)
-    ahead = tuple(contexts)[:2]
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        with use(replace(current(), ahead=ahead)), open_ledger() as preparation:
-            program.prepare()
-        assert lm.signatures == ["ExtractEntities"] * 3  # a shared passage is asked about once
-        assert preparation.as_if.calls == 3
-        prediction = program(question=ahead[1])
-    assert lm.signatures[3:] == ["ExtractEntities", "AnswerFromContext"]
-    assert {p.pid for p in prediction.passages} == {"Salt Road", "Harwick"}
-    assert program.index_facts()["index_calls"] == 4  # of both indexes, as if each were alone
