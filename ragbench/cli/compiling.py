@@ -94,9 +94,9 @@ def compiled_command(folder: Path) -> None:
     `shipped` lists those that come with ragbench.
     """
     from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER
-    from ragbench.experiments.report.compiled import find_programs, print_programs
+    from ragbench.experiments.report.compiled import print_programs
 
-    print_programs(find_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
+    print_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder)
 
 
 @command(

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from ragbench.cli.main import cli
 from ragbench.errors import RunError, UnknownNameError
-from ragbench.experiments.report.page.data import PIECE, make_board, page_data, piece_of
+from ragbench.experiments.report.page.data import PIECE, make_board, page_data, pieces
 from ragbench.experiments.report.page.html import page_of, write_page
 from ragbench.experiments.report.page.server import make_server
 from ragbench.experiments.store import read_card, read_records
@@ -52,11 +52,11 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
         value = frame["value"].map(json.loads)
         pids = value.map(lambda record: {passage["pid"] for passage in record["passages"]})
         gold = value.map(lambda record: set(record["gold_pids"]))
-        frame["evidence"] = [float(g <= p) for g, p in zip(gold, pids, strict=True)]
+        frame["all_recall"] = [float(g <= p) for g, p in zip(gold, pids, strict=True)]
         frame["searches"] = value.map(lambda record: len(record["searches"]))
         # Answers are "Norway", which is right, or "Sweden".
         frame["em"] = frame["f1"] = (frame["answer"] == "Norway").astype(float)
-        frame["usd"], frame["s"] = frame["cost_usd"], frame["latency_s"]
+        frame["s"] = frame["latency_s"]
         frames[path.as_posix()] = frame
     for run in data["runs"]:
         frame = frames[run["folder"]]
@@ -68,12 +68,12 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
             assert shown[metric] == pytest.approx(frame[metric].mean())
             assert shown[f"{metric}_low"] == pytest.approx(interval.low)
             assert shown[f"{metric}_high"] == pytest.approx(interval.high)
-        for name in ("evidence", "tokens", "usd", "calls", "searches"):
+        for name in ("all_recall", "tokens", "cost_usd", "calls", "searches"):
             assert run[name] == pytest.approx(frame[name].mean(), abs=1e-7), name
         assert run["p95_s"] == pytest.approx(np.quantile(frame["s"], 0.95), abs=1e-3)
         right = frame[frame["em"] == 1]
         assert (run["without_evidence"], run["right"]) == (
-            (right["evidence"] == 0).sum(), len(right)
+            (right["all_recall"] == 0).sum(), len(right)
         )  # fmt: skip
     names = [run["folder"] for run in data["runs"]]
     for a, others in data["contrasts"]["f1"].items():
@@ -82,7 +82,8 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
             comparison = compare_scores(left, right)
             assert comparison.interval is not None
             wanted = [comparison.difference, comparison.interval.low, comparison.interval.high]
-            assert [shown["difference"], shown["low"], shown["high"]] == pytest.approx(wanted)
+            made = [shown[f"difference{end}"] for end in ("", "_low", "_high")]
+            assert made == pytest.approx(wanted)
     by_question = [frames[name]["f1"].sort_index() for name in names]
     assert [q["qid"] for q in data["questions"]] == list(by_question[0].index)
     for column, wanted in zip(data["scores"]["f1"], by_question, strict=True):
@@ -221,7 +222,8 @@ def test_the_command_writes_the_whole_page_or_none(
 def test_traces_come_in_pieces(tmp_path: Path) -> None:
     [run, *_] = study(tmp_path, questions=PIECE + 3)
     board = make_board([run])
-    piece = piece_of(board.runs[0], board.qids, 1)
+    [piece] = pieces(board.runs[0], board.qids, 1)
+    assert [*pieces(board.runs[0], board.qids)][1] == piece
     assert [*piece["records"]] == board.qids[PIECE:]
     assert piece["records"][board.qids[-1]]["searches"][0]["k"] == 6
 

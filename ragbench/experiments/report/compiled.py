@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,39 +14,6 @@ from ragbench.metrics import expected_lead
 
 if TYPE_CHECKING:
     from ragbench.experiments.tune import Point, Tuned
-
-
-@dataclass(frozen=True)
-class Shelved:
-    """One folder: its sidecar, or why there is none."""
-
-    folder: Path
-    sidecar: Sidecar | None
-    problem: str = ""
-
-
-def find_programs(folder: Path) -> list[Shelved]:
-    """Every compiled program under `folder`, sorted by path, unfinished and broken ones too.
-
-    Raises:
-        RunError: there is no such folder.
-    """
-    if not folder.is_dir():
-        raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
-    folders = {path.parent for name in (SIDECAR, ASKED) for path in folder.rglob(name)}
-    return [_read(path) for path in sorted(folders)]
-
-
-def print_programs(shelf: list[Shelved]) -> None:
-    """Print one row per program, then those that cannot be used."""
-    rows = [_row(row.folder, row.sidecar) for row in shelf if row.sidecar is not None]
-    if rows:
-        note = "scores are on the validation questions that each was selected on"
-        print_table(Table("compiled", _COLUMNS, rows, notes=[note]))
-    say(*(row.problem for row in shelf if row.sidecar is None))
-    if not shelf:
-        say("no compiled programs found")
-
 
 _COLUMNS = (
     Column("folder"),
@@ -65,11 +31,55 @@ _COLUMNS = (
 )
 
 
-def _read(folder: Path) -> Shelved:
-    try:
-        return Shelved(folder, read_sidecar(folder))
-    except RunError as error:
-        return Shelved(folder, None, str(error))
+def print_programs(folder: Path) -> None:
+    """Print one row per compiled program under `folder`, then those that cannot be used.
+
+    Raises:
+        RunError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
+    rows, problems = [], []
+    for path in sorted({p.parent for name in (SIDECAR, ASKED) for p in folder.rglob(name)}):
+        try:
+            rows.append(_row(path, read_sidecar(path)))
+        except RunError as error:
+            problems.append(str(error))
+    if rows:
+        note = "scores are on the validation questions that each was selected on"
+        print_table(Table("compiled", _COLUMNS, rows, notes=[note]))
+    say(*problems)
+    if not rows and not problems:
+        say("no compiled programs found")
+
+
+def _row(folder: Path, card: Sidecar) -> dict[str, Any]:
+    optimizer = card.optimizer
+    preset = f" {optimizer['preset']}" if "preset" in optimizer else ""
+    variant = f" ({card.variant})" if card.variant not in ("", "default") else ""
+    zero_shot = card.scores["zero_shot"]
+    return {
+        "folder": str(folder),
+        "program": card.program + variant,
+        "optimizer": f"{optimizer.get('name')}{preset}",
+        "seed": optimizer.get("seed"),
+        "lm": str(card.lms.get("student")),
+        **validated(card),
+        **with_interval("zero_shot", zero_shot["mean"], ends(zero_shot.get("interval"))),
+        "by_choosing": by_choosing(card, len(card.notes.get("candidates", ()))),
+        "cost_usd": card.cost["as_if"]["all"]["cost_usd"],
+    }
+
+
+def validated(card: Sidecar) -> dict[str, Any]:
+    """Metric, n, score and gain of a compiled program on its validation questions, for a row."""
+    scores, compiled = card.scores, card.scores["compiled"]
+    return {
+        "metric": scores["metric"],
+        "n": scores["n"],
+        **with_interval("score", compiled["mean"], ends(compiled.get("interval"))),
+        **with_interval("difference", scores["difference"], ends(scores.get("interval"))),
+    }
 
 
 def by_choosing(card: Sidecar, candidates: int) -> str:
@@ -88,30 +98,6 @@ def by_choosing(card: Sidecar, candidates: int) -> str:
     return f"up to {expected_lead(candidates, standard_error):.3f} of {candidates}"
 
 
-def _row(folder: Path, card: Sidecar) -> dict[str, Any]:
-    optimizer, scores = card.optimizer, card.scores
-    preset = f" {optimizer['preset']}" if "preset" in optimizer else ""
-    variant = f" ({card.variant})" if card.variant not in ("", "default") else ""
-    return {
-        "folder": str(folder),
-        "program": card.program + variant,
-        "optimizer": f"{optimizer.get('name')}{preset}",
-        "seed": optimizer.get("seed"),
-        "lm": str(card.lms.get("student")),
-        "metric": scores["metric"],
-        "n": scores["n"],
-        **_mean("score", scores["compiled"]),
-        **_mean("zero_shot", scores["zero_shot"]),
-        **with_interval("difference", scores["difference"], ends(scores.get("interval"))),
-        "by_choosing": by_choosing(card, len(card.notes.get("candidates", ()))),
-        "cost_usd": card.cost["as_if"]["all"]["cost_usd"],
-    }
-
-
-def _mean(name: str, scored: Mapping[str, Any]) -> dict[str, Any]:
-    return with_interval(name, scored["mean"], ends(scored.get("interval")))
-
-
 def ends(interval: Mapping[str, float] | None) -> tuple[float, float] | None:
     """Low and high of an interval as a sidecar has it."""
     return (interval["low"], interval["high"]) if interval else None
@@ -123,14 +109,13 @@ def print_tuned(tuned: Tuned) -> None:
     rows = []
     for point in tuned.front:
         card = read_sidecar(point.folder)
-        gain = with_interval("gain", card.scores["difference"], ends(card.scores.get("interval")))
         luck = {"by_choosing": by_choosing(card, tuned.trials)}
-        rows.append({"point": f"front/{point.folder.name}", **_point(point), **gain, **luck})
-    rows.append({"point": "as given", **_point(tuned.default)})
+        rows.append({**validated(card), **_point(point, f"front/{point.folder.name}"), **luck})
+    rows.append(_point(tuned.default, "as given"))
     columns = [
         Column("point", "program"),
         *(Column(name, kind="number", interval=True) for name in names),
-        Column("gain", f"{names[0]}, difference", "gain", interval=True, drop=2),
+        Column("difference", f"{names[0]}, difference", "gain", interval=True, drop=2),
         Column("by_choosing", "by choosing", drop=3),
         Column("n", kind="count", drop=4),
         Column("failed", kind="count", drop=5),
@@ -151,9 +136,9 @@ def print_tuned(tuned: Tuned) -> None:
     )
 
 
-def _point(point: Point) -> dict[str, Any]:
-    row: dict[str, Any] = {"n": point.n, "failed": point.failed}
-    for name, value in point.values.items():
-        row |= with_interval(name, value, point.intervals.get(name))
+def _point(point: Point, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"point": name, "n": point.n, "failed": point.failed}
+    for objective, value in point.values.items():
+        row |= with_interval(objective, value, point.intervals.get(objective))
     shown = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in point.knobs.items()}
-    return row | {"knobs": ", ".join(f"{name}={value}" for name, value in shown.items())}
+    return row | {"knobs": ", ".join(f"{knob}={value}" for knob, value in shown.items())}

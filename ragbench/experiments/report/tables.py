@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ragbench.errors import RagbenchError
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.runs import HEADLINE, error_of, members, stop_lines, summarize, treatments
+from ragbench.experiments.runs import error_of, members, stop_lines, summarize, treatments
 from ragbench.experiments.store import RunCard, StoredRecords
 from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
 
@@ -77,12 +77,11 @@ def print_runs(evaluations: Sequence[Evaluation], by: Mapping[str, Grouping] | N
 
 def title_of(evaluation: Evaluation) -> str:
     """Which data, retriever and LM a run used."""
-    card = evaluation.card
-    identity, split = card.identity, card.identity.get("split")
-    sizes = card.data_card.get("splits") or {}
-    total = card.data_card.get("questions") if split == "all" else sizes.get(split)
+    card, split = evaluation.card, evaluation.card.identity.get("split")
+    sizes = {"all": card.data_card.get("questions"), **(card.data_card.get("splits") or {})}
+    total = sizes.get(split)
     part = f"{card.questions} of {total} questions" if card.questions and total else "questions"
-    how = (card.data.setting, identity.get("retriever"), card.model, card.adapter)
+    how = (card.data.setting, card.identity.get("retriever"), card.model, card.adapter)
     return (
         f"{card.data.name}: {part} ({'all' if split == 'all' else f'{split} split'}), "
         f"{', '.join(str(name) for name in how if name)}"
@@ -91,16 +90,16 @@ def title_of(evaluation: Evaluation) -> str:
 
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
     """One row per run, called by `labels` or by its program and what tells it from the others."""
-    rows = [
-        {
-            "program": label,
-            **run_row(run.summary, run.records),
-            **_index(run),
-            **dict.fromkeys(run.card.unknown),
-        }
-        for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True)
-    ]
+    named = zip(labels or label_runs(evaluations), evaluations, strict=True)
+    rows = [{"program": label, **row_of_run(run)} for label, run in named]
     return Table("runs", [Column("program"), *_known(rows)], rows)
+
+
+def row_of_run(run: Evaluation) -> dict[str, Any]:
+    """The values of a whole run, with its index where it has one."""
+    index = index_cost(run.card)
+    row = run_row(run.summary, run.records) | ({"index_usd": index.usd} if index else {})
+    return row | dict.fromkeys(run.card.unknown)
 
 
 def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
@@ -113,11 +112,10 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
     def each(total: float | None) -> float | None:
         return None if total is None or not summary.n else total / summary.n
 
-    row: dict[str, Any] = {"n": summary.n}
-    for name in HEADLINE:
-        row |= measured(records, name)
     return {
-        **row,
+        "n": summary.n,
+        **measured(records, "em"),
+        **measured(records, "f1"),
         EVIDENCE: measured(records, EVIDENCE)[EVIDENCE],
         "failed": summary.failed,
         "calls": each(as_if.calls),
@@ -145,28 +143,29 @@ def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
     return with_interval(name, sum(values) / len(values), interval)
 
 
-def _index(evaluation: Evaluation) -> dict[str, Any]:
-    index = index_cost(evaluation.card)
-    return {} if index is None else {"index_usd": index.usd}
-
-
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The columns but for evidence and index where no run has any."""
-    return [
-        column
-        for column in _COLUMNS
-        if not (column.name == EVIDENCE and all(row.get(EVIDENCE) is None for row in rows))
-        and not (column.name == "index_usd" and not any("index_usd" in row for row in rows))
-    ]
+    evidence = any(row[EVIDENCE] is not None for row in rows)
+    index = any("index_usd" in row for row in rows)
+    left_out = {name for name, known in ((EVIDENCE, evidence), ("index_usd", index)) if not known}
+    return [column for column in _COLUMNS if column.name not in left_out]
 
 
 def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
-    """A name for each run: its program, and what tells it from others of that program.
+    """A name for each run: its program, and the settings that tell it from others of that program.
 
     Runs that no setting tells apart have their folder's name, too.
     """
     cards = [evaluation.card for evaluation in evaluations]
-    labels = _told_apart(cards, [name_of_system(card) for card in cards])
+    settings, names = list(map(settings_of, cards)), list(map(name_of_system, cards))
+    labels = []
+    for card, mine, name in zip(cards, settings, names, strict=True):
+        like = [theirs for theirs, other in zip(settings, names, strict=True) if other == name]
+        differing = [key for key in mine if any(mine[key] != each.get(key) for each in like)]
+        if "retriever" in differing:  # another one has other settings
+            differing = [key for key in differing if not key.startswith("retriever.")]
+        words = filter(None, (_setting(card, key, mine[key]) for key in differing))
+        labels.append(", ".join([name, *list(words)[:SETTINGS]]))
     twice = {label for label, n in Counter(labels).items() if n > 1}
     return [
         f"{label}, {evaluation.folder.name}" if label in twice else label
@@ -174,58 +173,37 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     ]
 
 
-def _told_apart(cards: Sequence[RunCard], names: Sequence[str]) -> list[str]:
-    """`names`, with the settings that differ where runs of one name are of different settings.
-
-    A setting that is a hash stands as what was given for it, a compiled program as its seed.
-    """
-    leaves = [settings_of(card) for card in cards]
-    labels = []
-    for card, mine, name in zip(cards, leaves, names, strict=True):
-        like = [theirs for theirs, other in zip(leaves, names, strict=True) if other == name]
-        differing = [key for key in mine if any(mine[key] != each.get(key) for each in like)]
-        if "retriever" in differing:  # another one has other settings
-            differing = [key for key in differing if not key.startswith("retriever.")]
-        words = [_setting(card, key, mine[key]) for key in differing]
-        labels.append(", ".join([name, *list(filter(None, words))[:SETTINGS]]))
-    return labels
-
-
 def _setting(card: RunCard, key: str, value: Any) -> str:
-    """A setting in words; empty where there are none for it."""
+    """A setting in words; empty where there are none for it.
+
+    A hash stands as what was given for it, a compiled program as its seed.
+    """
+    from ragbench.experiments.artifacts import read_sidecar  # it loads DSPy
+
     if value in (None, "", False):
         return ""
     if not _HASH.fullmatch(str(value)):
         return f"{key}={value}"
     given = (card.config or {}).get(key)
-    if key == "compiled":
-        return _seed_of(given)
-    return f"{key}={Path(given).name}" if isinstance(given, str) else ""
-
-
-def _seed_of(folder: object) -> str:
-    """The seed that the program in `folder` was compiled with, else the folder's name."""
-    from ragbench.experiments.artifacts import read_sidecar
-
-    if not isinstance(folder, str):
+    if not isinstance(given, str):
         return ""
+    if key != "compiled":
+        return f"{key}={Path(given).name}"
     try:
-        return f"seed {read_sidecar(Path(folder)).optimizer['seed']}"
+        return f"seed {read_sidecar(Path(given)).optimizer['seed']}"
     except (RagbenchError, KeyError):
-        return Path(folder).name
+        return Path(given).name
 
 
 def settings_of(card: RunCard) -> dict[str, Any]:
     """Setting -> value of all that can change a record, knobs first."""
-    settings_by_name = {**card.knobs, "data": card.data.name, "LM": card.model}
-    settings = card.identity.get("retriever_set") or {}
-    settings_by_name |= {
-        name: value
-        for name, value in card.identity.items()
-        if name not in _SHOWN and not isinstance(value, dict)
-    }
-    settings_by_name |= {f"retriever.{name}": value for name, value in settings.items()}
-    return settings_by_name
+    identity, of_retriever = card.identity, card.identity.get("retriever_set") or {}
+    return {
+        **card.knobs, "data": card.data.name, "LM": card.model,
+        **{name: value for name, value in identity.items()
+           if name not in _SHOWN and not isinstance(value, dict)},
+        **{f"retriever.{name}": value for name, value in of_retriever.items()},
+    }  # fmt: skip
 
 
 def name_of_system(card: RunCard) -> str:
@@ -263,26 +241,23 @@ def notes(evaluation: Evaluation) -> list[str]:
             f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, {money(as_if.cost_usd)} $; "
             f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} ${paid_in_words(billed)}"
         )
-    prepared = evaluation.prepared
+    prepared, lost, again = evaluation.prepared, evaluation.lost, evaluation.records.n_replaced
     if prepared.attempts:
         so_far = "" if evaluation.card.index else " so far"
         lines.append(
             f"index{so_far}: billed {prepared.calls:,} calls, {prepared.tokens:,} tokens, "
             f"{money(prepared.cost_usd)} $"
         )
-    lost = evaluation.lost
     if lost.attempts:
         lines.append(
             f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
             "a kill kept from leaving a record"
         )
-    if evaluation.records.n_replaced:
-        again = evaluation.records.n_replaced
+    if again:
         lines.append(f"including {again} failed attempts that were repeated")
     lines += evidence_lines(evaluation.records)
     events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
-    shown = ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n)
-    if shown:
+    if shown := ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n):
         lines.append(f"events: {shown}")
     reasons = ", ".join(f"{k} {v}" for k, v in sorted(summary.stop_reasons.items()))
     lines.append(f"stop reasons: {reasons or 'none'}")
@@ -341,47 +316,42 @@ def paid_in_words(billed: Spent) -> str:
 def print_failures(evaluation: Evaluation) -> None:
     """Print failures by class and the scores under three treatments; nothing if none failed."""
     if evaluation.summary.errors:
-        say("failures (scored 0; asked again by the next run)")
         print_table(failure_table(evaluation.records))
-    means = evaluation.summary.treatments
-    if means:
-        print_table(treatment_table(means, treatments(evaluation.records)))
+    if by_treatment := evaluation.summary.treatments:
+        print_table(treatment_table(by_treatment, treatments(evaluation.records)))
 
 
 def failure_table(records: StoredRecords) -> Table:
     """A row per boundary and class of error: number, and the message of the first by id."""
-    qids_of: dict[tuple[str, str], list[str]] = {}
+    qids_of: dict[str, list[str]] = {}
     for qid, error in sorted(records.column(error_of).items()):
         if error:
-            boundary, _, name = error.partition("/")
-            qids_of.setdefault((boundary, name), []).append(qid)
+            qids_of.setdefault(error, []).append(qid)
     rows = []
-    for (boundary, error), some in sorted(qids_of.items()):
+    for error, some in sorted(qids_of.items()):
         failure = records[some[0]].failure
         message = " ".join((failure.message if failure else "").split())
-        rows.append({"boundary": boundary, "error": error, "n": len(some), "qid": some[0],
-                     "message": message})  # fmt: skip
+        rows.append({**dict(zip(("boundary", "error"), error.split("/", 1), strict=True)),
+                     "n": len(some), "qid": some[0], "message": message})  # fmt: skip
     columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip
-    return Table("failures", columns, rows)
+    title = "failures (scored 0; asked again by the next run)"
+    return Table("failures", columns, rows, title)
 
 
 def treatment_table(
     scores: Mapping[str, PolicyScores], records: Mapping[str, StoredRecords]
 ) -> Table:
     """The headline scores and their intervals, a row per treatment of failed questions."""
-    rows: list[dict[str, Any]] = []
-    for treatment, of_policy in scores.items():
-        row: dict[str, Any] = {"policy": treatment, "n": of_policy.n, "failed": of_policy.failed}
-        for name in HEADLINE:
-            row |= measured(records[treatment], name)
-        rows.append(row)
-    columns = [
-        Column("policy", "questions that failed"),
-        Column("n", kind="count"),
-        Column("failed", kind="count"),
-        *(Column(name, name.upper(), "score", interval=True) for name in HEADLINE),
-    ]
+    rows = [
+        {"policy": treatment, "n": counted.n, "failed": counted.failed,
+         **measured(records[treatment], "em"), **measured(records[treatment], "f1")}
+        for treatment, counted in scores.items()
+    ]  # fmt: skip
+    columns = (
+        Column("policy", "questions that failed"), *_COLUMNS[:1], Column("failed", kind="count"),
+        *_COLUMNS[1:3],
+    )  # fmt: skip
     first, last = scores["scored 0"].failed, scores["retried"].failed
     title = (
         f"{first} questions failed at first, {last} fail now; scored 0 and left out: by the first "

@@ -5,21 +5,24 @@ Every question is taken in the order of its id, so that nothing depends on the o
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ragbench.errors import CompareError, ConfigError, RunError
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.compare.arms import clusters_of, gold_pids
-from ragbench.experiments.compare.spending import index_cost
+from ragbench.experiments.compare.arms import clusters_of, compare_arms, gold_pids, shared_questions
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.recommend.advice import SPENDING
+from ragbench.experiments.report.comparison import compared
+from ragbench.experiments.report.compiled import validated
 from ragbench.experiments.report.tables import (
     EVIDENCE,
     label_runs,
     measured,
+    row_of_run,
     settings_of,
     without_evidence,
 )
@@ -33,16 +36,7 @@ from ragbench.experiments.store import (
     runs_under,
 )
 from ragbench.logs import get
-from ragbench.metrics import (
-    JUDGED,
-    Comparison,
-    Method,
-    cause_of,
-    cluster_of,
-    compare_scores,
-    correct,
-    get_metric,
-)
+from ragbench.metrics import JUDGED, Method, cause_of, cluster_of, correct, get_metric
 from ragbench.record import Record
 
 Json = dict[str, Any]
@@ -55,6 +49,8 @@ PIECE = 40
 BASELINES = 12
 #: Settings in which a compiled program differs from what it was compiled from.
 _OF_COMPILING = frozenset({"compiled", "compiled_files"})
+#: What of a record its trace leaves out: the page has it elsewhere, or not at all.
+_ELSEWHERE = frozenset({"question", "counts", "extra", "decomposition"})
 
 _log = get(__name__)
 
@@ -67,7 +63,6 @@ class Shown:
     run: Evaluation
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     cells: dict[str, Json] = field(default_factory=dict)
-    questions: dict[str, Json] = field(default_factory=dict)
 
     @property
     def settings(self) -> Json:
@@ -127,12 +122,7 @@ def _front(folder: Path) -> list[Json]:
         except RunError as error:
             _log.warning("%s is left out: %s", path, error)
             continue
-        interval = card.scores.get("interval") or {}
-        rows.append({
-            "name": path.name, "metric": card.scores["metric"], "n": card.scores["n"],
-            "score": card.scores["compiled"]["mean"], "difference": card.scores["difference"],
-            "low": interval.get("low"), "high": interval.get("high"), "knobs": card.knobs,
-        })  # fmt: skip
+        rows.append({"name": path.name, **validated(card), "knobs": card.knobs})
     return rows
 
 
@@ -145,7 +135,7 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
     """
     get_metric(metric)
     folders, artefacts = find_runs(paths)
-    scores = {name: get_metric(name).score for name in dict.fromkeys([metric, *METRICS])}
+    scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
     spending = [get_metric(name).score for name in SPENDING]
     opened = []
     for folder in folders:
@@ -155,8 +145,7 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
             _log.warning("%s is left out: %s", folder, error)
             continue
         if records:
-            records.compute([*scores.values(), *spending, _cell, _question, failed, cluster_of,
-                             gold_pids])  # fmt: skip
+            records.compute([*scores.values(), *spending, _cell, failed, cluster_of, gold_pids])
             opened.append(Evaluation.of(folder, card, records))
         else:
             _log.warning("%s is left out: it has no records", folder)
@@ -164,38 +153,34 @@ def make_board(paths: Sequence[Path], metric: str = "f1") -> Board:
         raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
     runs = [Shown(name, run) for name, run in zip(label_runs(opened), opened, strict=True)]
     for shown in runs:
-        records = shown.run.records
+        shown.cells = shown.run.records.column(_cell)
         for name, score in scores.items():
-            shown.scores[name] = {q: x for q, x in records.column(score).items() if x is not None}
-        shown.cells, shown.questions = records.column(_cell), records.column(_question)
+            column = shown.run.records.column(score)
+            shown.scores[name] = {qid: x for qid, x in column.items() if x is not None}
     known = [name for name in scores if any(shown.scores[name] for shown in runs)]
     if metric not in known:
         raise RunError(
             f"no run has {metric}; there are {', '.join(known)}; what a judge gives comes from "
             "`ragbench score`"
         )
-    order = sorted(known, key=lambda name: METRICS.index(name) if name in METRICS else len(METRICS))
-    return Board(runs, order, metric, artefacts)
+    return Board(runs, known, metric, artefacts)
 
 
 def _cell(record: Record) -> Json:
+    """What the list of questions shows of a record, and its question."""
     cause = cause_of(record)
     return {
         "answer": None if record.failed else (record.answer or "")[:200],
         "cause": cause.name if cause else "",
+        "titles": {passage.title or passage.pid for passage in record.passages},
+        "question": {"question": record.question, "gold": record.answers[0], "type": record.qtype},
     }
-
-
-def _question(record: Record) -> Json:
-    titles = {passage.title or passage.pid for passage in record.passages}
-    return {"question": record.question, "gold": record.answers[0], "type": record.qtype,
-            "titles": titles}  # fmt: skip
 
 
 def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     """All that the page shows but for the traces of its questions."""
-    qids = board.qids
-    causes = sorted({cell["cause"] for run in board.runs for cell in run.cells.values()} - {""})
+    runs, qids = board.runs, board.qids
+    causes = sorted({cell["cause"] for run in runs for cell in run.cells.values()} - {""})
     number = {cause: at for at, cause in enumerate(causes)}
     baselines = _baselines(board)
     contrasts = {m: _contrasts(board, m, baselines) for m in board.metrics}
@@ -207,14 +192,13 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
         "metric": board.metric,
         "metrics": list(board.metrics),
         "baselines": baselines,
-        "runs": [_run(board, at) for at in range(len(board.runs))],
+        "runs": [_run(board, at) for at in range(len(runs))],
         "causes": causes,
-        "questions": _questions(board, qids),
-        "answers": [[run.cells.get(q, {}).get("answer") for q in qids] for run in board.runs],
-        "asked": [[int(q in run.cells) for q in qids] for run in board.runs],
-        "why": [[number.get(run.cells.get(q, {}).get("cause"), -1) for q in qids]
-                for run in board.runs],
-        "scores": {name: [[_short(run.scores[name].get(q)) for q in qids] for run in board.runs]
+        "questions": [_question(board, qid) for qid in qids],
+        "answers": [[run.cells.get(q, {}).get("answer") for q in qids] for run in runs],
+        "asked": [[int(q in run.cells) for q in qids] for run in runs],
+        "why": [[number.get(run.cells.get(q, {}).get("cause"), -1) for q in qids] for run in runs],
+        "scores": {name: [[_short(run.scores[name].get(q)) for q in qids] for run in runs]
                    for name in board.metrics},
         "contrasts": contrasts,
         "advice": {name: advice(board, name, contrasts[name]) for name in board.metrics},
@@ -229,13 +213,10 @@ def _short(score: float | None) -> float | int | None:
     return int(score) if score == int(score) else round(score, 4)
 
 
-def _questions(board: Board, qids: Sequence[str]) -> list[Json]:
-    rows = []
-    for qid in qids:
-        each = [run.questions[qid] for run in board.runs if qid in run.questions]
-        titles = sorted(set().union(*(row["titles"] for row in each)))
-        rows.append({**each[0], "qid": qid, "titles": titles})
-    return rows
+def _question(board: Board, qid: str) -> Json:
+    cells = [run.cells[qid] for run in board.runs if qid in run.cells]
+    titles = sorted(set().union(*(cell["titles"] for cell in cells)))
+    return {**cells[0]["question"], "qid": qid, "titles": titles}
 
 
 def _about(board: Board, questions: int) -> str:
@@ -253,31 +234,20 @@ def _about(board: Board, questions: int) -> str:
 def _run(board: Board, at: int) -> Json:
     shown = board.runs[at]
     run, card = shown.run, shown.run.card
-    summary, n = run.summary, max(run.summary.n, 1)
-    usd, index = summary.as_if.cost_usd, index_cost(card)
     without, right = without_evidence(run.records)
     return {
+        **row_of_run(run),
         "name": shown.name,
         "folder": run.folder.as_posix(),
         "program": card.program,
         "before": _before(board, at),
-        "n": summary.n,
-        "asked": card.questions or summary.n,
+        "asked": card.questions or run.summary.n,
         "done": run.progress.complete,
-        "failed": summary.failed,
         "means": {name: measured(run.records, name) | {"n": len(shown.scores[name])}
                   for name in board.metrics if shown.scores[name]},
-        "evidence": measured(run.records, EVIDENCE)[EVIDENCE],
         "without_evidence": without,
         "right": right,
-        "usd": None if usd is None else usd / n,
-        "index_usd": index.usd if index else 0,
-        "tokens": summary.as_if.tokens / n,
-        "calls": summary.as_if.calls / n,
-        "searches": summary.retrievals / n,
-        "p50_s": summary.latency_s.get("p50"),
-        "p95_s": summary.latency_s.get("p95"),
-        "billed_usd": summary.billed.cost_usd,
+        "billed_usd": run.summary.billed.cost_usd,
         "causes": Counter(c["cause"] for c in shown.cells.values() if c["cause"]),
         "settings": {k: v for k, v in shown.settings.items() if isinstance(v, int | float | str)},
         "card": list(card_rows(card.model_dump(mode="json"))),
@@ -309,52 +279,30 @@ def _baselines(board: Board) -> list[int]:
         range(len(board.runs)),
         key=lambda at: (board.runs[at].compiled, board.runs[at].run.card.program != "vanilla", at),
     )
-    best = max(numbers, key=lambda at: _mean(board.runs[at].scores[board.metric].values()))
+    means = [measured(shown.run.records, board.metric)[board.metric] for shown in board.runs]
+    best = max(numbers, key=lambda at: -math.inf if (mean := means[at]) is None else mean)
     befores = [b for at in numbers if (b := _before(board, at)) is not None]
     kept = numbers if len(numbers) <= BASELINES else [*numbers[:BASELINES], best, *befores]
     return list(dict.fromkeys(kept))
 
 
-def _mean(scores: Collection[float]) -> float:
-    return sum(scores) / len(scores) if scores else -math.inf
-
-
 def _contrasts(board: Board, metric: str, baselines: Sequence[int]) -> dict[int, dict[int, Json]]:
     """Baseline -> run -> the paired difference from it; p-values by Holm over the baseline's runs.
 
-    Runs over other data, or that share no two questions, have none.
+    Runs over other data, of other judges, or that share no question with the metric, have none.
     """
     shown: dict[int, dict[int, Json]] = {}
     for a in baselines:
-        others = (b for b in range(len(board.runs)) if b != a)
-        family = {b: c for b in others if (c := _contrast(board, a, b, metric))}
+        family, left = {}, board.runs[a].run
+        for b, other in enumerate(board.runs):
+            with suppress(CompareError):
+                if a != b:
+                    qids = sorted(shared_questions(left, other.run, common=True))
+                    method = Method(clusters=clusters_of(left.records.only(qids)))
+                    family[b] = compare_arms([left], [other.run], metric, qids, method)
         corrected = correct(list(family.values()))
-        shown[a] = {b: _difference(c) for b, c in zip(family, corrected, strict=True)}
+        shown[a] = {b: compared(c) for b, c in zip(family, corrected, strict=True)}
     return shown
-
-
-def _contrast(board: Board, a: int, b: int, metric: str) -> Comparison | None:
-    """Run `b` against run `a` over the questions that have a score in both."""
-    left, right = board.runs[a], board.runs[b]
-    if left.run.card.data.digest != right.run.card.data.digest:
-        return None
-    shared = sorted(set(left.scores[metric]) & set(right.scores[metric]))
-    if len(shared) < 2:
-        return None
-    sides = ({q: side.scores[metric][q] for q in shared} for side in (left, right))
-    kind, clusters = get_metric(metric), clusters_of(left.run.records.only(shared))
-    return compare_scores(
-        *sides,
-        higher_is_better=kind.higher_is_better,
-        score_range=kind.score_range,
-        method=Method(clusters=clusters),
-    )
-
-
-def _difference(c: Comparison) -> Json:
-    low, high = (c.interval.low, c.interval.high) if c.interval else (None, None)
-    return {"n": c.n, "difference": c.difference, "low": low, "high": high,
-            "verdict": c.verdict, "needed": c.n_needed}  # fmt: skip
 
 
 def advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> Json:
@@ -377,22 +325,18 @@ def advice(board: Board, metric: str, contrasts: dict[int, dict[int, Json]]) -> 
     return {"use": use, "best": best, "sentences": found.sentences()}
 
 
-def pieces(shown: Shown, qids: Sequence[str]) -> Iterator[Json]:
-    """The records of a run with the prompts and replies of their calls, `PIECE` questions each."""
-    texts = _texts(shown, qids)
-    for start in range(0, len(qids), PIECE):
-        yield _piece(shown, qids[start : start + PIECE], texts)
+def pieces(shown: Shown, qids: Sequence[str], only: int | None = None) -> Iterator[Json]:
+    """The records of a run with the prompts and replies of their calls, `PIECE` questions each.
 
-
-def piece_of(shown: Shown, qids: Sequence[str], number: int) -> Json:
-    """Piece `number` of `pieces`."""
-    some = qids[number * PIECE : (number + 1) * PIECE]
-    return _piece(shown, some, _texts(shown, some))
-
-
-def _texts(shown: Shown, qids: Sequence[str]) -> Mapping[str, str]:
+    `only` is the number of the one piece that is wanted.
+    """
+    starts = range(0, len(qids), PIECE)
+    if only is not None:
+        qids, starts = qids[only * PIECE : (only + 1) * PIECE], range(1)
     asked = (shown.run.records[qid] for qid in qids if qid in shown.cells)
-    return read_texts(shown.run.folder, asked)
+    texts = read_texts(shown.run.folder, asked)
+    for start in starts:
+        yield _piece(shown, qids[start : start + PIECE], texts)
 
 
 def _piece(shown: Shown, qids: Sequence[str], texts: Mapping[str, str]) -> Json:
@@ -401,15 +345,7 @@ def _piece(shown: Shown, qids: Sequence[str], texts: Mapping[str, str]) -> Json:
     for qid in qids:
         if qid in shown.cells:
             record = shown.run.records[qid]
-            traces[qid] = _trace(record)
+            traces[qid] = {k: v for k, v in record.to_dict().items() if k not in _ELSEWHERE}
             for call in record.ledger.calls:
                 used |= {name: texts[name] for name in (*call.prompt, call.reply) if name in texts}
     return {"records": traces, "texts": used}
-
-
-def _trace(record: Record) -> Json:
-    """A record without what the page has elsewhere."""
-    row = record.to_dict()
-    for name in ("question", "counts", "extra", "decomposition"):
-        row.pop(name, None)
-    return row

@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import html
 import json
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -31,16 +30,6 @@ _STYLE_OF_CHARTS = """:where(.chart) {
 }"""
 
 
-def page_of(board: Board, *, title: str = "ragbench report") -> str:
-    """The page of `board` with all traces in it."""
-    return _page(page_data(board, title=title), _packed(board), live=False)
-
-
-def live_page(data: Any) -> str:
-    """The page of `data` that asks its server for what is new, and for the traces."""
-    return _page(data, iter(()), live=True)
-
-
 def write_page(board: Board, path: Path, *, title: str) -> int:
     """Write the page of `board` to the file `path`, whole or not at all; its size in bytes.
 
@@ -52,40 +41,41 @@ def write_page(board: Board, path: Path, *, title: str) -> int:
     return len(content)
 
 
-def _page(data: Any, packed: Iterator[tuple[str, str]], *, live: bool) -> str:
+def page_of(board: Board, *, title: str = "ragbench report") -> str:
+    """The page of `board` with all traces in it, each piece as JSON, gzip and base64."""
+    traces = []
+    for at, shown in enumerate(board.runs):
+        for number, piece in enumerate(pieces(shown, board.qids)):
+            text = json.dumps(piece, default=str).encode("utf-8", "replace")
+            packed = base64.b64encode(gzip.compress(text, compresslevel=6, mtime=0)).decode()
+            kind = f'type="application/octet-stream" id="piece-{at}-{number}"'
+            traces.append(f"<script {kind}>{packed}</script>")
+    return _page(page_data(board, title=title), traces, "")
+
+
+def live_page(data: Any) -> str:
+    """The page of `data` that asks its server for what is new, and for the traces."""
+    return _page(data, [], "; connect-src 'self'")
+
+
+def _page(data: Any, traces: list[str], also_allowed: str) -> str:
     style = _asset("page.css")
     scripts = [_asset("vendor/d3.min.js"), _asset("vendor/plot.min.js"), _asset("page.js")]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)} {_hash(_STYLE_OF_CHARTS)}; base-uri 'none'; form-action 'none'"
-        + ("; connect-src 'self'" if live else "")
     )
-    traces = "\n".join(
-        f'<script type="application/octet-stream" id="{name}">{piece}</script>'
-        for name, piece in packed
-    )
-    # Parts with text of data come last: what stands in them is not looked at again.
-    whole = _asset("page.html")
-    for name, value in (
-        ("POLICY", policy),
-        ("STYLE", style),
-        ("SCRIPTS", "\n".join(f"<script>{script}</script>" for script in scripts)),
-    ):
-        whole = whole.replace(f"@{name}@", value, 1)
-    before, _, rest = whole.partition("@TITLE@")
-    between, _, after = rest.partition("@DATA@")
-    content = f'<script type="application/json" id="data">{as_json(data)}</script>\n{traces}'
-    return f"{before}{html.escape(data['title'])}{between}{content}{after}"
-
-
-def _packed(board: Board) -> Iterator[tuple[str, str]]:
-    """Id of the element and content of every piece of traces: JSON, gzip, base64."""
-    qids = board.qids
-    for at, shown in enumerate(board.runs):
-        for number, piece in enumerate(pieces(shown, qids)):
-            text = json.dumps(piece, default=str).encode("utf-8", "replace")
-            packed = gzip.compress(text, compresslevel=6, mtime=0)
-            yield f"piece-{at}-{number}", base64.b64encode(packed).decode()
+    parts = {
+        "POLICY": policy + also_allowed,
+        "TITLE": html.escape(data["title"]),
+        "STYLE": style,
+        "DATA": f'<script type="application/json" id="data">{as_json(data)}</script>',
+        "TRACES": "\n".join(traces),
+        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    # Cut at all marks at once: what stands in a part is not looked at again.
+    text, *marked = _asset("page.html").split("@@")
+    return text + "".join(parts[name] if at % 2 == 0 else name for at, name in enumerate(marked))
 
 
 def as_json(value: object) -> str:

@@ -2,7 +2,7 @@
 // Text of questions, passages, answers and prompts is untrusted: it reaches the page as text nodes.
 const $ = (id) => document.getElementById(id);
 let data = JSON.parse($("data").textContent);
-const state = { metric: data.metric, baseline: 0, axis: "usd", knob: "", differ: false, cause: "", find: "", left: 0, right: 0, q: "" };
+const state = { metric: data.metric, baseline: 0, axis: "cost_usd", knob: "", differ: false, cause: "", find: "", left: 0, right: 0, q: "" };
 
 function node(tag, attributes, ...children) {
   const made = document.createElement(tag);
@@ -44,14 +44,14 @@ function badge(at) {
 const against = (baseline, run) => ((data.contrasts[state.metric] || {})[baseline] || {})[run];
 const plain = (verdict) => (verdict.startsWith("no difference") ? "unclear" : verdict);
 
-const priced = () => data.runs.some((run) => run.usd) && data.runs.every((run) => known(run.usd));
+const priced = () => data.runs.some((run) => run.cost_usd) && data.runs.every((run) => known(run.cost_usd));
 
 function showAdvice() {
   const found = data.advice[state.metric] || {};
   const lines = [];
   const line = (word, ...rest) => lines.push(node("p", {}, node("b", {}, word), " ", ...rest));
   const [use, ...more] = found.sentences || [];
-  const price = (at) => (priced() ? `$${dollars(data.runs[at].usd * 1000)}` : `${amount(data.runs[at].tokens * 1000)} tokens`);
+  const price = (at) => (priced() ? `$${dollars(data.runs[at].cost_usd * 1000)}` : `${amount(data.runs[at].tokens * 1000)} tokens`);
   if (use) line("USE", use.replace(/^use /, ""), `; 1,000 questions: ${price(found.use)}${found.use === found.best ? "" : ` against ${price(found.best)}`}`);
   else if (data.runs.length < 2) line("ONE PROGRAM", `${data.runs[0].name}: run another on the same questions to compare`);
   lines.push(...more.map((sentence) => node("p", { class: "quiet" }, sentence)));
@@ -62,8 +62,8 @@ function showAdvice() {
     const d = known(run.before) && !verdicts.some((folder) => run.folder.startsWith(folder)) && against(run.before, at);
     if (!d) return;
     const helps = d.verdict.startsWith("better") ? "helps" : d.verdict.startsWith("worse") ? "hurts" : "not shown to help";
-    const times = data.runs[run.before].tokens ? `, ${(run.tokens / data.runs[run.before].tokens).toFixed(1)} times the tokens` : "";
-    line("COMPILING", `${run.name}: ${helps}, ${signed(d.difference)} ${ends(d.low, d.high, signed)}${times} (one compile)`);
+    const times = run.tokens && data.runs[run.before].tokens ? `, ${(run.tokens / data.runs[run.before].tokens).toFixed(1)} times the tokens` : "";
+    line("COMPILING", `${run.name}: ${helps}, ${signed(d.difference)} ${ends(d.difference_low, d.difference_high, signed)}${times} (one compile)`);
   });
   $("advice").replaceChildren(...lines);
 }
@@ -94,10 +94,10 @@ function showPrograms() {
   const all = data.runs.flatMap((run) => [mean(run)[`${m}_low`], mean(run)[`${m}_high`], value(run)]).filter(known);
   const [from, to] = [Math.min(...all, 0), Math.max(...all)];
   const differences = data.runs.map((run, at) => against(state.baseline, at));
-  const reach = Math.max(0.001, ...differences.flatMap((d) => (d ? [Math.abs(d.low ?? d.difference), Math.abs(d.high ?? d.difference)] : [])));
+  const reach = Math.max(0.001, ...differences.flatMap((d) => (d ? [Math.abs(d.difference_low ?? d.difference), Math.abs(d.difference_high ?? d.difference)] : [])));
   const most = Math.max(...data.runs.map((run) => mean(run).n || 0));
-  const evidence = data.runs.some((run) => known(run.evidence));
-  const index = data.runs.some((run) => run.index_usd !== 0);
+  const evidence = data.runs.some((run) => known(run.all_recall));
+  const index = data.runs.some((run) => "index_usd" in run);
   const heads = [["program"], [m], ...(evidence ? [["evidence found"]] : []), [`vs ${data.runs[state.baseline].name}`], ["verdict"],
     ["$/1k questions", 1], ...(index ? [["index $", 1]] : []), ["tokens", 1], ["calls", 1], ["p95 s", 1], ["failed", 1], ["state"]];
   const rows = order.map((at) => {
@@ -108,10 +108,10 @@ function showPrograms() {
     const unsupported = run.without_evidence > run.right / 3 ? ` (${run.without_evidence} of ${run.right} right without it)` : "";
     const cells = [
       [node("span", { class: "whole" }, range(low, value(run), high, from, to, null, colour(at)), `${f3(value(run))} ${ends(low, high, f3)}${n}`)],
-      ...(evidence ? [[f3(run.evidence) + unsupported]] : []),
-      at === state.baseline ? ["baseline"] : d ? [node("span", { class: "whole" }, range(d.low, d.difference, d.high, -reach, reach, 0, colour(at)), `${signed(d.difference)} ${ends(d.low, d.high, signed)}${shared}`)] : ["–"],
+      ...(evidence ? [[f3(run.all_recall) + unsupported]] : []),
+      at === state.baseline ? ["baseline"] : d ? [node("span", { class: "whole" }, range(d.difference_low, d.difference, d.difference_high, -reach, reach, 0, colour(at)), `${signed(d.difference)} ${ends(d.difference_low, d.difference_high, signed)}${shared}`)] : ["–"],
       [d ? node("span", { title: d.verdict, class: d.verdict.startsWith("better") ? "good" : d.verdict.startsWith("worse") ? "bad" : "quiet" }, plain(d.verdict)) : "–"],
-      [known(run.usd) ? dollars(run.usd * 1000) : "unknown"], ...(index ? [[dollars(run.index_usd)]] : []),
+      [known(run.cost_usd) ? dollars(run.cost_usd * 1000) : "unknown"], ...(index ? [["index_usd" in run ? dollars(run.index_usd) : "–"]] : []),
       [amount(run.tokens)], [amount(run.calls)], [known(run.p95_s) ? run.p95_s.toFixed(1) : "–"], [String(run.failed)], [progress(run)],
     ];
     return node("tr", { "data-run": at }, node("th", { scope: "row" }, badge(at), " ", run.name),
@@ -156,7 +156,7 @@ function points(x) {
   return data.runs.map((run, at) => ({
     at, name: run.name, x: x(run), y: value(run), low: mean(run)[`${state.metric}_low`], high: mean(run)[`${state.metric}_high`],
     done: run.done, colour: colour(at), symbol: shape(at),
-    words: `${run.name}\n${state.metric} ${f3(value(run))} ${ends(mean(run)[`${state.metric}_low`], mean(run)[`${state.metric}_high`], f3)}\n$ ${known(run.usd) ? dollars(run.usd) : "unknown"}, ${amount(run.tokens)} tokens, ${amount(run.calls)} calls`,
+    words: `${run.name}\n${state.metric} ${f3(value(run))} ${ends(mean(run)[`${state.metric}_low`], mean(run)[`${state.metric}_high`], f3)}\n$ ${known(run.cost_usd) ? dollars(run.cost_usd) : "unknown"}, ${amount(run.tokens)} tokens, ${amount(run.calls)} calls`,
   })).filter((p) => known(p.x) && known(p.y));
 }
 
@@ -171,7 +171,7 @@ function showPareto() {
   if (!some.length) return $("pareto").replaceChildren(node("p", { class: "hint" }, "no prices are known: choose another axis"));
   let best = -Infinity;
   const front = some.filter((p) => p.done).sort((a, b) => a.x - b.x || b.y - a.y).filter((p) => p.y > best && ((best = p.y), true));
-  const name = { usd: "dollars per question", tokens: "tokens per question", calls: "LM calls per question", p50_s: "seconds per question (median)" }[state.axis];
+  const name = { cost_usd: "dollars per question", tokens: "tokens per question", calls: "LM calls per question", p50_s: "seconds per question (median)" }[state.axis];
   const plot = Plot.plot({ className: "chart", width: width("pareto"), height: 320, marginLeft: 44, ariaLabel: `${state.metric} and ${name}`,
     x: { label: name, zero: true, nice: true, ticks: 5 }, y: { label: state.metric, grid: true, nice: true }, symbol: { legend: false },
     marks: dots(some, "x", "y", [Plot.line(front, { x: "x", y: "y", curve: "step-after", stroke: "var(--quiet)", strokeDasharray: "3 3" })]) });
@@ -464,7 +464,7 @@ function artefact(one) {
     made.append(table(["cell", "against", "metric", "n", "difference", "verdict"], (one.contrasts || []).flatMap((c) => Object.entries(c.scores || {}).map(([metric, s]) =>
       [c.cell, c.baseline, metric, s.n, `${signed(s.difference)} ${s.interval ? ends(s.interval.low, s.interval.high, signed) : ""}`, s.verdict]))));
   } else made.append(table(["program", "metric", "score", "difference", "n", "knobs"], (one.front || []).map((p) =>
-    [p.name, p.metric, f3(p.score), `${signed(p.difference)} ${ends(p.low, p.high, signed)}`, p.n, JSON.stringify(p.knobs)])));
+    [p.name, p.metric, f3(p.score), `${signed(p.difference)} ${ends(p.difference_low, p.difference_high, signed)}`, p.n, JSON.stringify(p.knobs)])));
   return made;
 }
 
@@ -563,7 +563,7 @@ $("filters").addEventListener("submit", (event) => event.preventDefault());
 $("list-box").addEventListener("scroll", ({ target }) => target.scrollTop + 2 * target.clientHeight > target.scrollHeight && more());
 const base = data.baselines[0];
 const other = (data.advice[data.metric] || {}).best;
-Object.assign(state, { axis: priced() ? "usd" : "tokens", baseline: base, left: base, right: known(other) && other !== base ? other : Math.min(data.runs.length - 1, base === 0 ? 1 : 0) });
+Object.assign(state, { axis: priced() ? "cost_usd" : "tokens", baseline: base, left: base, right: known(other) && other !== base ? other : Math.min(data.runs.length - 1, base === 0 ? 1 : 0) });
 const start = { ...state };
 follow();
 showAll();
