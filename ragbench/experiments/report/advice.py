@@ -8,13 +8,6 @@ from ragbench.programs.routing import leaves
 def print_advice(advice: Advice, router: RouterAdvice | None = None) -> None:
     """Print the advice first, then the programs it is of, and what a router would come to."""
     say(*advice.sentences(), *(router.sentences() if router else ()))
-    print_table(advice_table(advice))
-    if router is not None:
-        print_table(rule_table(advice, router))
-
-
-def advice_table(advice: Advice) -> Table:
-    """A row per program: its mean, and what it takes a question."""
     rows = [
         {
             "program": arm.label,
@@ -24,20 +17,21 @@ def advice_table(advice: Advice) -> Table:
         }
         for arm in advice.arms
     ]
-    columns = [
+    columns = (
         Column("program"),
         Column(advice.metric, kind="score", interval=True),
         Column("cost_usd", "cost $", "usd", drop=1),
         Column("tokens", kind="amount", drop=2),
         Column("calls", kind="amount", drop=3),
         Column("advice"),
-    ]
-    return Table("programs", columns, rows, f"over {len(advice.questions)} questions")
+    )
+    print_table(Table("programs", columns, rows, f"over {len(advice.questions)} questions"))
+    if router is not None:
+        print_table(_rule([arm.label for arm in advice.arms], router))
 
 
-def rule_table(advice: Advice, router: RouterAdvice) -> Table:
+def _rule(labels: list[str], router: RouterAdvice) -> Table:
     """A row per leaf of the learned rule: conditions, program, each program's mean on it."""
-    labels = [arm.label for arm in advice.arms]
     rows = [
         {
             "if": " and ".join(met) or "any question",
@@ -47,12 +41,12 @@ def rule_table(advice: Advice, router: RouterAdvice) -> Table:
         }
         for met, leaf in leaves(router.learned)
     ]
-    columns = [
+    columns = (
         Column("if", "if the question"),
         Column("use"),
         Column("n", kind="count"),
         *(Column(label, kind="score", drop=1) for label in labels),
-    ]
+    )
     oracle = "" if router.oracle is None else f"; the best program of each: {router.oracle:.3f}"
     title = f"the rule, with the means of the questions that it was learned from{oracle}"
     return Table("rule", columns, rows, title)

@@ -15,17 +15,16 @@ from ragbench.experiments.report.table import (
 )
 from ragbench.experiments.report.tables import evidence_lines, label_runs
 from ragbench.experiments.runs import HEADLINE, paired_treatments
-from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import Comparison, Metric, get_metric
+from ragbench.metrics import Comparison, get_metric
 
 #: The columns of `compared`.
 COMPARED = (
-    Column("n", kind="count"),
-    Column("a", "A", "mean", interval=True),
-    Column("b", "B", "mean", interval=True),
+    Column("n", kind="count", drop=2),
+    Column("a", "A", "mean", interval=True, drop=4),
+    Column("b", "B", "mean", interval=True, drop=3),
     Column("difference", "B - A", "gain", interval=True),
-    Column("p", "p (Holm)", "score"),
-    Column("detectable", kind="score", drop=1),
+    Column("p", "p (Holm)", "score", drop=5),
+    Column("detectable", kind="score", drop=6),
 )
 #: What machines get beside them; people read it as a sentence.
 FOR_MACHINES = (Column("verdict"), Column("n_needed"), Column("n_least"), Column("seeds_needed"))
@@ -46,12 +45,16 @@ def print_comparison(results: Sequence[RunComparison]) -> None:
     say(*(f"A, {line}" for line in evidence_lines(base.records)))
     for name, result in named:
         say(*(f"{name}, {line}" for line in evidence_lines(result.b.records)))
-        say(*_partly_scored(name, result))
+        shared = sum(qid in result.b.records for qid in result.a.records)
+        if few := [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]:
+            say(f"{name}: of {shared} questions, both have a score of: {', '.join(few)}")
     print_table(_costs(named, several))
     for name, result in named:
         if result.groups:
             print_table(group_table(result.groups, f"{name} by group; intervals are not corrected"))
-        _print_treatments(name, result)
+        if rows := _by_treatment(result):
+            title = "policies for failed questions (scored 0, left out: by the first record)"
+            print_table(Table("failure policies", _BY_TREATMENT, rows, f"{name}: {title}"))
         only = f"right only in A: {len(result.broken)}, only in {name}: {len(result.fixed)}"
         say(f"exactly {only}")
 
@@ -82,11 +85,6 @@ def compared_columns() -> tuple[Column, ...]:
     return (*COMPARED, *FOR_MACHINES) if for_machines() else COMPARED
 
 
-def beside(c: Comparison) -> dict[str, Any]:
-    """The row of a comparison that stands beside others: no part of their family, no verdict."""
-    return {**compared(c), **dict.fromkeys(["p", "detectable", *(f.name for f in FOR_MACHINES)])}
-
-
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
     """A line on the clusters of questions in `comparisons`; none where there are no clusters."""
     used = [c.estimate for c in comparisons if c.estimate and c.estimate.clusters < c.n]
@@ -102,7 +100,7 @@ def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
 def group_table(groups: Sequence[GroupDifference], title: str) -> Table:
     """A row per group and metric, with the interval of the difference."""
     columns = (
-        *(Column(name) for name in ("by", "group", "metric")),
+        *map(Column, ("by", "group", "metric")),
         Column("n", kind="count"),
         Column("a", "A", "mean"),
         Column("b", "B", "mean"),
@@ -113,17 +111,22 @@ def group_table(groups: Sequence[GroupDifference], title: str) -> Table:
          **with_interval("difference", g.mean_b - g.mean_a, g.interval)}
         for g in groups
     ]  # fmt: skip
-    return Table("groups", columns, rows, title=title)
+    return Table("groups", columns, rows, title)
 
 
 def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
-    rows = []
+    columns = compared_columns()
+    rows: list[dict[str, Any]] = []
     for name, result in named:
         for metric, c in result.scores.items():
             rows.append({"run": name, "metric": metric, **compared(c)})
             if metric == "em" and result.evidence:
-                rows.append({"run": name, "metric": EVIDENCE, **beside(result.evidence)})
-    return Table("scores", (*several, Column("metric"), *compared_columns()), rows)
+                # It stands beside the others: no part of their family, no verdict.
+                beside = compared(result.evidence) | dict.fromkeys(
+                    ["p", "detectable", *(column.name for column in FOR_MACHINES)]
+                )
+                rows.append({"run": name, "metric": EVIDENCE, **beside})
+    return Table("scores", (*several, Column("metric"), *columns), rows)
 
 
 def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]) -> Table:
@@ -135,48 +138,40 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
         Column("difference", "B - A", "number", interval=True),
         Column("ratio", "B / A", "number"),
     )
-    rows: list[dict[str, Any]] = []
-    for name, result in named:
-        for measure, c in result.costs.items():
-            row: dict[str, Any] = {"run": name, "measure": measure, "a": None}
-            if c is not None:
-                ratio = c.mean_b / c.mean_a if c.mean_a else None
-                row |= {"a": c.mean_a, "b": c.mean_b, "ratio": ratio}
-                row |= with_interval("difference", c.difference, c.interval)
-            rows.append(row)
+    rows = [
+        {"run": name, "measure": measure, "a": None}
+        if c is None
+        else {"run": name, "measure": measure, "a": c.mean_a, "b": c.mean_b,
+              **with_interval("difference", c.difference, c.interval),
+              "ratio": c.mean_b / c.mean_a if c.mean_a else None}
+        for name, result in named
+        for measure, c in result.costs.items()
+    ]  # fmt: skip
     return Table("costs", columns, rows)
 
 
-def _partly_scored(name: str, result: RunComparison) -> list[str]:
-    """Which metrics are not of all questions that both runs have."""
-    shared = sum(qid in result.b.records for qid in result.a.records)
-    few = [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]
-    return [f"{name}: of {shared} questions, both have a score of: {', '.join(few)}"] if few else []
+_BY_TREATMENT = (
+    Column("metric"),
+    Column("treatment", "questions that failed"),
+    Column("n", kind="count"),
+    Column("a", "A", "score"),
+    Column("b", "B", "score"),
+    Column("difference", "B - A", "gain"),
+)
 
 
-def _print_treatments(name: str, result: RunComparison) -> None:
-    """Print the differences under each treatment of failed questions; nothing if none failed."""
+def _by_treatment(result: RunComparison) -> list[dict[str, Any]]:
+    """The differences under each treatment of failed questions; nothing if none failed."""
     shared = [qid for qid in result.a.records if qid in result.b.records]
-    scores = paired_treatments(result.a.records, result.b.records, shared)
-    if not scores:
-        return
-    columns = (
-        Column("metric"), Column("treatment", "questions that failed"), Column("n", kind="count"),
-        Column("a", "A", "score"), Column("b", "B", "score"), Column("difference", "B - A", "gain"),
-    )  # fmt: skip
-    rows = [
-        {"metric": metric, "treatment": treatment, **_means(get_metric(metric), sides)}
-        for metric in HEADLINE
-        if metric in result.scores
-        for treatment, sides in scores.items()
-    ]
-    title = f"{name}: policies for failed questions (scored 0, left out: by the first record)"
-    print_table(Table("failure policies", columns, rows, title=title))
-
-
-def _means(metric: Metric, sides: tuple[StoredRecords, StoredRecords]) -> dict[str, Any]:
-    n = len(sides[0])
-    if not n:
-        return {"n": 0}
-    a, b = (sum(score or 0.0 for score in s.column(metric.score).values()) / n for s in sides)
-    return {"n": n, "a": a, "b": b, "difference": b - a}
+    rows = []
+    for treatment, sides in paired_treatments(result.a.records, result.b.records, shared).items():
+        n = len(sides[0])
+        for metric in HEADLINE:
+            if metric in result.scores:
+                row: dict[str, Any] = {"metric": metric, "treatment": treatment, "n": n}
+                if n:
+                    score = get_metric(metric).score
+                    a, b = (sum(x or 0.0 for x in s.column(score).values()) / n for s in sides)
+                    row |= {"a": a, "b": b, "difference": b - a}
+                rows.append(row)
+    return rows

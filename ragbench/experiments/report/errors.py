@@ -83,9 +83,9 @@ def print_errors(runs: Sequence[Errors], *, show: int = 0, cause: str | None = N
     Raises:
         UnknownNameError: no wrong answer has such a cause.
     """
-    names = {c.name for run in runs for _, c in run.wrong}
-    if cause is not None and not any(_matches(name, cause) for name in names):
-        raise UnknownNameError("cause", cause, names | {name.partition("/")[0] for name in names})
+    names = {name for run in runs for _, c in run.wrong for name in (c.level, c.name)}
+    if cause is not None and cause not in names:
+        raise UnknownNameError("cause", cause, names)
     for run in runs:
         prefix = f"{run.folder}: " if len(runs) > 1 else ""
         say(*(prefix + line for line in (_who_says(run), *run.notes)))
@@ -103,28 +103,23 @@ def _cause_table(runs: Sequence[Errors]) -> Table:
         kinds = Counter(cause.name for _, cause in run.wrong)
         counts = {"questions": run.n, "wrong": len(run.wrong)}
         for level in LEVELS:
-            counts[level] = levels[level]
+            counts |= {level: levels[level]}
             counts |= {k: kinds[k] for k in sorted(kinds) if k.startswith(f"{level}/")}
-        rows += [_row(run, name, n) for name, n in counts.items()]
+        for name, n in counts.items():
+            some = [cause for _, cause in run.wrong if cause.name == name]
+            hops = Counter(cause.hop for cause in some if cause.hop)
+            rows.append({
+                "run": run.folder.name, "cause": name, "n": n,
+                "share": n / run.n if run.n else None,
+                "by_model": sum(cause.by == "model" for cause in some) or None,
+                "hops": ", ".join(f"{hop}: {count}" for hop, count in sorted(hops.items())),
+            })  # fmt: skip
     columns = (
         *_run_column(runs), Column("cause"), Column("n", kind="count"),
         Column("share", kind="share"), Column("by_model", "by the model", "count", drop=2),
         Column("hops", "hop: n", drop=1),
     )  # fmt: skip
     return Table("causes", columns, rows)
-
-
-def _row(run: Errors, name: str, n: int) -> dict[str, Any]:
-    some = [cause for _, cause in run.wrong if cause.name == name]
-    hops = Counter(cause.hop for cause in some if cause.hop)
-    return {
-        "run": run.folder.name,
-        "cause": name,
-        "n": n,
-        "share": n / run.n if run.n else None,
-        "by_model": sum(cause.by == "model" for cause in some) or None,
-        "hops": ", ".join(f"{hop}: {count}" for hop, count in sorted(hops.items())),
-    }
 
 
 def _group_table(runs: Sequence[Errors]) -> Table:
@@ -143,7 +138,7 @@ def _group_table(runs: Sequence[Errors]) -> Table:
         *(Column(level, kind="count", drop=1) for level in LEVELS),
     )  # fmt: skip
     title = "results by group of questions: wrong answers, and their causes"
-    return Table("groups", columns, rows, title=title)
+    return Table("groups", columns, rows, title)
 
 
 def _run_column(runs: Sequence[Errors]) -> tuple[Column, ...]:
@@ -152,38 +147,34 @@ def _run_column(runs: Sequence[Errors]) -> tuple[Column, ...]:
 
 def _who_says(run: Errors) -> str:
     """Which causes are a rule's and which a model's."""
+    causes = [cause for _, cause in run.wrong]
     if run.asked is None:
-        weak = sum(c.name in UNDECIDED or c.kind == "undecided" for _, c in run.wrong)
+        weak = sum(cause.name in UNDECIDED or cause.kind == "undecided" for cause in causes)
         more = f"; {weak} of them see only that strings differ, --judge LM asks a model"
         line = "causes are determined by rules from the record alone (docs/metrics.md)"
         return line + (more if weak else "")
-    by_model = [cause for _, cause in run.wrong if cause.by == "model"]
-    decided = sum(cause.kind != "undecided" for cause in by_model)
-    return (
-        f"{len(run.wrong) - len(by_model)} causes by rules, {decided} by {run.asked['model']}; "
-        f"{spending(run.asked)}"
-    )
+    by_rules = sum(cause.by != "model" for cause in causes)
+    decided = sum(cause.by == "model" and cause.kind != "undecided" for cause in causes)
+    return f"{by_rules} causes by rules, {decided} by {run.asked['model']}; {spending(run.asked)}"
 
 
-def _example_lines(run: Errors, show: int, cause: str | None) -> list[str]:
+def _example_lines(run: Errors, show: int, wanted: str | None) -> list[str]:
     """The first `show` examples of each cause, by qid."""
+    by_cause: dict[str, list[tuple[Record, Cause]]] = {}
+    for record, cause in run.wrong:
+        if wanted in (None, cause.name, cause.level):
+            by_cause.setdefault(cause.name, []).append((record, cause))
     lines: list[str] = []
-    chosen = [(r, c) for r, c in run.wrong if cause is None or _matches(c.name, cause)]
-    for name in sorted({c.name for _, c in chosen}) if show else []:
-        some = [(record, c) for record, c in chosen if c.name == name]
+    for name, some in sorted(by_cause.items()) if show else ():
         lines.append(f"{name}: {len(some)} in {run.folder}")
-        for record, its_cause in some[:show]:
-            hop = f"; hop {its_cause.hop}" if its_cause.hop else ""
+        for record, cause in some[:show]:
+            hop = f"; hop {cause.hop}" if cause.hop else ""
             answer = "none" if record.answer is None else repr(record.answer[:300])
             lines += [
                 f"  {record.qid}  {record.question}",
                 f"    answer {answer}; gold {' / '.join(record.answers)[:300]!r}",
-                f"    why: {its_cause.detail or its_cause.kind}{hop} (by {its_cause.by})",
+                f"    why: {cause.detail or cause.kind}{hop} (by {cause.by})",
             ]
             if queries := "; ".join(search.query[:80] for search in record.searches[:6]):
                 lines.append(f"    searched: {queries}")
     return lines
-
-
-def _matches(name: str, wanted: str) -> bool:
-    return wanted in (name, name.partition("/")[0])

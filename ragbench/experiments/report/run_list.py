@@ -63,13 +63,12 @@ def _read(path: Path) -> dict[str, Any]:
 def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
     identity, scores = card["identity"], summary.get("scores") or {}
     variant = str(card["knobs"].get("variant") or "")
-    compiled = " compiled" if identity.get("compiled") else ""
+    variant = f" ({variant})" if variant not in ("", "default") else ""
     cost = (summary.get("as_if") or {}).get("cost_usd")
     intervals, n = summary.get("intervals") or {}, summary.get("n", 0)
     return {
         "run": folder.as_posix(),
-        "program": identity["program"] + (f" ({variant})" if variant not in ("", "default") else "")
-        + compiled,
+        "program": identity["program"] + variant + " compiled" * bool(identity.get("compiled")),
         "data": f"{card['data']['name']} {identity.get('split', '')}".strip(),
         "retriever": str(identity.get("retriever", "")),
         "lm": str(card["model"]),
@@ -79,4 +78,4 @@ def _row(folder: Path, card: Mapping[str, Any], summary: Mapping[str, Any]) -> d
         **with_interval("f1", scores.get("f1"), intervals.get("f1")),
         "cost_usd": cost / n if cost is not None and n else None,
         "p50_s": (summary.get("latency_s") or {}).get("p50"),
-    }  # fmt: skip
+    }

@@ -17,7 +17,9 @@ from ragbench.metrics import (
 )
 
 #: What a row of a breakdown holds beside its means.
-_NO_METRIC = ("n", "n_failed", "intervals")
+_NO_METRIC = frozenset({"n", "n_failed", "intervals"})
+#: The searches that have a column of their own in the table of gold passages.
+_SEARCHES = 6
 #: Shares of the dearest question's spending at which accuracy is shown.
 SHARES = (0.25, 0.5, 0.75, 1.0)
 _EFFICIENCY = {
@@ -26,6 +28,7 @@ _EFFICIENCY = {
     "per_usd": "F1 per $",
     "per_second": "F1 per second",
 }
+_MEAN = Column("mean", kind="mean", interval=True)
 _LATENCY = {"p50": "latency p50 s", "p95": "latency p95 s"}
 _RESOURCES = {"calls": "calls", "tokens": "tokens", "cost_usd": "cost $", "latency_s": "latency s"}
 
@@ -34,11 +37,9 @@ def print_scores(runs: Sequence[Scored]) -> None:
     """Print the tables of all `runs`, and what the tables do not show."""
     for run in runs:
         say(f"{name_of(run)}: {run.folder}")
-    failing = [run for run in runs if run.summary["n_failed"]]
-    failures = failure_table(failing) if failing else None
-    shown = (breakdown_table, efficiency_table, budget_table, gold_table)
-    for table in (metric_table(runs), failures, *(make(runs) for make in shown)):
-        if table:
+    for make in _TABLES:
+        table = make(runs)
+        if table.rows:
             print_table(table)
     for run in runs:
         prefix = f"{name_of(run)}: " if len(runs) > 1 else ""
@@ -105,11 +106,9 @@ def breakdown_table(runs: Sequence[Scored]) -> Table:
             for group, found in groups.items():
                 row = {"run": run.folder.name, "by": GROUP_NAMES.get(by, by), "group": group,
                        "n": found["n"], "failed": found["n_failed"]}  # fmt: skip
-                intervals = found.get("intervals", {})
-                for name in found:
-                    if name not in _NO_METRIC:
-                        metrics[name] = None
-                        row |= with_interval(name, found[name], intervals.get(name))
+                for name in found.keys() - _NO_METRIC:
+                    row |= with_interval(name, found[name], found.get("intervals", {}).get(name))
+                metrics |= dict.fromkeys(name for name in found if name not in _NO_METRIC)
                 rows.append(row)
     columns = [
         *([Column("run")] if len(runs) > 1 else []),
@@ -165,46 +164,47 @@ def budget_table(runs: Sequence[Scored]) -> Table:
     return Table("budgets", columns, rows, title)
 
 
-def gold_table(runs: Sequence[Scored]) -> Table | None:
-    """Of each gold passage, in the data's order, by which search it was first found; None if none.
+def gold_table(runs: Sequence[Scored]) -> Table:
+    """Of each gold passage, in the data's order, by which search it was first found.
 
-    Shares are of the questions that have such a passage.
+    Shares are of the questions that have such a passage; no row where no gold passages are known.
     """
     by_run = [(run, run.summary.get("gold_by_search") or {}) for run in runs]
-    numbers = {int(n) for _, rows in by_run for row in rows.values() for n in row if n != "never"}
-    if not any(rows for _, rows in by_run):
-        return None
-    last = min(max(numbers, default=1), 6)
-    heads = [f"search {n}" for n in range(1, last + 1)]
-    later = [f"after {last}"] if max(numbers, default=0) > last else []
+    last = max((int(n) for _, found in by_run for row in found.values() for n in row
+                if n != "never"), default=1)  # fmt: skip
+    heads = [str(number) for number in range(1, min(last, _SEARCHES) + 1)]
     rows = []
     for run, found in by_run:
         for place, counts in found.items():
             n = sum(counts.values())
-            shares = {f"search {number}": counts.get(str(number), 0) / n
-                      for number in range(1, last + 1)}  # fmt: skip
-            beyond = sum(c for k, c in counts.items() if k != "never" and int(k) > last)
+            shares = {f"search {name}": counts.get(name, 0) / n for name in heads}
+            shares["never"] = counts.get("never", 0) / n
             row = {"run": run.folder.name, "gold": place, "n": n, **shares}
-            row |= {f"after {last}": beyond / n, "never": counts.get("never", 0) / n}
-            rows.append(row)
+            rows.append(row | {f"after {_SEARCHES}": max(0.0, 1 - sum(shares.values()))})
     columns = [
         Column("run"), Column("gold", "gold passage"), Column("n", kind="count"),
-        *(Column(name, kind="share") for name in (*heads, *later, "never")),
+        *(Column(f"search {name}", kind="share") for name in heads),
+        *([Column(f"after {_SEARCHES}", kind="share")] if last > _SEARCHES else []),
+        Column("never", kind="share"),
     ]  # fmt: skip
     return Table("gold passages", columns, rows, "which search first found each gold passage")
 
 
+_TABLES = (
+    metric_table, failure_table, breakdown_table, efficiency_table, budget_table, gold_table,
+)  # fmt: skip
+
+
 def notes(run: Scored) -> list[str]:
     """What the tables do not show: where support comes from, judges, protocol, bad lines."""
-    summary = run.summary
-    lines: list[str] = []
-    for name, words in (("support_kinds", "supporting sentences"),
-                        ("evidence_kinds", "evidence triples")):  # fmt: skip
-        if summary[name]:
-            counts = ", ".join(f"{kind} {n}" for kind, n in summary[name].items())
+    summary, lines = run.summary, list[str]()
+    for words, kinds in (("supporting sentences", summary["support_kinds"]),
+                         ("evidence triples", summary["evidence_kinds"])):  # fmt: skip
+        if kinds:
+            counts = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
             lines.append(f"{words}: {counts} of {summary['n']}")
-    for name, counts in summary["judges"].items():
-        lines += describe(name, counts)
+    for name, found in summary["judges"].items():
+        lines += describe(name, found)
     if "protocol" in summary:
         lines += protocol_lines(summary["protocol"])
     return [*lines, *unread_lines(run.damaged)]
@@ -216,9 +216,7 @@ def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
     for name, score in protocol["scores"].items():
         empty = score.get("without_score")
         note = f", {empty} without the score count 0" if empty else ""
-        cell = Column("mean", kind="mean", interval=True).cell(
-            with_interval("mean", score["mean"], score.get("interval"))
-        )
+        cell = _MEAN.cell(with_interval("mean", score["mean"], score.get("interval")))
         yield f"  {name}: {cell} over {score['n']} ({score['over']}{note})"
     yield from (f"  {name}: no question has it" for name in protocol["missing"])
     yield from (f"  differs: {text}" for text in protocol["deviations"])

@@ -7,19 +7,19 @@ from pathlib import Path
 from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import estimate_compile
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all
-from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
+from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, compared
+from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 from ragbench.experiments.report.tables import LEGEND, print_failures, run_table, title_of
-from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, checked
 
 
 def print_swept(swept: Swept) -> None:
     """Print the cells, what the tables do not show of them, and the comparisons."""
-    ran = [outcome for outcome in swept.outcomes if outcome.run and outcome.run.records]
+    ran = {o.cell.label: o.run for o in swept.outcomes if o.run and o.run.records}
     if ran:
-        say(_shared_title([o.run for o in ran if o.run]))
-        labels = [outcome.cell.label for outcome in ran]
-        print_table(replace(run_table([o.run for o in ran if o.run], labels), name="cells"))
+        titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
+        say(", ".join(part[0] for part in titles if len(set(part)) == 1))
+        print_table(replace(run_table(list(ran.values()), list(ran)), name="cells"))
         say(LEGEND)
     for outcome in swept.outcomes:
         if outcome.state != "done":
@@ -32,15 +32,14 @@ def print_swept(swept: Swept) -> None:
         print_table(_contrasts(swept.contrasts))
     for contrast in swept.contrasts:
         if contrast.why:
-            why = f"not compared with {contrast.baseline}: {contrast.why}"
-            say(f"{contrast.cell}: {why}")
-    say(_last(swept))
-
-
-def _shared_title(runs: Sequence[Evaluation]) -> str:
-    """Of data, retriever, LM and adapter, those that all runs have in common."""
-    parts = zip(*(title_of(run).split(", ") for run in runs), strict=False)
-    return ", ".join(part[0] for part in parts if len(set(part)) == 1)
+            say(f"{contrast.cell}: not compared with {contrast.baseline}: {contrast.why}")
+    done = sum(outcome.state == "done" for outcome in swept.outcomes)
+    line = f"{done} of {len(swept.outcomes)} cells done: {swept.sweep.folder}"
+    if swept.stopped_by:
+        say(f"stopped by {swept.stopped_by}; {line}")
+    else:
+        more = "" if done == len(swept.outcomes) else "; the same command tries the others again"
+        say(line + more)
 
 
 def print_estimate(sweep: Sweep) -> None:
@@ -72,34 +71,10 @@ def print_estimate(sweep: Sweep) -> None:
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:
     rows = [
-        {
-            "cell": contrast.cell, "baseline": contrast.baseline, "metric": metric, "n": c.n,
-            **with_interval("a", c.mean_a, c.interval_a),
-            **with_interval("b", c.mean_b, c.interval_b),
-            **with_interval("difference", c.difference, c.interval),
-            "p_adjusted": c.p_adjusted, "verdict": c.verdict,
-        }
+        {"cell": contrast.cell, "baseline": contrast.baseline, "metric": metric, **compared(c)}
         for contrast in contrasts
         for metric, c in contrast.scores.items()
-    ]  # fmt: skip
-    columns = (
-        Column("cell"),
-        Column("baseline", "against", drop=1),
-        Column("metric"),
-        Column("n", kind="count", drop=2),
-        Column("a", "A", "score", interval=True, drop=4),
-        Column("b", "B", "score", interval=True, drop=3),
-        Column("difference", "B - A", "gain", interval=True),
-        Column("p_adjusted", "p (Holm)", "score", drop=5),
-        Column("verdict"),
-    )
-    return Table("contrasts", columns, rows)
-
-
-def _last(swept: Swept) -> str:
-    done = sum(outcome.state == "done" for outcome in swept.outcomes)
-    line = f"{done} of {len(swept.outcomes)} cells done: {swept.sweep.folder}"
-    if swept.stopped_by:
-        return f"stopped by {swept.stopped_by}; {line}"
-    more = "" if done == len(swept.outcomes) else "; the same command tries the others again"
-    return line + more
+    ]
+    verdicts = FOR_MACHINES if for_machines() else FOR_MACHINES[:1]
+    first = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
+    return Table("contrasts", (*first, *COMPARED, *verdicts), rows)

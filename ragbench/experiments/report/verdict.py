@@ -1,7 +1,9 @@
 """A verdict as people read it: the sentences first, then the numbers that they rest on."""
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.compare.design import COMPILED, ZERO_SHOT
@@ -16,9 +18,9 @@ from ragbench.experiments.report.comparison import (
     sentence,
 )
 from ragbench.experiments.report.table import Column, Table, print_table, say, with_interval
-from ragbench.experiments.report.tables import evidence_lines
+from ragbench.experiments.report.tables import evidence_lines, measured, money
 from ragbench.experiments.runs import Evaluation
-from ragbench.metrics import LEAST_SEEDS, get_metric
+from ragbench.metrics import LEAST_SEEDS
 
 #: A compile that fails so often would have shown among enough seeds.
 RARE = 0.1
@@ -64,7 +66,12 @@ def summary_lines(verdict: Verdict) -> list[str]:
     if n > 1 and distinct < n:
         lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
     if verdict.design.of_optimizer(distinct):
-        lines.append(_of_optimizer(n))
+        enough = math.ceil(math.log(0.1) / math.log(1 - RARE))
+        lines.append(
+            "all seeds compiled on the same questions; a compile that fails one time in ten shows "
+            f"among {n} seeds with a chance of {1 - (1 - RARE) ** n:.0%}, among {enough} with one "
+            "of 90%"
+        )
     elif distinct < LEAST_SEEDS:
         lines.append(
             f"this is a verdict on {verdict.subject}; one on the optimizer needs {LEAST_SEEDS} "
@@ -78,73 +85,56 @@ def summary_lines(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _of_optimizer(seeds: int) -> str:
-    """What so many seeds can say of the optimizer, and what not."""
-    seen, enough = 1 - (1 - RARE) ** seeds, 1
-    while 1 - (1 - RARE) ** enough < 0.9:
-        enough += 1
-    return (
-        f"all seeds compiled on the same questions; a compile that fails one time in ten shows "
-        f"among {seeds} seeds with a chance of {seen:.0%}, among {enough} with one of 90%"
-    )
-
-
 def _arms(verdict: Verdict) -> Table:
-    metrics = verdict.design.metrics
+    every = [run for runs in verdict.arms.values() for run in runs]
+    paid = any(run.summary.billed.list_usd for run in every)
     columns = (
         Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
-        *(Column(metric, kind="mean", interval=True) for metric in metrics),
+        *(Column(metric, kind="mean", interval=True) for metric in verdict.design.metrics),
         Column(EVIDENCE, "evidence", "score", drop=1),
         Column("failed", kind="count"), Column("calls", kind="amount", drop=4),
         Column("tokens", kind="amount"), Column("cost_usd", "cost $", "usd"),
-        Column("paid_usd", "paid $", "usd", drop=5), Column("seconds", "s", "seconds", drop=6),
+        *([Column("paid_usd", "paid $", "usd", drop=5)] if paid else []),
+        Column("seconds", "s", "seconds", drop=6),
     )  # fmt: skip
-    every = [run for runs in verdict.arms.values() for run in runs]
-    if not any(run.summary.billed.list_usd for run in every):
-        columns = tuple(column for column in columns if column.name != "paid_usd")
     return Table("arms", columns, [_arm(verdict, name) for name in verdict.arms])
 
 
 def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
     """The row of an arm; every arm is in some contrast, which knows its means."""
     runs = verdict.arms[name]
-    by_metric, is_a = next(
-        (found, pair[0] == name) for pair, found in verdict.contrasts.items() if name in pair
-    )
+    pair, by_metric = next(each for each in verdict.contrasts.items() if name in each[0])
     row: dict[str, Any] = {}
     for metric, c in by_metric.items():
-        mean, ends = (c.mean_a, c.interval_a) if is_a else (c.mean_b, c.interval_b)
+        mean, ends = (c.mean_a, c.interval_a) if pair[0] == name else (c.mean_b, c.interval_b)
         row |= with_interval(metric, mean, ends)
-    shares = [share for run in runs for share in run.records.column(get_metric(EVIDENCE).score)
-              .values() if share is not None]  # fmt: skip
+    known = [share for run in runs if (share := _mean(run, EVIDENCE)) is not None]
     votes = f" ({runs[0].folder.name.rpartition('-')[2]})" if name.startswith("votes") else ""
     return {
         **row,
         "arm": name + votes,
         "runs": len(runs),
         "n": runs[0].summary.n,
-        EVIDENCE: sum(shares) / len(shares) if shares else None,
+        EVIDENCE: fmean(known) if len(known) == len(runs) else None,
         "failed": sum(run.summary.failed for run in runs),
         "calls": per_question(runs, "calls"),
         "tokens": per_question(runs, "prompt_tokens", "completion_tokens"),
         "cost_usd": per_question(runs, "cost_usd"),
         "paid_usd": per_question(runs, "cost_usd", of="billed"),
-        "seconds": sum(float(r.summary.latency_s.get("mean", 0.0)) for r in runs) / len(runs),
+        "seconds": fmean(run.summary.latency_s.get("mean", 0.0) for run in runs),
     }
 
 
 def _by_seed(verdict: Verdict) -> Iterable[str]:
     """The scores of each compiled program, where there are several."""
-    runs = verdict.arms[COMPILED]
-    for metric in verdict.design.metrics if len(runs) > 1 else ():
-        cells = [f"{seed}: {_mean(run, metric):.3f}"
-                 for seed, run in zip(verdict.design.seeds, runs, strict=True)]  # fmt: skip
+    by_seed = dict(zip(verdict.design.seeds, verdict.arms[COMPILED], strict=True))
+    for metric in verdict.design.metrics if len(by_seed) > 1 else ():
+        cells = [f"{seed}: {_mean(run, metric) or 0.0:.3f}" for seed, run in by_seed.items()]
         yield f"{metric} of compiled by seed: {', '.join(cells)}"
 
 
-def _mean(run: Evaluation, metric: str) -> float:
-    known = [s for s in run.records.column(get_metric(metric).score).values() if s is not None]
-    return sum(known) / len(known) if known else float("nan")
+def _mean(run: Evaluation, metric: str) -> float | None:
+    return measured(run.records, metric)[metric]
 
 
 def _contrasts(verdict: Verdict) -> Table:
@@ -183,52 +173,43 @@ def looks_in_words(looks: Sequence[Look], tokens: float, usd: float | None) -> l
         for number, look in enumerate(looks, 1)
     ]
     last = looks[-1]
-    of = f"{last.questions} of at most {last.most} questions"
+    of, left = f"{last.questions} of at most {last.most} questions", last.most - last.questions
+    ended = f"decided after {of}" if last.decided else f"not decided after {of}"
+    if last.decided and left:
+        cost = "" if usd is None else f" and ${usd * left:,.4f}"
+        ended = f"decided after {of}, which saved about {tokens * left:,.0f} tokens{cost}"
     price = "looking again has its price: in simulation it shows 52 % where one look shows 86 %"
-    left = last.most - last.questions
-    if not last.decided:
-        return [*lines, f"not decided after {of}", price]
-    if not left:
-        return [*lines, f"decided after {of}", price]
-    cost = "" if usd is None else f" and ${usd * left:,.4f}"
-    saved = f"decided after {of}, which saved about {tokens * left:,.0f} tokens{cost}"
-    return [*lines, saved, price]
+    return [*lines, ended, price]
 
 
 def _spending(spending: Spending) -> Iterable[str]:
-    def times(ratio: float | None) -> str:
-        return "unknown" if ratio is None else f"{ratio:.2f} times"
-
-    tokens, usd = spending.tokens, spending.usd
+    ratios = (spending.ratio, spending.prompt_ratio, spending.completion_ratio)
+    tokens, prompt, replies = ("unknown" if r is None else f"{r:.2f} times" for r in ratios)
     yield (
-        f"inference: compiled takes {times(spending.ratio)} the tokens of zero-shot "
-        f"(prompt {times(spending.prompt_ratio)}, replies {times(spending.completion_ratio)})"
+        f"inference: compiled takes {tokens} the tokens of zero-shot "
+        f"(prompt {prompt}, replies {replies})"
     )
-    cost = "unknown" if usd.compile is None else f"{usd.compile:.4f}"
     yield (
-        f"one compile: {spending.calls:,.0f} calls, {tokens.compile or 0:,.0f} tokens, {cost} $, "
-        f"{spending.seconds:,.0f} s of calls (as if nothing had been cached, with its validation)"
+        f"one compile: {spending.calls:,.0f} calls, {spending.tokens.compile or 0:,.0f} tokens, "
+        f"{money(spending.usd.compile)} $, {spending.seconds:,.0f} s of calls (as if nothing had "
+        "been cached, with its validation)"
     )
-    yield f"in tokens: {tokens.words()}; in $: {usd.words()}"
+    yield f"in tokens: {spending.tokens.words()}; in $: {spending.usd.words()}"
 
 
 def _prompts(verdict: Verdict) -> Iterable[str]:
-    """What changed in the prompts; those of later seeds are in verdict.json."""
+    """What changed in the prompts, in full for the first seed; the others are in verdict.json."""
     for seed, changes in zip(verdict.design.seeds, verdict.prompts, strict=True):
         yield f"prompts, seed {seed}:"
         for change in changes:
-            yield f"  {change.predictor} ({change.signature}): {_what_changed(change)}"
+            parts = ["new instructions"] if change.before != change.after else []
+            if change.demos:
+                tokens = f"about {change.demo_tokens:,} tokens"
+                parts.append(f"{len(change.demos)} demonstrations ({tokens})")
+            what = ", ".join(parts) or "as it was"
+            yield f"  {change.predictor} ({change.signature}): {what}"
             if seed == verdict.design.seeds[0]:
                 yield from _in_detail(change)
-
-
-def _what_changed(change: PromptChange) -> str:
-    if not change.changed:
-        return "as it was"
-    parts = ["new instructions"] if change.before != change.after else []
-    if change.demos:
-        parts.append(f"{len(change.demos)} demonstrations (about {change.demo_tokens:,} tokens)")
-    return ", ".join(parts)
 
 
 def _in_detail(change: PromptChange) -> Iterable[str]:
