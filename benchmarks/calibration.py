@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.experiments.compare.spending import PayBack, saved
-from ragbench.metrics.stats.betting import betting_interval, e_process
+from ragbench.metrics.stats.betting import anytime_p, betting_interval
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
 from ragbench.metrics.stats.estimates import estimate_difference, estimate_mean, mean_interval
 from ragbench.metrics.stats.selection import corrected_best
@@ -296,10 +296,10 @@ def looking_again(runs: int, rng: Rng) -> Iterator[Outcome]:
     false = often = once = 0
     for _ in range(few):
         a, b = repeated(rng, at[-1])
-        false += any(e_process((b - a)[:n], 1.0).p <= 0.05 for n in at)
+        false += any(anytime_p((b - a)[:n], 1.0) <= 0.05 for n in at)
         a, b = repeated(rng, at[-1])
         d = flipped(rng, b, 0.1) - a
-        often += any(e_process(d[:n], 1.0).p <= 0.05 for n in at)
+        often += any(anytime_p(d[:n], 1.0) <= 0.05 for n in at)
         estimate = estimate_mean(d, (-1.0, 1.0))
         assert estimate is not None
         once += estimate.p_value() <= 0.05

@@ -151,7 +151,7 @@ MUTANTS = [
     Mutant("ragbench/experiments/score/judging.py", "if among else", "if not among else",
            CAUSES),
     Mutant("ragbench/metrics/errors.py", "        or _among_words(record)\n", "", CAUSES),
-    Mutant("ragbench/metrics/answer.py", "F1_OF.get(str(record.extra.get(\"f1\")), token_f1)",
+    Mutant("ragbench/metrics/answer.py", "musique_token_f1 if of_musique else token_f1",
            "token_f1", ANSWER),
     Mutant("ragbench/metrics/answer.py", "if a != b and (a in CLOSED or b in CLOSED)",
            "if a != b and (a in CLOSED and b in CLOSED)", ANSWER),

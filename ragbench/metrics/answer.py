@@ -6,11 +6,11 @@ arXiv:1606.05250), MuSiQue v1.0 (Trivedi et al. 2022, arXiv:2108.00573), 2WikiMu
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from ragbench.metrics.base import Metric, add, add_metric, once
+from ragbench.metrics.base import add_amount, add_metric, once
 from ragbench.metrics.text import normalise_answer
 from ragbench.record import Record
 
@@ -99,13 +99,10 @@ def best_of_answer(compare: Compare) -> Callable[[Record], float]:
     return once(lambda record: best(compare, record.answer_text, record.answers))
 
 
-#: Data set (a record's `extra["f1"]`) -> its own F1, where that is not HotpotQA's.
-F1_OF: Mapping[str, Compare] = {"musique": musique_token_f1}
-
-
 def official_f1(record: Record) -> float:
     """F1 as the question's data set defines it; HotpotQA's (and 2Wiki's) where it names none."""
-    return best_of_answer(F1_OF.get(str(record.extra.get("f1")), token_f1))(record)
+    of_musique = record.extra.get("f1") == "musique"
+    return best_of_answer(musique_token_f1 if of_musique else token_f1)(record)
 
 
 add_metric(
@@ -132,12 +129,8 @@ add_metric(
     "the gold answer stands somewhere in the prediction",
     source="LinearRAG (arXiv:2510.10114), A-RAG",
 )
-add(
-    Metric(
-        "answer_length",
-        lambda record: None if record.failed else float(len(record.answer_text.split())),
-        "words of the answer; read beside contain, which long answers win",
-        higher_is_better=False,
-        score_range=None,
-    )
+add_amount(
+    "answer_length",
+    lambda record: None if record.failed else float(len(record.answer_text.split())),
+    "words of the answer; read beside contain, which long answers win",
 )

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import TypeVar
 
-from ragbench.errors import UnknownNameError
 from ragbench.own_code import blamed_on, is_ours
 from ragbench.record import Record
 from ragbench.registry import Registry
-from ragbench.user_code import is_external, load_object
+from ragbench.user_code import load_object
 
 T = TypeVar("T")
 Score = Callable[[Record], float | None]
@@ -54,7 +53,7 @@ class Metric:
 
     def __post_init__(self) -> None:
         score, name = self.score, self.name
-        if is_ours(score):
+        if is_ours(getattr(score, "func", score)):
             return
 
         @wraps(score)
@@ -65,10 +64,10 @@ class Metric:
         object.__setattr__(self, "score", blamed)
 
 
-METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
-
-#: Parts of a family whose F1 is in METRICS, such as `sp_recall`: known by name, not listed.
-ON_REQUEST: Registry[Metric] = Registry("metric", package="ragbench.metrics")
+#: Parts of a family whose F1 is listed, such as `sp_recall`, are known by name and not listed.
+METRICS: Registry[Metric] = Registry(
+    "metric", package="ragbench.metrics", outside="ragbench.metrics.base:own_metric"
+)
 
 #: Metrics with a cut-off, such as `recall@5`: the part before the @ -> a maker from the cut-off.
 CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
@@ -90,6 +89,11 @@ def add_metric(
     return METRICS.register(name)(metric)
 
 
+def add_amount(name: str, score: Score, description: str, *, source: str = "") -> None:
+    """Register an amount without bounds, of which less is better; a failed record has its own."""
+    add(Metric(name, score, description, source, higher_is_better=False, score_range=None))
+
+
 def _zero_if_failed(score: Score) -> Score:
     @wraps(score)  # whose it is decides who is blamed for its errors
     def scored(record: Record) -> float | None:
@@ -102,18 +106,11 @@ def _zero_if_failed(score: Score) -> Score:
 def get_metric(name: str) -> Metric:
     """The metric called `name`; `recall@5` and its like are made for their cut-off.
 
-    The precision, recall and exact match of a family of support (`sp_recall`) are known too.
     UnknownNameError, with the near names, where there is none.
     """
-    if is_external(name):
-        return own_metric(name)
     match = re.fullmatch(r"(\w+)@([1-9]\d*)", name)
     if match and match[1] in CUTOFF_METRICS.names():
         return CUTOFF_METRICS.get(match[1])(int(match[2]))
-    if name in ON_REQUEST.names():
-        return ON_REQUEST.get(name)
-    if name not in METRICS.names():
-        raise UnknownNameError("metric", name, metric_names())
     return METRICS.get(name)
 
 

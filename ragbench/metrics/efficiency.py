@@ -5,35 +5,17 @@ time it had when it was first answered, so that a re-run shows the same. A faile
 with what it spent before it failed and scores 0: failing early is cheap, never good.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ragbench.metrics.base import Metric, add, get_metric, once
+from ragbench.metrics.base import add_amount, get_metric, once
 from ragbench.record import Record, total
 
-
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """What one question took; `cost_usd`, the list price, is None where it is unknown.
-
-    `calls` are those to an LM, one for each time the program asked, whether or not an answer came.
-    """
-
-    calls: int
-    embedding_and_reranking_calls: int
-    tokens: int
-    cost_usd: float | None
-    latency_s: float
-    retrievals: int
-    critical_path_calls: int
-    critical_path_s: float
-
-
 _RESOURCES = {
-    "calls": "calls to LMs, as if uncached",
+    "calls": "calls to LMs, one for each time the program asked, as if uncached",
     "embedding_and_reranking_calls": "calls to embedders and rerankers, as if uncached",
     "tokens": "tokens in and out, as if uncached",
     "cost_usd": "dollars at list price, as if uncached; none where a price is unknown",
@@ -45,27 +27,27 @@ _RESOURCES = {
 
 
 @once
-def spend(record: Record) -> Spend:
-    """The spending of one record; searches answered from memory are not counted as retrievals.
+def spend(record: Record) -> dict[str, float | None]:
+    """The spending of one record, by resource; a cost whose price is unknown is None.
 
-    Calls of a judge are no part of answering and are left out.
+    Searches answered from memory are no retrievals. Calls of a judge are no part of answering.
     """
     spent = total([call for call in record.ledger.calls if call.kind != "judge"])
     path = record.ledger.path
-    return Spend(
-        calls=spent.calls,
-        embedding_and_reranking_calls=spent.others,
-        tokens=spent.tokens,
-        cost_usd=spent.cost_usd,
-        latency_s=float(record.latency_s),
-        retrievals=sum(not search.cached for search in record.searches),
-        critical_path_calls=path.calls,
-        critical_path_s=float(path.latency_s),
-    )
+    return {
+        "calls": float(spent.calls),
+        "embedding_and_reranking_calls": float(spent.others),
+        "tokens": float(spent.tokens),
+        "cost_usd": spent.cost_usd,
+        "latency_s": float(record.latency_s),
+        "retrievals": float(sum(not search.cached for search in record.searches)),
+        "critical_path_calls": float(path.calls),
+        "critical_path_s": float(path.latency_s),
+    }
 
 
 def _amounts(records: Sequence[Record], resource: str) -> list[Any]:
-    return [getattr(spend(record), resource) for record in records]
+    return [spend(record)[resource] for record in records]
 
 
 def _scores(records: Sequence[Record], metric: str) -> list[float]:
@@ -73,12 +55,12 @@ def _scores(records: Sequence[Record], metric: str) -> list[float]:
     return [score(record) or 0.0 for record in records]
 
 
-def efficiency(records: Sequence[Record], metric: str = "f1") -> dict[str, float | None]:
-    """The summed `metric` over the summed spending: a ratio of totals, not a mean of ratios.
+def efficiency(records: Sequence[Record]) -> dict[str, float | None]:
+    """The summed F1 over the summed spending: a ratio of totals, not a mean of ratios.
 
     None where nothing was spent or a price is unknown.
     """
-    score = sum(_scores(records, metric))
+    score = sum(_scores(records, "f1"))
 
     def per(resource: str, unit: float = 1.0) -> float | None:
         amounts = _amounts(records, resource)
@@ -96,26 +78,22 @@ def efficiency(records: Sequence[Record], metric: str = "f1") -> dict[str, float
 def highest_spend(records: Sequence[Record], resource: str) -> float | None:
     """What the question that took most of `resource` took; None where a price is unknown."""
     amounts = _amounts(records, resource)
-    return None if not amounts or None in amounts else float(max(amounts))
+    return None if not amounts or None in amounts else max(amounts)
 
 
-def within_budget(
-    records: Sequence[Record], resource: str, budget: float, *, metric: str = "em"
-) -> list[float]:
-    """The score of each record, 0 where it cost more than `budget`; every cost must be known."""
-    pairs = zip(_scores(records, metric), _amounts(records, resource), strict=True)
+def within_budget(records: Sequence[Record], resource: str, budget: float) -> list[float]:
+    """The exact match of each record, 0 where it cost more than `budget`; costs must be known."""
+    pairs = zip(_scores(records, "em"), _amounts(records, resource), strict=True)
     return [score if amount <= budget else 0.0 for score, amount in pairs]
 
 
-def under_curve(
-    records: Sequence[Record], resource: str, limit: float, *, metric: str = "em"
-) -> list[float]:
-    """Each record's share of the area under the curve of mean score against budget.
+def under_curve(records: Sequence[Record], resource: str, limit: float) -> list[float]:
+    """Each record's share of the area under the curve of mean exact match against budget.
 
     The area is their mean: the mean height of the curve from 0 to `limit`, in [0, 1]. Compare areas
-    with one limit only. Every cost must be known.
+    with one limit only. Costs must be known.
     """
-    pairs = zip(_scores(records, metric), _amounts(records, resource), strict=True)
+    pairs = zip(_scores(records, "em"), _amounts(records, resource), strict=True)
     return [score * max(0.0, 1 - amount / limit) for score, amount in pairs]
 
 
@@ -127,19 +105,9 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "p50": float(p50), "p95": float(p95)}
 
 
-def spend_summary(records: Sequence[Record]) -> dict[str, Any]:
-    """Quantiles of each resource per question; None where a price is unknown."""
-    columns = {name: _amounts(records, name) for name in _RESOURCES if records}
-    return {name: None if None in c else quantiles(c) for name, c in columns.items()}
-
-
-def _spent(resource: str) -> Callable[[Record], float | None]:
-    def score(record: Record) -> float | None:
-        value = getattr(spend(record), resource)
-        return None if value is None else float(value)
-
-    return score
+def _spent(resource: str, record: Record) -> float | None:
+    return spend(record)[resource]
 
 
 for _name, _description in _RESOURCES.items():
-    add(Metric(_name, _spent(_name), _description, higher_is_better=False, score_range=None))
+    add_amount(_name, partial(_spent, _name), _description)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache, partial
 
-from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_metric, once
+from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, add_metric, once
 from ragbench.metrics.text import approx_tokens
 from ragbench.record import Record, ShownPassage
 
@@ -123,27 +123,19 @@ def _hops_to_gold(record: Record) -> float | None:
     return float(max(reached)) if numbers and len(reached) == len(numbers) else None
 
 
-def _of_union(measure: Measure, k: int | None, record: Record) -> float:
-    return measure(union(record)[:k], record.gold_pids)
-
-
-def _per_search(measure: Measure, k: int | None, record: Record) -> float | None:
-    ranked = rankings(record)
-    if not ranked:
-        return None
-    return sum(measure(ranking[:k], record.gold_pids) for ranking in ranked) / len(ranked)
-
-
 def _metric(name: str, measure: Measure, description: str, k: int | None = None) -> Metric:
     if measure is ndcg:
         measure = partial(ndcg, k=k)
     each = name.startswith("search_")
-    scored = partial(_per_search if each else _of_union, measure, k)
 
     def score(record: Record) -> float | None:
+        ranked = rankings(record) if each else [union(record)]
         if not record.gold_pids:
             return None
-        return 0.0 if record.failed else scored(record)
+        if record.failed:
+            return 0.0
+        found = [measure(ranking[:k], record.gold_pids) for ranking in ranked]
+        return sum(found) / len(found) if found else None
 
     scope = f"first {k} passages" if k else "passages found"
     text = f"{description}, {scope} of {'each search' if each else 'all searches'}"
@@ -166,14 +158,10 @@ add_metric(
     sentence_recall,
     "share of supporting sentences in the passages found, through the alignment on chunks",
 )
-add(
-    Metric(
-        "hops_to_gold",
-        _hops_to_gold,
-        "searches until all gold passages were found; none where they never were",
-        higher_is_better=False,
-        score_range=None,
-    )
+add_amount(
+    "hops_to_gold",
+    _hops_to_gold,
+    "searches until all gold passages were found; none where they never were",
 )
 add(
     Metric(
@@ -184,13 +172,9 @@ add(
         higher_is_better=False,
     )
 )
-add(
-    Metric(
-        "retrieved_tokens",
-        retrieved_tokens,
-        "tokens of text shown by searches and reads, estimated",
-        source="A-RAG",
-        higher_is_better=False,
-        score_range=None,
-    )
+add_amount(
+    "retrieved_tokens",
+    retrieved_tokens,
+    "tokens of text shown by searches and reads, estimated",
+    source="A-RAG",
 )

@@ -10,14 +10,14 @@ program merely saw.
 
 import itertools
 from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ragbench.metrics.answer import Overlap, exact_match, hotpot_overlap
-from ragbench.metrics.base import METRICS, ON_REQUEST, Metric, once
+from ragbench.metrics.base import METRICS, Metric, once
 from ragbench.metrics.text import strip_punctuation
-from ragbench.record import Record
+from ragbench.record import Fact, Record
 
-Fact = tuple[str, int]
 Kind = Literal["cited", "attributed"]
 
 
@@ -111,20 +111,14 @@ def predicted_pids(record: Record) -> set[str] | None:
     items = record.attribution if record.citations is None else record.citations
     if items is None:
         return None
-    passages = record.passages
-    by_title: dict[str, str] = {}
-    for passage in passages:
-        by_title.setdefault(passage.title, passage.pid)
-    pids = set()
-    for item in items:
-        if isinstance(item, int):
-            inside = 1 <= item <= len(passages)
-            pids.add(passages[item - 1].pid if inside else f"no passage {item}")
-        elif _is_fact(item):
-            pids.add(by_title.get(item[0], f"no passage {item[0]}"))
-        else:
-            pids.add(str(item))
-    return pids
+    pids: dict[Any, str] = {p.title: p.pid for p in reversed(record.passages)}
+    pids |= {number: p.pid for number, p in enumerate(record.passages, start=1)}
+    names = [item[0] if _is_fact(item) else item for item in items]
+    points = [isinstance(item, int) or _is_fact(item) for item in items]
+    return {
+        pids.get(name, f"no passage {name}") if pointing else str(name)
+        for name, pointing in zip(names, points, strict=True)
+    }
 
 
 @once
@@ -193,7 +187,6 @@ def triple_score(record: Record) -> SetScore | None:
     return evidence_score([item for item in items if _is_triple(item)], forms)
 
 
-@once
 def answer_score(record: Record) -> SetScore:
     """EM, precision, recall and F1 of the answer, each the best over the gold answers."""
     if record.failed:
@@ -215,45 +208,33 @@ def joint_score(record: Record) -> SetScore | None:
 
 
 def _is_fact(item: Any) -> bool:
-    return (
-        isinstance(item, list | tuple)
-        and len(item) == 2
-        and isinstance(item[0], str)
-        and isinstance(item[1], int)
-    )
+    return isinstance(item, list | tuple) and list(map(type, item)) == [str, int]
 
 
 def _is_triple(item: Any) -> bool:
-    return (
-        isinstance(item, list | tuple)
-        and len(item) == 3
-        and all(isinstance(part, str) for part in item)
-    )
+    return isinstance(item, list | tuple) and list(map(type, item)) == [str, str, str]
 
 
 def _fold_triple(triple: Sequence[str]) -> tuple[str, ...]:
     return tuple(" ".join(strip_punctuation(part.lower()).split()) for part in triple)
 
 
+def _part(field: str, score: Callable[[Record], SetScore | None], record: Record) -> float | None:
+    parts = score(record)
+    return None if parts is None else float(getattr(parts, field))
+
+
 def _register(
     family: str, score: Callable[[Record], SetScore | None], subject: str, source: str
 ) -> None:
-    """Register the F1 of `family`; its exact match, precision and recall are made on request."""
-
-    def part(field: str) -> Callable[[Record], float | None]:
-        def value(record: Record) -> float | None:
-            parts = score(record)
-            return None if parts is None else float(getattr(parts, field))
-
-        return value
-
-    for field, words in _WORDS.items():
-        name = f"{family}_{field}"
-        metric = Metric(name, part(field), f"{words} of {subject}", source)
-        (METRICS if field == "f1" else ON_REQUEST).register(name)(metric)
+    """Register the F1 of `family`; its exact match, precision and recall are not listed."""
+    for field in SetScore._fields:
+        words = {"em": "exact match", "f1": "F1"}.get(field, field)
+        value = partial(_part, field, score)
+        metric = Metric(f"{family}_{field}", value, f"{words} of {subject}", source)
+        METRICS.register(metric.name, listed=field == "f1")(metric)
 
 
-_WORDS = {"em": "exact match", "precision": "precision", "recall": "recall", "f1": "F1"}
 _OFFICIAL = "hotpot_evaluate_v1.py; for 2WikiMultiHopQA 2wikimultihop_evaluate_v1.1.py"
 
 _register("sp", fact_score, "the sentences named as support", _OFFICIAL)

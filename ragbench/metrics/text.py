@@ -5,9 +5,8 @@ SQuAD v1.1 (Rajpurkar et al. 2016), HotpotQA, 2WikiMultiHopQA and MuSiQue normal
 
 import re
 import string
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE_WORDS = ("a", "an", "the")
@@ -43,23 +42,6 @@ _REFUSAL = re.compile(
     r"(?:(?:know|answer|find|determine|identify)\b.*"
     r"|(?:tell|say|have)(?: (?:from|if|whether|wh\w+|enough|information)\b.*)?)"
 )
-
-
-T = TypeVar("T")
-
-
-class Memo(dict[str, T], Generic[T]):
-    """A cache of `function` by word; indexing it is faster than any call."""
-
-    def __init__(self, function: Callable[[str], T], *, limit: int = 200_000) -> None:
-        super().__init__()
-        self.function, self.limit = function, limit
-
-    def __missing__(self, word: str) -> T:
-        if len(self) >= self.limit:
-            self.clear()
-        value = self[word] = self.function(word)
-        return value
 
 
 @lru_cache(maxsize=32_768)  # many metrics ask for the same answers
@@ -104,9 +86,10 @@ def approx_tokens(text: str) -> int:
     digits or a run of punctuation each. Against cl100k_base the totals over English Wikipedia and
     medical text are 4 % off at the most, over lower-cased chunks 8 % low (see docs/metrics.md).
     """
-    return sum(map(_PIECE_COUNTS.__getitem__, text.split()))
+    return sum(map(_count_pieces, text.split()))
 
 
+@lru_cache(maxsize=200_000)
 def _count_pieces(word: str) -> int:
     if word.isascii():
         bare = word.rstrip(string.punctuation)
@@ -116,9 +99,6 @@ def _count_pieces(word: str) -> int:
         1 + (len(piece) - 1) // 7 if piece.isascii() else -(-len(piece.encode()) // 3)
         for piece in _PIECES.findall(word)
     )
-
-
-_PIECE_COUNTS = Memo(_count_pieces)
 
 
 Kind = Literal["yes_no", "date", "number", "entity"]

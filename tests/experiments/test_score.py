@@ -27,7 +27,7 @@ def test_scores_are_written_beside_records_that_stay_as_they_are(tmp_path: Path)
     assert record_rows(folder) == before
     assert scored.summary["scores"]["em"]["mean"] == 0.25
     assert scored.summary["scores"]["em"]["failures"] == {
-        "n": 1, "as_worst": 0.25, "excluded": pytest.approx(1 / 3), "not_available": None,
+        "n": 1, "as_worst": 0.25, "excluded": pytest.approx(1 / 3),
         "excluded_interval": [0.0, 1.0],
     }  # fmt: skip
     kept = scores(folder)

@@ -10,7 +10,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
 from ragbench.errors import CompareError
-from ragbench.metrics.stats.betting import betting_interval
 from ragbench.metrics.stats.comparison import (
     Comparison,
     Method,
@@ -265,14 +264,3 @@ def test_equivalence_needs_both_ends_within_the_margin() -> None:
         assert found.interval is not None
         assert max(-found.interval.low, found.interval.high) > 0.035
         assert not is_equivalent(found)
-
-
-def test_betting_on_clusters_is_of_the_mean_over_questions() -> None:
-    d = np.clip(np.random.default_rng(0).normal(0.3, 0.3, size=100), -1, 1)
-    names = {f"q{i:03}": f"c{i // 10}" for i in range(100)}
-    zero, one = dict.fromkeys(names, 0.0), dict(zip(names, map(float, d), strict=True))
-    found = compare_scores(zero, one, method=Method(exact=True, clusters=names))
-    whole = betting_interval(d.reshape(10, 10).sum(axis=1), (-10.0, 10.0))
-    assert found.interval is not None
-    assert found.interval.low == pytest.approx(whole.low / 10)
-    assert found.interval.high == pytest.approx(whole.high / 10)

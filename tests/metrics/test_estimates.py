@@ -1,21 +1,18 @@
 """Intervals of means, clusters, seeds, selection and betting, by hand and against statsmodels."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from ragbench.metrics.stats.betting import (
-    _capital,
-    anytime_interval,
-    betting_interval,
-    betting_p,
-    e_process,
-)
+from ragbench.metrics.stats.betting import anytime_interval, anytime_p, betting_interval, betting_p
 from ragbench.metrics.stats.comparison import Method, bet_units, compare_scores
 from ragbench.metrics.stats.estimates import (
+    Interval,
+    MeanEstimate,
     cluster_sums,
     difference_bounds,
     estimate_difference,
@@ -34,37 +31,34 @@ def differences(n: int, seed: int = 0) -> np.ndarray:
     return np.where(rng.random(n) < 0.4, rng.choice([-1.0, -0.4, 0.5, 1.0], n), 0.0)
 
 
-def test_plus_two_is_the_t_interval_of_the_values_and_both_ends() -> None:
-    d = differences(30)
-    both = [*d, -1.0, 1.0]
-    theirs = stats.ttest_1samp(both, 0)
-    ours = estimate_mean(d, REACH)
-    assert ours is not None
-    assert ours.p_value() == pytest.approx(theirs.pvalue)
-    interval = theirs.confidence_interval()
-    assert (ours.interval().low, ours.interval().high) == pytest.approx(tuple(interval))
-    assert ours.interval(0.5).high < ours.interval().high
-    assert (ours.design_effect, ours.clusters, ours.df) == (1.0, 30, 31)
-
-
-def test_the_p_value_of_lying_beyond_a_margin_is_twice_the_worse_of_two_one_sided_tests() -> None:
-    d = differences(60)
-    found = estimate_mean(d, REACH)
+def estimated(values: Any, bounds: Any = REACH, clusters: Any = None) -> MeanEstimate:
+    found = estimate_mean(values, bounds, clusters)
     assert found is not None
-    both = [*d, -1.0, 1.0]
-    for margin in (0.1, 0.2, 0.4):
+    return found
+
+
+def ends(interval: Interval | None) -> tuple[float, float]:
+    assert interval is not None
+    return interval.low, interval.high
+
+
+def test_plus_two_is_the_t_test_of_the_values_and_both_ends() -> None:
+    d = differences(60)
+    both, ours = [*d, -1.0, 1.0], estimated(d)
+    theirs = stats.ttest_1samp(both, 0)
+    assert ours.p_value() == pytest.approx(theirs.pvalue)
+    assert ends(ours.interval()) == pytest.approx(tuple(theirs.confidence_interval()))
+    assert ours.interval(0.5).high < ours.interval().high
+    assert (ours.design_effect, ours.clusters, ours.df) == (1.0, 60, 61)
+    for margin in (0.1, 0.2, 0.4):  # lying beyond it: twice the worse of two one-sided tests
         above = stats.ttest_1samp(both, margin, alternative="less").pvalue
         below = stats.ttest_1samp(both, -margin, alternative="greater").pvalue
-        assert found.p_beyond(margin) == pytest.approx(min(1.0, 2 * max(above, below)))
-    inside = found.interval().high < 0.4 and found.interval().low > -0.4
-    assert inside == (found.p_beyond(0.4) <= 0.05)
-
-
-def test_plus_two_by_hand() -> None:
-    found = mean_interval([1, 1, 0, 0], (0.0, 1.0))  # 1 1 0 0 and 0 1: mean .5, sd sqrt(.3)
-    assert found is not None
+        assert ours.p_beyond(margin) == pytest.approx(min(1.0, 2 * max(above, below)))
+    inside = ours.interval().high < 0.4 and ours.interval().low > -0.4
+    assert inside == (ours.p_beyond(0.4) <= 0.05)
+    # By hand: 1 1 0 0 and 0 1 have mean .5, sd sqrt(.3).
     half = stats.t.ppf(0.975, 5) * math.sqrt(0.3 / 6)
-    assert (found.low, found.high) == (max(0.0, 0.5 - half), min(1.0, 0.5 + half))
+    assert ends(mean_interval([1, 1, 0, 0], (0.0, 1.0))) == (max(0, 0.5 - half), min(1, 0.5 + half))
     assert mean_interval([1], (0.0, 1.0)) is None
     assert mean_interval([1, 1], (0.0, 1.0), ["a", "a"]) is None
 
@@ -72,30 +66,20 @@ def test_plus_two_by_hand() -> None:
 def test_a_value_without_bounds_gets_the_plain_t_interval() -> None:
     d = differences(12, 3) * 400
     theirs = stats.ttest_1samp(d, 0).confidence_interval()
-    ours = mean_interval(d, None)
-    assert ours is not None
-    assert (ours.low, ours.high) == pytest.approx(tuple(theirs))
-    same = estimate_mean([2.0, 2.0, 2.0], None)
-    assert same is not None
-    assert same.p_value() == 0.0
-    assert same.p_value(2.0) == 1.0
-    assert (same.interval().low, same.interval().high) == (2.0, 2.0)
+    assert ends(mean_interval(d, None)) == pytest.approx(tuple(theirs))
+    same = estimated([2.0, 2.0, 2.0], None)
+    assert (same.p_value(), same.p_value(2.0), ends(same.interval())) == (0.0, 1.0, (2.0, 2.0))
 
 
-def test_an_interval_stays_within_the_bounds() -> None:
-    found = mean_interval([1.0] * 5, (0.0, 1.0))
-    assert found is not None
-    assert 0 < found.low < found.high == 1.0
-    assert found.excludes_zero()
+def test_intervals_stay_within_the_bounds_and_paired_ones_within_their_width() -> None:
+    low, high = ends(found := mean_interval([1.0] * 5, (0.0, 1.0)))
+    assert 0 < low < high == 1.0
+    assert found.excludes_zero()  # type: ignore[union-attr]
     assert not mean_interval([0.0] * 5, (0.0, 1.0)).excludes_zero()  # type: ignore[union-attr]
-
-
-def test_paired_interval_is_of_the_differences_within_the_width_of_scores() -> None:
     before, after = np.array([0.0, 0.5, 1.0, 0.2]), np.array([1.0, 0.5, 0.0, 0.4])
     assert paired_interval(before, after) == mean_interval(after - before, REACH)
     assert paired_interval(before, after, (0.0, 2.0)) == mean_interval(after - before, (-2, 2))
-    assert difference_bounds((1.0, 3.0)) == (-2.0, 2.0)
-    assert difference_bounds(None) is None
+    assert (difference_bounds((1.0, 3.0)), difference_bounds(None)) == ((-2.0, 2.0), None)
 
 
 def test_cluster_robust_standard_error_is_that_of_statsmodels() -> None:
@@ -105,47 +89,31 @@ def test_cluster_robust_standard_error_is_that_of_statsmodels() -> None:
     fit = sm.OLS(x, np.ones(100)).fit(
         cov_type="cluster", cov_kwds={"groups": groups, "use_correction": False}
     )
-    found = estimate_mean(x, None, list(groups))
-    assert found is not None
+    found, plain = estimated(x, None, list(groups)), estimated(x, None)
     assert found.standard_error == pytest.approx(float(fit.bse[0]) * math.sqrt(20 / 19))
-    assert found.centre == pytest.approx(x.mean())
-    assert (found.clusters, found.df) == (20, pytest.approx(19))
-    plain = estimate_mean(x, None)
-    assert plain is not None
+    assert (found.centre, found.clusters, found.df) == pytest.approx((x.mean(), 20, 19))
     squared = (found.standard_error / plain.standard_error) ** 2
     assert found.design_effect == pytest.approx(squared)
     assert found.design_effect > 2
 
 
-def test_clusters_never_narrow_an_interval() -> None:
-    d = np.tile([1.0, -1.0], 20)  # each cluster sums to 0
-    found = estimate_mean(d, REACH, list(np.repeat(np.arange(20), 2)))
-    plain = estimate_mean(d, REACH)
-    assert found is not None
-    assert plain is not None
-    assert found.standard_error >= plain.standard_error * 0.99
+def test_clusters_by_hand() -> None:
+    pairs = list(np.repeat(np.arange(20), 2))
+    d = np.tile([1.0, -1.0], 20)  # each cluster sums to 0: that narrows nothing
+    found = estimated(d, REACH, pairs)
+    assert found.standard_error >= estimated(d).standard_error * 0.99
     assert found.design_effect == 1.0
-
-
-def test_ties_in_clusters_count_as_clusters() -> None:
-    tied = estimate_mean([0.0] * 40, REACH, list(np.repeat(np.arange(8), 5)))
-    eight = estimate_mean([0.0] * 8, REACH)
-    assert tied is not None
-    assert eight is not None
-    assert tied.interval().high == pytest.approx(eight.interval().high)
-
-
-def test_unequal_clusters_have_fewer_degrees_of_freedom() -> None:
-    d = differences(40, 2)
-    uneven = estimate_mean(d, None, [0] * 11 + list(range(1, 30)))
-    assert uneven is not None
+    # Ties count as clusters.
+    tied = estimated([0.0] * 40, REACH, list(np.repeat(np.arange(8), 5)))
+    assert tied.interval().high == pytest.approx(estimated([0.0] * 8).interval().high)
+    # Unequal clusters have fewer degrees of freedom.
+    uneven = estimated(differences(40, 2), None, [0] * 11 + list(range(1, 30)))
     assert uneven.df == pytest.approx(40**2 / (11**2 + 29) - 1)
-    assert estimate_mean(d, None, [0] * 39 + [1]).df == 1.0  # type: ignore[union-attr]
-
-
-def test_cluster_sums_and_their_length() -> None:
+    assert estimated(differences(40, 2), None, [0] * 39 + [1]).df == 1.0
+    # Three clusters of two equal values: the design effect is 2, so both ends count twice.
+    found = estimated([1, 1, 0, 0, 1, 1], (0.0, 1.0), ["x", "x", "y", "y", "z", "z"])
+    assert found.centre == pytest.approx((4 + 2) / (6 + 4))
     assert list(cluster_sums([1, 2, 3], ["x", "y", "x"])) == [4, 2]
-    assert list(cluster_sums([1, 2], None)) == [1, 2]
     with pytest.raises(ValueError, match="3 values, but 2 clusters"):
         cluster_sums([1, 2, 3], ["x", "y"])
 
@@ -160,26 +128,20 @@ def two_way(seeds: int, n: int, of_seed: float, seed: int = 0) -> tuple[np.ndarr
 
 def test_seeds_as_a_random_effect_by_hand() -> None:
     a, b = two_way(4, 50, 0.1)
-    means = b.mean(axis=1)
-    questions = estimate_mean(b.mean(axis=0) - a[0], REACH)
-    assert questions is not None
-    of_seeds = means.var(ddof=1) / 4
+    questions = estimated(b.mean(axis=0) - a[0])
+    of_seeds = b.mean(axis=1).var(ddof=1) / 4
     of_questions = questions.standard_error**2
     found = estimate_difference(a, b, REACH)
     assert found is not None
     assert found.standard_error**2 == pytest.approx(of_questions + of_seeds)
     assert found.of_seeds == pytest.approx(of_seeds)
-    satterthwaite = (of_questions + of_seeds) ** 2 / (
-        of_questions**2 / 51 + of_seeds**2 / (0.6 * 3)
-    )
-    assert found.df == pytest.approx(max(3, satterthwaite))
+    ratio = of_questions**2 / 51 + of_seeds**2 / (0.6 * 3)
+    assert found.df == pytest.approx(max(3, (of_questions + of_seeds) ** 2 / ratio))
     assert estimate_difference(a, b, REACH, random_seeds=False) == questions
     mirrored = estimate_difference(b, a, REACH)
     assert mirrored is not None
     assert mirrored.standard_error == pytest.approx(found.standard_error)
-
-
-def test_two_seeds_or_equal_programs_speak_of_themselves() -> None:
+    # Two seeds, or equal programs, speak of themselves.
     a, b = two_way(2, 50, 0.1)
     assert estimate_difference(a, b, REACH).of_seeds == 0.0  # type: ignore[union-attr]
     same = np.repeat(b[:1], 3, axis=0)
@@ -188,45 +150,37 @@ def test_two_seeds_or_equal_programs_speak_of_themselves() -> None:
 
 def test_betting_covers_and_knows_certainty() -> None:
     d = differences(200, 7)
-    found = betting_interval(d, REACH)
-    assert found.low < d.mean() < found.high
-    narrower = betting_interval(differences(2000, 7), REACH)
-    assert narrower.high - narrower.low < found.high - found.low
-    assert betting_interval(d, REACH, level=0.5).high < found.high
-    ones = betting_interval([1.0] * 100, REACH)
-    assert 0.8 < ones.low < ones.high == 1.0
-    empty = betting_interval([], REACH)
-    assert (empty.low, empty.high) == (-1.0, 1.0)
+    low, high = ends(betting_interval(d, REACH))
+    assert low < d.mean() < high
+    narrower = ends(betting_interval(differences(2000, 7), REACH))
+    assert narrower[1] - narrower[0] < high - low
+    assert betting_interval(d, REACH, level=0.5).high < high
+    certain = betting_interval([1.0] * 100, REACH)
+    assert 0.8 < certain.low < certain.high == 1.0
+    assert ends(betting_interval([], REACH)) == (-1.0, 1.0)
     assert betting_p([], REACH) == 1.0
     assert betting_p([1.0] * 100, REACH) < 1e-6
     assert betting_p(np.tile([1.0, -1.0], 50), REACH) > 0.3
 
 
-def test_e_process_by_hand_and_its_symmetry() -> None:
+def test_the_anytime_p_value_by_hand_and_the_interval_where_it_does_not_refuse() -> None:
     bets = np.linspace(0.05, 0.95, 19)
-    found = e_process([1.0, 1.0], 1.0)
-    assert found.log_up == pytest.approx(math.log(((1 + bets) ** 2).mean()))
-    assert found.log_down == pytest.approx(math.log(((1 - bets) ** 2).mean()))
-    assert found.e_value == pytest.approx(((1 + bets) ** 2).mean() / 2)
-    assert found.p == pytest.approx(min(1.0, 1 / found.e_value))
-    other = e_process([-2.0, -2.0], 2.0)
-    assert (other.log_down, other.log_up) == pytest.approx((found.log_up, found.log_down))
-    assert e_process([], 1.0).e_value == pytest.approx(0.5)
-    assert e_process([1.0] * 5000, 1.0).p > 0
-
-
-def test_the_anytime_interval_is_where_the_e_process_does_not_refuse() -> None:
+    by_hand = 2 / ((1 + bets) ** 8).mean()  # bets of all sizes at once, and half of them up
+    assert anytime_p([1.0] * 8, 1.0) == anytime_p([-2.0] * 8, 2.0) == pytest.approx(by_hand)
+    shifted = 2 / ((1 + bets / 1.5 * 0.5) ** 20).mean()
+    assert anytime_p([1.0] * 20, 1.0, null=0.5) == pytest.approx(shifted)
+    assert anytime_p([], 1.0) == 1.0
+    assert 0 < anytime_p([1.0] * 5000, 1.0) < 1e-300
     d = np.clip(np.random.default_rng(2).normal(0.2, 0.4, size=150), -1, 1)
     found = anytime_interval(d, 1.0)
-    fixed = paired_interval(np.zeros(150), d)
-    assert fixed is not None
-    assert found.low < fixed.low < d.mean() < fixed.high < found.high
-    assert found.excludes_zero() == (e_process(d, 1.0).p <= 0.05)
-    assert anytime_interval([], 1.0).high == 1.0
-    doubled = anytime_interval(2 * d, 2.0)
-    assert (doubled.low, doubled.high) == pytest.approx((2 * found.low, 2 * found.high))
-    below = anytime_interval(-d, 1.0)
-    assert (below.low, below.high) == pytest.approx((-found.high, -found.low), abs=1e-6)
+    fixed = ends(paired_interval(np.zeros(150), d))
+    assert found.low < fixed[0] < d.mean() < fixed[1] < found.high
+    for end in ends(found):
+        assert anytime_p(d, 1.0, null=end) == pytest.approx(0.05, rel=1e-4)
+    assert ends(anytime_interval([], 1.0)) == (-1.0, 1.0)
+    doubled = ends(anytime_interval(2 * d, 2.0))
+    assert doubled == pytest.approx((2 * found.low, 2 * found.high))
+    assert ends(anytime_interval(-d, 1.0)) == pytest.approx((-found.high, -found.low), abs=1e-6)
 
 
 def test_exact_comparisons_bet_and_clusters_bet_as_one() -> None:
@@ -234,20 +188,16 @@ def test_exact_comparisons_bet_and_clusters_bet_as_one() -> None:
     units, reach = bet_units(d, (0.0, 1.0), ["x", "x", "x", "y"])
     assert (list(units), reach) == ([0.5, 0.5], 3.0)
     assert bet_units(d, (0.0, 1.0), None)[1] == 1.0
-    rng = np.random.default_rng(0)
-    values = np.clip(rng.normal(0.3, 0.3, size=100), -1, 1)
+    values = np.clip(np.random.default_rng(0).normal(0.3, 0.3, size=100), -1, 1)
     zero = {f"q{i:03}": 0.0 for i in range(100)}
-    one = {f"q{i:03}": float(v) for i, v in enumerate(values)}
+    one = dict(zip(zero, map(float, values), strict=True))
     found = compare_scores(zero, one, method=Method(exact=True))
     assert found.interval == betting_interval(values, REACH)
-    assert found.p == betting_p(values, REACH)
-    assert found.verdict == "better"
-    grouped = compare_scores(
-        zero, one, method=Method(exact=True, clusters={q: q[:3] for q in zero})
-    )
-    assert grouped.interval is not None
-    assert grouped.interval.high - grouped.interval.low > found.interval.high - found.interval.low
-    assert grouped.interval.low < values.mean() < grouped.interval.high
+    assert (found.p, found.verdict) == (betting_p(values, REACH), "better")
+    clusters = {q: q[:3] for q in zero}
+    grouped = compare_scores(zero, one, method=Method(exact=True, clusters=clusters))
+    whole = betting_interval(values.reshape(10, 10).sum(axis=1), (-10.0, 10.0))
+    assert ends(grouped.interval) == pytest.approx((whole.low / 10, whole.high / 10))
 
 
 def test_expected_lead_is_that_of_order_statistics() -> None:
@@ -277,13 +227,6 @@ def test_a_clear_best_is_kept() -> None:
     assert found.interval.low < 0.75 < found.interval.high
     with pytest.raises(ValueError, match="candidates by two or more questions"):
         corrected_best([[1.0]])
-
-
-def test_pseudo_values_weigh_as_a_cluster_by_hand() -> None:
-    # Three clusters of two equal values: the design effect is 2, so both ends count twice.
-    found = estimate_mean([1, 1, 0, 0, 1, 1], (0.0, 1.0), ["x", "x", "y", "y", "z", "z"])
-    assert found is not None
-    assert found.centre == pytest.approx((4 + 2) / (6 + 4))
 
 
 def hedged_by_hand(x: list[float], mean: float, alpha: float = 0.05) -> float:
@@ -324,15 +267,6 @@ def test_the_betting_interval_holds_the_means_that_its_capital_does_not_refuse()
         assert kept(found.low + 0.003)
         assert kept(found.high - 0.003)
         assert not kept(found.high + 0.001)
-
-
-def test_the_anytime_interval_ends_where_the_capital_reaches_its_limit() -> None:
-    d = differences(90, 12)
-    found = anytime_interval(d, 1.0)
-    assert _capital(d, found.low) == pytest.approx(math.log(40), abs=1e-4)
-    assert _capital(-d, -found.high) == pytest.approx(math.log(40), abs=1e-4)
-    bets = np.linspace(0.05, 0.95, 19)
-    assert _capital(np.array([1.0]), 0.5) == pytest.approx(math.log((1 + bets / 1.5 * 0.5).mean()))
 
 
 def test_the_variance_is_split_by_hand() -> None:

@@ -100,7 +100,7 @@ def test_without_gold_or_searches() -> None:
 def test_cut_offs_are_parsed_once_for_all_names() -> None:
     assert get_metric("recall@5").name == "recall@5"
     for bad in ("recall@0", "recall@", "recall@x", "f1@5", "recal@5"):
-        with pytest.raises(UnknownNameError, match=r"recall@K|f1"):
+        with pytest.raises(UnknownNameError, match=r"recall|f1"):
             get_metric(bad)
 
 

@@ -85,6 +85,6 @@ def _items(spec: DataSpec, known: Mapping[str, int] | None) -> Iterator[Item]:
                 for part in record.question_decomposition
             ],
             answerable=record.answerable,
-            f1="musique",  # whose F1 scores it; see `metrics.answer.F1_OF`
+            f1="musique",  # whose F1 scores it; see `metrics.answer.official_f1`
         )
         yield Item(row, example, passages)

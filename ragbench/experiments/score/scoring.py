@@ -121,7 +121,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
             groupings=by,
             breakdown_metrics=[*BREAKDOWN_METRICS, *judged],
             columns=columns,
-        ).to_dict()
+        )
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes)
         summary["judges"] = notes

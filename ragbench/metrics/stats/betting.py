@@ -6,14 +6,13 @@ capital stays below are the interval. Waudby-Smith and Ramdas (2023, "Estimating
 random variables by betting", J. R. Stat. Soc. B 86, arXiv:2010.09686).
 
 - `betting_interval`: their hedged capital, its bets set for a number of questions fixed before.
-- `EProcess`: their diversified Kelly bets (a fixed grid), whose capital does not depend on the
-  order of the questions and may be looked at as often as one likes.
+- `anytime_interval`: their diversified Kelly bets (a fixed grid), whose capital does not depend on
+  the order of the questions and may be looked at as often as one likes.
 
 Values are of questions drawn at random, or of clusters of them.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -74,32 +73,11 @@ def _hedged(x: Floats, means: Floats, alpha: float) -> Floats:
     return best
 
 
-@dataclass(frozen=True)
-class EProcess:
-    """The capital of bets for and against a mean after `n` values.
-
-    `log_up` is the logarithm of the capital of bets that the mean is higher, `log_down` lower.
-    """
-
-    n: int
-    log_up: float
-    log_down: float
-
-    @property
-    def e_value(self) -> float:
-        """The evidence against the mean; its own mean is at most 1 where that is true."""
-        return float(math.exp(min(700.0, max(self.log_up, self.log_down) - math.log(2))))
-
-    @property
-    def p(self) -> float:
-        """A p-value that holds whenever one stops; at most 1."""
-        return min(1.0, 1 / self.e_value) if self.e_value else 1.0
-
-
-def e_process(values: ArrayLike, reach: float, *, null: float = 0.0) -> EProcess:
-    """The evidence in `values` `(n,)`, each within ±`reach`, against a mean of `null`."""
+def anytime_p(values: ArrayLike, reach: float, *, null: float = 0.0) -> float:
+    """The p-value of the mean being `null`, whenever one stops; `values` are within ±`reach`."""
     x = np.asarray(values, dtype=np.float64) / reach
-    return EProcess(len(x), _capital(x, null / reach), _capital(-x, -null / reach))
+    best = max(_capital(x, null / reach), _capital(-x, -null / reach))
+    return math.exp(min(0.0, max(-700.0, math.log(2) - best)))
 
 
 def anytime_interval(values: ArrayLike, reach: float, *, level: float = 0.95) -> Interval:

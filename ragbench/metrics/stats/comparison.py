@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ragbench.errors import CompareError
-from ragbench.metrics.stats.betting import anytime_interval, betting_interval, betting_p, e_process
+from ragbench.metrics.stats.betting import anytime_interval, anytime_p, betting_interval, betting_p
 from ragbench.metrics.stats.estimates import (
     Bounds,
     Floats,
@@ -245,7 +245,7 @@ def _bet(
         if abs(null) >= reach:
             return float(abs(null) <= reach)
         if method.anytime:
-            return e_process(units, reach, null=null).p
+            return anytime_p(units, reach, null=null)
         return betting_p(units, (-reach, reach), null=null)
 
     anytime = method.anytime

@@ -7,7 +7,7 @@ it is used, since to load it takes longer than to start Python and most commands
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 POWER = 0.8
@@ -94,9 +94,7 @@ class PlannedTest:
         """The fewest seeds with which `n` questions show `difference`; None where none would."""
 
         def shown(seeds: int) -> float:
-            return PlannedTest(
-                self.alpha, self.reach, self.design_effect, self.seed_variance, seeds
-            ).power(difference, variance, n)
+            return replace(self, seeds=seeds).power(difference, variance, n)
 
         return _least(shown, 3, _MOST_SEEDS)
 
