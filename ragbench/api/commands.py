@@ -243,14 +243,14 @@ def verdict(
 def recommend(
     *runs: Run | str | Path,
     metric: str = "f1",
-    max_cost: float | None = None,
-    max_calls: float | None = None,
-    max_tokens: float | None = None,
+    mean_cost: float | None = None,
+    mean_calls: float | None = None,
+    mean_tokens: float | None = None,
     common: bool = False,
 ) -> Advice:
     """Which of the programs of `runs` to use: the cheapest not shown worse than the best mean.
 
-    The limits are of what a question may take on average.
+    `mean_cost`, `mean_calls` and `mean_tokens` are what a question may take on average.
 
     Raises:
         RagbenchError: the runs share no questions, or none keeps within the limits.
@@ -259,7 +259,7 @@ def recommend(
     from ragbench.experiments.report.tables import label_runs
 
     evaluations = [open_run(run).evaluation for run in runs]
-    limits = Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens)
+    limits = Limits(cost_usd=mean_cost, calls=mean_calls, tokens=mean_tokens)
     return advise(evaluations, metric, labels=label_runs(evaluations), limits=limits, common=common)
 
 

@@ -163,8 +163,6 @@ def _typed() -> Iterator[str]:
 @option("--lm", "model", default="unknown", metavar="NAME", group="Program",
         help="The model that it asked, for tables.")  # fmt: skip
 @whole_data_options
-@option("--seed", type=click.IntRange(min=0), group="Data", show_default=False,
-        help="Seed of the splits. [default: 42]")  # fmt: skip
 @option("--out", type=click.Path(path_type=Path), group="Output",
         help="Run folder. [default: runs/imported-NAME]", show_default=False)  # fmt: skip
 @output_options

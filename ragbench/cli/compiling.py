@@ -9,16 +9,19 @@ from ragbench.cli.command import FiniteRange, command, option, output_options
 from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     answering_options,
+    compile_metric_option,
     compile_options,
     corpus_options,
     data_options,
     dry_run_option,
+    optimizer_metric_option,
     program_options,
-    take_compile_config,
     take_limits,
+    take_settings,
     to_config,
 )
 from ragbench.cli.progress import RunProgress, table_so_far
+from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig
 
 
 @command(
@@ -31,6 +34,7 @@ from ragbench.cli.progress import RunProgress, table_so_far
 )
 @program_options
 @compile_options
+@compile_metric_option
 @dry_run_option
 @corpus_options
 @answering_options
@@ -41,6 +45,7 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     same command again to continue a compile that was interrupted. Use the result with
     `ragbench eval --compiled FOLDER`.
     """
+    from ragbench.errors import ConfigError
     from ragbench.experiments.compile import (
         compile_folder,
         compile_program,
@@ -49,9 +54,20 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
     )
     from ragbench.experiments.runs import limited
 
+    for name, instead in (("split", "--train-limit"), ("limit", "--train-limit and --val-limit")):
+        if options.get(name) is not None:
+            raise ConfigError(
+                f"compile uses the training and validation splits; leave out --{name} "
+                f"{options[name]}, and give {instead}"
+            )
     limits = take_limits(options)
-    config, settings = _configs(options)
-    every = [_of_seed(settings, number, seeds) for number in range(seeds)]
+    settings = take_settings(CompileConfig, "compile", options)
+    config = to_config(**options)
+    every = []
+    for number in range(seeds):
+        out = settings.out / f"seed-{number}" if settings.out and seeds > 1 else settings.out
+        changes = {"optimizer_seed": settings.optimizer_seed + number, "out": out}
+        every.append(settings.model_copy(update=changes))
     if dry_run:
         plan = make_plan(config, every[0])
         for line in estimate_compile(plan).lines():
@@ -65,26 +81,6 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
             compile_program(config, each, on_message=print_line, on_prepare=progress.prepare)
 
 
-def _of_seed(settings: Any, number: int, seeds: int) -> Any:
-    out = settings.out / f"seed-{number}" if settings.out and seeds > 1 else settings.out
-    return settings.model_copy(
-        update={"optimizer_seed": settings.optimizer_seed + number, "out": out}
-    )
-
-
-def _configs(options: dict[str, Any]) -> tuple[Any, Any]:
-    from ragbench.errors import ConfigError
-
-    if options.get("split") is not None:
-        raise ConfigError(
-            f"compile uses the training and validation splits; leave out --split {options['split']}"
-        )
-    if options.get("limit") is not None:
-        raise ConfigError("compile has two limits: give --train-limit and --val-limit")
-    settings = take_compile_config(options)
-    return to_config(**options), settings
-
-
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
 @click.argument("folder", type=click.Path(path_type=Path), default="compiled")
 @output_options
@@ -93,7 +89,6 @@ def compiled_command(folder: Path) -> None:
 
     `shipped` lists those that come with ragbench.
     """
-    from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER
     from ragbench.experiments.report.compiled import print_programs
 
     print_programs(SHIPPED_FOLDER if str(folder) == SHIPPED else folder)
@@ -109,6 +104,7 @@ def compiled_command(folder: Path) -> None:
 )
 @program_options
 @compile_options
+@optimizer_metric_option
 @option(
     "--equal-cost/--no-equal-cost", default=True, show_default=True, group="Compiling",
     help="Add an arm: not compiled, with votes for as many tokens (and dollars) as compiled uses.",
@@ -117,7 +113,7 @@ def compiled_command(folder: Path) -> None:
     "--form-too/--no-form-too", default=True, show_default=True, group="Compiling",
     help="Add an arm: compiled, with --form too.",
 )  # fmt: skip
-@option("--report", "metrics", multiple=True, group="Output", metavar="METRIC",
+@option("--metric", "metrics", multiple=True, group="Output", metavar="METRIC",
         help="Metric to compare; repeat for more. [default: em, f1]")  # fmt: skip
 @option("--margin", type=FiniteRange(min=0), group="Output",
         help="Difference too small to matter, to test for equivalence.")  # fmt: skip
@@ -161,7 +157,7 @@ def verdict_command(
     if read is not None:
         print_verdict(reread(read))
         return
-    compile_config = take_compile_config(options, out=None)
+    compile_config = take_settings(CompileConfig, "compile", options, out=None)
     limits = take_limits(options)
     config = to_config(**options)
     if (until is None) != (max_questions is None):

@@ -1,7 +1,8 @@
 """`ragbench list` and `ragbench show`: what there is, and what its knobs are."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,13 @@ import yaml
 from ragbench.cli.command import command, output_options
 from ragbench.experiments.report.table import Column, Table, for_machines, print_table
 
+#: Kind -> module and name of the registry of its things.
+_REGISTRIES = {
+    "program": ("ragbench.programs", "PROGRAMS"),
+    "retriever": ("ragbench.retrievers", "RETRIEVERS"),
+    "optimizer": ("ragbench.optimizers", "OPTIMIZERS"),
+    "dataset": ("ragbench.data", "DATASETS"),
+}
 KINDS = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
 ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run")
 
@@ -20,7 +28,7 @@ ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run
 @output_options
 def list_command(kind: str) -> None:
     """List everything of one KIND, one line each."""
-    rows = list(_LISTERS[kind]())
+    rows = list(_listed(kind[:-1]))
     if for_machines():
         columns = (Column("name"), Column("about"))
         print_table(Table(kind, columns, [{"name": n, "about": text} for n, text in rows]))
@@ -57,61 +65,44 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
         return
     if qid is not None:
         raise click.UsageError(f"{kind} takes one name; leave out {qid!r}")
-    for line in _SHOWERS[kind](name):
+    shown = {"metric": _metric, "protocol": _protocol, "config": _config, "program": _program}
+    for line in shown[kind](name) if kind in shown else _settings(kind, name):
         click.echo(line)
 
 
-def names_of(kind: str) -> list[str]:
-    """The names of all things of `kind`, such as "program"."""
-    return [name for name, _ in _LISTERS[f"{kind}s"]()]
+def _registry(kind: str) -> Any:
+    module, name = _REGISTRIES[kind]
+    return getattr(import_module(module), name)
 
 
-def _first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
+def _about(thing: Any) -> str:
+    """The description of a thing, or the first line of its docstring."""
+    described: str = getattr(thing, "description", "") or inspect.getdoc(thing) or ""
+    return described.partition("\n")[0]
 
 
-def _programs() -> Iterable[tuple[str, str]]:
-    from ragbench.programs import PROGRAMS
+def _listed(kind: str) -> Iterator[tuple[str, str]]:
+    """Name and description of everything of `kind`."""
+    if kind == "metric":
+        from ragbench.metrics import get_metric, metric_names
 
-    for name, program in PROGRAMS:
-        variants = ", ".join(program.variants)
-        more = f" [{variants}]" if len(program.variants) > 1 else ""
-        marks = "/".join(program.autonomy)
-        yield name, f"{_first_line(program)} ({program.family}, autonomy {marks}){more}"
+        for name in metric_names():
+            yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+    elif kind == "protocol":
+        from ragbench.experiments.score.protocols import PROTOCOLS
 
-
-def _retrievers() -> Iterable[tuple[str, str]]:
-    from ragbench.retrievers import RETRIEVERS
-
-    return ((name, _first_line(retriever)) for name, retriever in RETRIEVERS)
-
-
-def _optimizers() -> Iterable[tuple[str, str]]:
-    from ragbench.optimizers import OPTIMIZERS
-
-    return ((name, optimizer.description) for name, optimizer in OPTIMIZERS)
-
-
-def _metrics() -> Iterable[tuple[str, str]]:
-    from ragbench.metrics import get_metric, metric_names
-
-    for name in metric_names():
-        yield name, get_metric(name.replace("@K", "@5").replace("@k", "@5")).description
+        yield from ((name, protocol.description) for name, protocol in sorted(PROTOCOLS.items()))
+    elif kind == "config":
+        yield from _configs()
+    for name, thing in _registry(kind) if kind in _REGISTRIES else ():
+        more = ""
+        if kind == "program":
+            more = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
+            more += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
+        yield name, _about(thing) + more
 
 
-def _protocols() -> Iterable[tuple[str, str]]:
-    from ragbench.experiments.score.protocols import PROTOCOLS
-
-    return ((name, protocol.description) for name, protocol in sorted(PROTOCOLS.items()))
-
-
-def _datasets() -> Iterable[tuple[str, str]]:
-    from ragbench.data import DATASETS
-
-    return ((name, _first_line(loader)) for name, loader in DATASETS)
-
-
-def _configs() -> Iterable[tuple[str, str]]:
+def _configs() -> Iterator[tuple[str, str]]:
     from ragbench.experiments.config import (
         config_text,
         load_config,
@@ -123,38 +114,31 @@ def _configs() -> Iterable[tuple[str, str]]:
         yield name, "sweep: " + config_text(name).partition("\n")[0].lstrip("# ")
     for name in shipped_configs():
         fields = load_config(name)
-        yield (
-            name,
-            f"{fields.get('program', '-')} on {fields['data']['dataset']}, {fields['lm']['model']}",
-        )
+        on = f"{fields['data']['dataset']}, {fields['lm']['model']}"
+        yield name, f"{fields.get('program', '-')} on {on}"
 
 
-def _knob_lines(model: Any, defaults: Any = None, *, variants: Sequence[str] = ()) -> Iterable[str]:
+def _knobs(model: Any, *, variants: Sequence[str] = ()) -> Iterator[str]:
+    """A line for each knob of `model`: name, default, what is allowed, and what it is."""
     from ragbench.knobs import describe
 
-    if variants:  # which of them a program has is not in its knobs
-        defaults = {**(defaults or {}), "variant": variants[0]}
-    rows = [
-        (
-            k.name,
-            str(k.default),
-            " | ".join(variants) if variants and k.name == "variant" else k.allowed or k.type,
-            k.description,
-        )
-        for k in describe(model, defaults)
-    ]
+    rows = []
+    for knob in describe(model, {"variant": variants[0]} if variants else None):
+        allowed = knob.allowed or knob.type
+        if variants and knob.name == "variant":  # which of them there are is not in the knobs
+            allowed = " | ".join(variants)
+        rows.append((knob.name, str(knob.default), allowed, knob.description))
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
     for name, default, allowed, text in rows:
         yield f"  {name:<{widths[0]}}  {default:<{widths[1]}}  {allowed:<{widths[2]}}  {text}"
 
 
-def _show_program(name: str) -> Iterable[str]:
-    from ragbench.programs import PROGRAMS
+def _program(name: str) -> Iterator[str]:
     from ragbench.user_code import allow
 
     allow(name)
-    program = PROGRAMS.get(name)
-    yield f"{name}: {_first_line(program)}"
+    program = _registry("program").get(name)
+    yield f"{name}: {_about(program)}"
     yield f"family: {program.family}"
     yield f"paper: {program.paper or '-'}"
     yield f"LM calls per question: {program.calls}"
@@ -163,12 +147,12 @@ def _show_program(name: str) -> Iterable[str]:
     for variant, changes in program.variants.items():
         changed = ", ".join(f"{knob}={value}" for knob, value in changes.items())
         yield f"variant {variant}: {changed or 'the defaults below'}"
-        yield from (f"  role {role}: {used}" for role, used in _roles(program, variant))
+        yield from _roles(program, variant)
     yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
-    yield from _knob_lines(program.Knobs, variants=list(program.variants))
+    yield from _knobs(program.Knobs, variants=list(program.variants))
 
 
-def _roles(program: Any, variant: str) -> Iterable[tuple[str, str]]:
+def _roles(program: Any, variant: str) -> Iterator[str]:
     from ragbench.programs.core import calls_of
     from ragbench.retrievers import Corpus, make_retriever
 
@@ -176,26 +160,22 @@ def _roles(program: Any, variant: str) -> Iterable[tuple[str, str]]:
     roles: dict[str, list[str]] = {}
     for row in calls_of(built):
         roles.setdefault(row.role, []).append(f"{row.predictor} ({row.signature})")
-    return [(role, ", ".join(used)) for role, used in roles.items()]
+    for role, used in roles.items():
+        yield f"  role {role}: {', '.join(used)}"
 
 
-def _show_class(kind: str, settings: str) -> Callable[[str], Iterable[str]]:
-    def lines(name: str) -> Iterable[str]:
-        from ragbench.optimizers import OPTIMIZERS
-        from ragbench.retrievers import RETRIEVERS
-
-        thing: Any = (RETRIEVERS if kind == "retriever" else OPTIMIZERS).get(name)
-        yield f"{name}: {getattr(thing, 'description', None) or _first_line(thing)}"
-        for field in ("needs", "formula"):
-            if hasattr(thing, field):
-                yield f"{field}: {getattr(thing, field)}"
-        yield f"settings (--{settings} NAME=VALUE): name, default, allowed, meaning"
-        yield from _knob_lines(getattr(thing, "Settings", None) or thing.Knobs)
-
-    return lines
+def _settings(kind: str, name: str) -> Iterator[str]:
+    thing = _registry(kind).get(name)
+    yield f"{name}: {_about(thing)}"
+    for field in ("needs", "formula"):
+        if hasattr(thing, field):
+            yield f"{field}: {getattr(thing, field)}"
+    flag = "retriever-set" if kind == "retriever" else "opt-set"
+    yield f"settings (--{flag} NAME=VALUE): name, default, allowed, meaning"
+    yield from _knobs(thing.Settings if kind == "retriever" else thing.Knobs)
 
 
-def _show_metric(name: str) -> Iterable[str]:
+def _metric(name: str) -> Iterator[str]:
     from ragbench.metrics import get_metric
 
     metric = get_metric(name)
@@ -204,13 +184,13 @@ def _show_metric(name: str) -> Iterable[str]:
     yield f"score of a failed question: {metric.worst:g}"
 
 
-def _show_protocol(name: str) -> Iterable[str]:
+def _protocol(name: str) -> Iterable[str]:
     from ragbench.experiments.score.protocols import get_protocol
 
     return get_protocol(name).lines()
 
 
-def _show_config(name: str) -> Iterable[str]:
+def _config(name: str) -> Iterator[str]:
     from ragbench.experiments.config import config_text, load_config, make_config, shipped_sweeps
 
     if name in shipped_sweeps():
@@ -231,23 +211,3 @@ def _set_fields(fields: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
         for name, value in fields.items()
         if value is not None or defaults.get(name) is not None
     }
-
-
-_LISTERS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
-    "programs": _programs,
-    "retrievers": _retrievers,
-    "optimizers": _optimizers,
-    "metrics": _metrics,
-    "protocols": _protocols,
-    "datasets": _datasets,
-    "configs": _configs,
-}
-
-_SHOWERS: dict[str, Callable[[str], Iterable[str]]] = {
-    "program": _show_program,
-    "retriever": _show_class("retriever", "retriever-set"),
-    "optimizer": _show_class("optimizer", "opt-set"),
-    "metric": _show_metric,
-    "protocol": _show_protocol,
-    "config": _show_config,
-}

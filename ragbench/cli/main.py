@@ -19,8 +19,6 @@ from ragbench.redact import redact
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ragbench.errors import RagbenchError
-
 #: Seconds that threads have to end after Ctrl-C.
 _ENDING_S = 1.0
 
@@ -130,32 +128,46 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = stop.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped; finished work is kept, and the same command continues it", err=True)
         _leave(130)
-    except click.UsageError as error:
-        click.echo(f"error: {one_line(error.format_message())}", err=True)
-        sys.exit(2)
-    except click.ClickException as error:
-        click.echo(f"error: {one_line(error.format_message())}", err=True)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        _of_the_system(error)
     except Exception as error:
-        from ragbench.errors import RagbenchError, missing_extra
-
-        if isinstance(error, ImportError):
-            error = missing_extra(error) or error
-        if not isinstance(error, RagbenchError):
-            _defect(error)
-        _show(error)
-        sys.exit(error.exit_code)
+        code = _said(error)
     except BaseException as error:  # `sys.exit` of a plug-in, say: not as if all were done
-        cause = f"{type(error).__name__}({error})"
-        click.echo(f"error: {one_line(cause)} ended the command; finished work is kept", err=True)
-        sys.exit(1)
+        cause = one_line(f"{type(error).__name__}({error})")
+        click.echo(f"error: {cause} ended the command; finished work is kept", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(error: Exception) -> int:
+    """Say in a line what ended the command; the exit code. What nobody foresaw has a traceback."""
+    from ragbench.errors import RagbenchError, StoppedError, missing_extra
+
+    if isinstance(error, ImportError):
+        error = missing_extra(error) or error
+    code, line = 2, str(error)
+    if isinstance(error, click.ClickException):
+        code, line = error.exit_code, error.format_message()
+    elif isinstance(error, OSError):  # the disk is full, a file cannot be read, ...
+        where = f"{error.filename}: " if error.filename else ""
+        line = f"{where}{error.strerror or error}"
+    elif isinstance(error, RagbenchError):
+        code = error.exit_code
+        if error.partial:
+            from ragbench.experiments.report.tables import print_runs
+
+            print_runs(error.partial)
+    else:
+        import traceback
+
+        for each in "".join(traceback.format_exception(error)).splitlines():
+            click.echo(visible(redact(each)), err=True)
+        click.echo("this is a bug in ragbench; finished work is kept", err=True)
+        return 1
+    click.echo("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)
+    return code
 
 
 def _stop_on_interrupt() -> None:
@@ -183,17 +195,6 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _show(error: RagbenchError) -> None:
-    from ragbench.errors import StoppedError
-
-    if error.partial:
-        from ragbench.experiments.report.tables import print_runs
-
-        print_runs(error.partial)
-    prefix = "" if isinstance(error, StoppedError) else "error: "
-    click.echo(prefix + one_line(str(error)), err=True)
-
-
 def one_line(text: str) -> str:
     """`text` on one line, without control characters and keys."""
     return visible(" ".join(redact(text).split()))
@@ -209,20 +210,3 @@ def print_line(line: str) -> None:
     from ragbench.experiments.report.table import for_machines
 
     click.echo(visible(line), err=for_machines())
-
-
-def _of_the_system(error: OSError) -> NoReturn:
-    """End with 2 and one line: the disk is full, a file cannot be read, ..."""
-    where = f"{error.filename}: " if error.filename else ""
-    click.echo(f"error: {one_line(f'{where}{error.strerror or error}')}", err=True)
-    sys.exit(2)
-
-
-def _defect(error: Exception) -> NoReturn:
-    """Print the traceback of what nobody foresaw, without keys, and end with 1."""
-    import traceback
-
-    for line in "".join(traceback.format_exception(error)).splitlines():
-        click.echo(visible(redact(line)), err=True)
-    click.echo("this is a bug in ragbench; finished work is kept", err=True)
-    sys.exit(1)

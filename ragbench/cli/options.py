@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
-from click.shell_completion import CompletionItem
 from pydantic.fields import FieldInfo
 
 from ragbench.cli.command import Finite, FiniteRange, option, pairs, stack
@@ -20,7 +19,6 @@ from ragbench.experiments.config import (
     CompileConfig,
     DataConfig,
     LMConfig,
-    Option,
     RetrieverConfig,
     RunConfig,
     option_of,
@@ -32,25 +30,7 @@ if TYPE_CHECKING:
     from ragbench.experiments.score.asking import Asking
     from ragbench.lms.calls import Limits
 
-
-class Name(click.ParamType[str]):
-    """The name of a registered thing of `kind`, which a shell completes; checked where it is used.
-
-    Retrievers may be specs with settings, and plug-ins may add names, so any text is taken here.
-    """
-
-    name = "name"
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The names that begin as what was typed."""
-        from ragbench.cli.listing import names_of
-
-        return [CompletionItem(name) for name in names_of(self.kind) if name.startswith(incomplete)]
+K = TypeVar("K", bound=Knobs)
 
 
 def field_options(
@@ -70,48 +50,40 @@ def field_options(
     return [field_option(n, model.model_fields[n], group, defaults.get(n, "")) for n in names]
 
 
+#: Heading of the fields that say so themselves.
+_TITLES = {"limits": "Limits", "run": "Run"}
+
+
 def field_option(
-    name: str, field: FieldInfo, group: str, default: str | None
+    name: str, field: FieldInfo, group: str, default: str | None = "", *aliases: str
 ) -> Callable[[Any], Any]:
     """The option that sets `field`; not given, it is None, so that a config file's value holds."""
     about = option_of(field)
     flat = about.name or name
-    flags = ["--" + each.replace("_", "-") for each in (flat, *about.aliases)]
-    kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
-    kind = field.annotation
+    flags = ["--" + each.replace("_", "-") for each in (flat, *about.aliases, *aliases)]
+    kind: Any = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
-        kind = kinds[0]
-    settings: dict[str, Any] = {"default": None, "help": _help(field, default or about.default)}
-    settings["hidden"] = default is None
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    shown = default or about.default or _shown(field.default)
+    text = field.description or ""
+    settings: dict[str, Any] = {
+        "default": None,
+        "help": f"{text[:1].upper()}{text[1:]}." + f" [default: {shown}]" * bool(shown),
+        "hidden": default is None,
+    }
     if about.metavar:
         settings["metavar"] = about.metavar
     if kind is bool:
         flags[0] += f"/--no-{flags[0][2:]}"
     elif get_origin(kind) is dict:
         settings |= {"multiple": True, "callback": pairs, "default": ()}
+    elif get_origin(kind) is Literal:
+        settings["type"] = click.Choice([str(choice) for choice in get_args(kind)])
+    elif get_origin(kind) is tuple:
+        settings["type"] = str
     else:
-        settings["type"] = _type(kind, about)
+        settings["type"] = {Path: click.Path(path_type=Path), float: Finite()}.get(kind, kind)
     return option(*flags, flat, group=_TITLES.get(about.group, group), **settings)
-
-
-_TITLES = {"limits": "Limits", "run": "Run", "program": "Program", "control": "Program"}
-
-
-def _type(kind: Any, about: Option) -> Any:
-    if about.choices:
-        return Name(about.choices)
-    if get_origin(kind) is Literal:
-        return click.Choice([str(choice) for choice in get_args(kind)])
-    if kind is Path:
-        return click.Path(path_type=Path)
-    return Finite() if kind is float else str if get_origin(kind) is tuple else kind
-
-
-def _help(field: FieldInfo, default: str) -> str:
-    text = field.description or ""
-    default = default or _shown(field.default)
-    shown = f" [default: {default}]" if default else ""
-    return f"{text[:1].upper()}{text[1:]}.{shown}"
 
 
 def _shown(value: Any) -> str:
@@ -136,9 +108,6 @@ program_options = stack(
 )  # fmt: skip
 control_options = stack(field_options(RunConfig, "Program", only=["form", "votes"]))
 
-data_source_options = stack(
-    field_options(DataConfig, "Data", without=["dataset"], defaults={"split": "test"})
-)
 data_options = stack(field_options(DataConfig, "Data", defaults={"split": "test"}))
 whole_data_options = stack(field_options(DataConfig, "Data"))
 tune_data_options = stack(
@@ -147,13 +116,7 @@ tune_data_options = stack(
 #: For commands that choose no questions.
 corpus_options = stack(field_options(DataConfig, "Data", defaults={"split": None, "limit": None}))
 retriever_options = stack(field_options(RetrieverConfig, "Retrieval"))
-
-_reply_option = option(
-    "--max-tokens", type=int, group="Model",
-    help="Same as --reply-tokens. (--max-total-tokens limits a whole command.)",
-)  # fmt: skip
-lm_setting_options = stack([*field_options(LMConfig, "Model", without=["model"]), _reply_option])
-lm_options = stack([*field_options(LMConfig, "Model"), _reply_option])
+lm_options = stack(field_options(LMConfig, "Model"))
 
 
 def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
@@ -166,19 +129,13 @@ log_option = option(
     callback=_set_level, help="Lowest level of the events written to log.jsonl. [default: info]",
     show_default=False,
 )  # fmt: skip
-_RUN_FIELDS = [
-    name
-    for name, field in RunConfig.model_fields.items()
-    if option_of(field).group in ("run", "limits")
-]
+_RUN_FIELDS = [n for n, f in RunConfig.model_fields.items() if option_of(f).group in _TITLES]
 run_options = stack([*field_options(RunConfig, "Run", only=_RUN_FIELDS), log_option])
 spread_options = stack(field_options(RunConfig, "Run", only=["processes", "engine"]))
 shard_options = stack(field_options(RunConfig, "Run", only=["processes", "engine", "shard"]))
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
 )
-
-
 limit_options = stack(
     [
         option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
@@ -197,7 +154,7 @@ answering_options = stack([retriever_options, lm_options, run_options, limit_opt
 
 compile_options = stack(
     [
-        *field_options(CompileConfig, "Compiling", without=["out"]),
+        *field_options(CompileConfig, "Compiling", without=["out", "metric"]),
         option(
             "--seeds", type=click.IntRange(min=1), default=1, group="Compiling",
             help="Compile this many times, with seeds from --optimizer-seed upwards. [default: 1]",
@@ -205,25 +162,30 @@ compile_options = stack(
         ),
     ]
 )  # fmt: skip
+#: The optimizer's metric: in a verdict, `--metric` is what is compared.
+_METRIC = CompileConfig.model_fields["metric"]
+compile_metric_option = field_option("metric", _METRIC, "Compiling", "", "metric")
+optimizer_metric_option = field_option("metric", _METRIC, "Compiling")
 
 
-def given_fields(options: dict[str, Any], names: Any) -> dict[str, Any]:
-    """The options in `names` that were given, removed from `options`; a limit of 0 becomes None."""
-    values = {name: options.pop(name, None) for name in names}
-    given = {name: value for name, value in values.items() if value not in (None, {}, ())}
-    return {n: None if n.endswith("limit") and v == 0 else v for n, v in given.items()}
-
-
-def take_compile_config(options: dict[str, Any], **given: Any) -> CompileConfig:
-    """The `CompileConfig` of the options, which are taken out of `options`; `given` win.
+def take_settings(model: type[K], owner: str, options: dict[str, Any], **given: Any) -> K:
+    """The `model` of the options, which are taken out of `options`; `given` win.
 
     Raises:
         KnobError: a value that is not allowed.
     """
     from ragbench.knobs import resolve
 
-    names = CompileConfig.model_fields.keys() - given.keys()
-    return resolve(CompileConfig, "compile", {**given_fields(options, names), **given})
+    names = {option_of(f).name or n: n for n, f in model.model_fields.items() if n not in given}
+    taken = {names[flat]: value for flat, value in _given(options, list(names)).items()}
+    return resolve(model, owner, {**taken, **given})
+
+
+def _given(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The options in `names` that were given, removed from `options`; a limit of 0 becomes None."""
+    values = {name: options.pop(name, None) for name in names}
+    given = {name: value for name, value in values.items() if value not in (None, {}, ())}
+    return {n: None if n.endswith("limit") and v == 0 else v for n, v in given.items()}
 
 
 def take_limits(options: dict[str, Any]) -> Limits:
@@ -246,17 +208,19 @@ def to_config(config_file: str | None = None, *, whole: bool = False, **options:
     Raises:
         RagbenchError: a value that is not allowed.
     """
-    from ragbench.experiments.config import ask_whole, load_config, make_config
+    from ragbench.experiments.config import (
+        ask_whole,
+        compiled_folder,
+        flatten,
+        load_config,
+        make_config,
+        merge,
+        nest,
+    )
 
-    reply_tokens = options.pop("max_tokens", None)
-    given = given_fields(options, list(options))
-    if reply_tokens is not None:
-        click.echo("note: --max-tokens is the same as --reply-tokens; "
-                   "--max-total-tokens limits what a whole command uses", err=True)  # fmt: skip
-        given["reply_tokens"] = reply_tokens
+    given = _given(options, list(options))
     base = load_config(config_file) if config_file else {}
     if "compiled" in given:
-        from ragbench.experiments.config import compiled_folder, flatten, merge, nest
         from ragbench.experiments.runs import compiled_fields, compiled_sources
 
         program = given.get("program")

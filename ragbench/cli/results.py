@@ -112,7 +112,7 @@ def compare_command(
     "recommend",
     examples=[
         "ragbench recommend runs/*",
-        "ragbench recommend runs/* --metric em --max-calls 4",
+        "ragbench recommend runs/* --metric em --mean-calls 4",
         "ragbench recommend runs/* --router -o policy.json",
         "ragbench eval --program router --policy policy.json --split test",
     ],
@@ -120,24 +120,24 @@ def compare_command(
 @runs_argument
 @option("--metric", default="f1", show_default=True, group="Search",
         help="Metric of accuracy to choose by.")  # fmt: skip
-@option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
-        help="Maximum mean US dollars per question.")  # fmt: skip
-@option("--max-calls", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
-        help="Maximum mean LM calls per question.")  # fmt: skip
-@option("--max-tokens", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
-        help="Maximum mean tokens per question.")  # fmt: skip
+@option("--mean-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
+        help="US dollars that a question may take on average.")  # fmt: skip
+@option("--mean-calls", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
+        help="LM calls that a question may take on average.")  # fmt: skip
+@option("--mean-tokens", type=FiniteRange(min=0, min_open=True), metavar="N", group="Limits",
+        help="Tokens that a question may take on average.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Use only the questions that all of the runs have.")  # fmt: skip
 @option("--router", is_flag=True, group="Search",
         help="Also learn a router: a program chosen by a question's wording.")  # fmt: skip
-@option("--seed", type=click.IntRange(min=0), default=0, show_default=True, group="Search",
+@option("--router-seed", type=click.IntRange(min=0), default=0, show_default=True, group="Search",
         help="Seeds the folds in which the router is tested.")  # fmt: skip
 @option("-o", "--output", type=click.Path(path_type=Path), group="Output",
         help="Policy file to write, for `ragbench eval --policy`; needs --router.")  # fmt: skip
 @output_options
 def recommend_command(
-    runs: tuple[Path, ...], metric: str, max_cost: float | None, max_calls: float | None,
-    max_tokens: float | None, common: bool, router: bool, seed: int, output: Path | None,
+    runs: tuple[Path, ...], metric: str, mean_cost: float | None, mean_calls: float | None,
+    mean_tokens: float | None, common: bool, router: bool, router_seed: int, output: Path | None,
 ) -> None:  # fmt: skip
     """Say which of the programs of RUNS to use: the cheapest not shown worse than the best mean.
 
@@ -156,13 +156,13 @@ def recommend_command(
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
     evaluations = [reopen(run) for run in runs]
-    limits = Limits(cost_usd=max_cost, calls=max_calls, tokens=max_tokens)
+    limits = Limits(cost_usd=mean_cost, calls=mean_calls, tokens=mean_tokens)
     labels = label_runs(evaluations)
     advice = advise(evaluations, metric, labels=labels, limits=limits, common=common)
-    learned = learn_router(advice, seed=seed) if router else None
+    learned = learn_router(advice, seed=router_seed) if router else None
     print_advice(advice, learned)
     if output is not None and learned is not None:
-        write_policy(make_policy(advice, learned, seed=seed), output)
+        write_policy(make_policy(advice, learned, seed=router_seed), output)
         print_line(f"policy: {output}")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +15,6 @@ from ragbench.cli.progress import RunProgress, so_far, until_stopped
 
 if TYPE_CHECKING:
     from ragbench.experiments.retrieval import Measured
-    from ragbench.retrievers import Progress
-
-
-@contextmanager
-def index_progress(title: str) -> Iterator[Progress]:
-    """A bar with the time left, on stderr; a line every 30 seconds where that is a file."""
-    with RunProgress(title) as shown:
-        yield shown.prepare
 
 
 @click.group("index")
@@ -50,8 +41,8 @@ def index_build(**options: Any) -> None:
     )
     store = IndexStore()
     before = {entry.key for entry in store.entries()}
-    with index_progress(f"indexing {dataset.name}") as progress:
-        retriever.build(store, progress)
+    with RunProgress(f"indexing {dataset.name}") as progress:
+        retriever.build(store, progress.prepare)
     made = [entry for entry in store.entries() if entry.key not in before]
     for entry in made:
         click.echo(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
@@ -65,13 +56,20 @@ def index_build(**options: Any) -> None:
 def index_list() -> None:
     """Print the stored indexes, newest first."""
     from ragbench.cli.main import print_line
-    from ragbench.experiments.report.table import for_machines, print_table
+    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
     entries = store.entries()
+    columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
+               Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
+    rows = [
+        {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
+         "build_s": entry.build_s, "created": entry.created}
+        for entry in entries
+    ]  # fmt: skip
     if entries or for_machines():
-        print_table(_index_table(entries))
+        print_table(Table("indexes", columns, rows))
     print_line(f"{len(entries)} indexes in {store.root}")
 
 
@@ -108,19 +106,6 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
         click.echo(f"dropped {entry.key}  {_size(entry.size)}")
 
 
-def _index_table(entries: Any) -> Any:
-    from ragbench.experiments.report.table import Column, Table
-
-    columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
-               Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
-    rows = [
-        {"index": entry.key, "passages": entry.passages, "mb": entry.size / 1e6,
-         "build_s": entry.build_s, "created": entry.created}
-        for entry in entries
-    ]  # fmt: skip
-    return Table("indexes", columns, rows)
-
-
 def _size(n: int) -> str:
     return f"{n / 1e6:.1f} MB"
 
@@ -146,8 +131,8 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     config = to_config(**options)
     corpus = load_dataset(config.data_spec()).corpus
     retriever = make_retriever(config.retriever.name, corpus, **config.retriever.settings)
-    with index_progress("indexing") as progress:
-        retriever.build(IndexStore(), progress)
+    with RunProgress("indexing") as progress:
+        retriever.build(IndexStore(), progress.prepare)
     start = time.perf_counter()
     hits = retriever.search(query, k=k)
     elapsed = 1000 * (time.perf_counter() - start)
@@ -159,10 +144,11 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
             for rank, hit in enumerate(hits, start=1)
         ]
         print_table(Table("passages", columns, rows))
-    for rank, hit in enumerate(() if for_machines() else hits, start=1):
-        text = hit.text if full or len(hit.text) <= 300 else f"{hit.text[:300]} ..."
-        title = f"  {hit.title}" if hit.title else ""
-        say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
+    else:
+        for rank, hit in enumerate(hits, start=1):
+            text = hit.text if full or len(hit.text) <= 300 else f"{hit.text[:300]} ..."
+            title = f"  {hit.title}" if hit.title else ""
+            say(f"{rank}. {hit.score:.4f}  [{hit.pid}]{title}", f"   {text}")
     counted = f"{len(hits)} of {len(corpus)} passages" if hits else "nothing found"
     say(f"{counted} by {config.retriever.name} in {elapsed:.1f} ms")
 
@@ -196,14 +182,21 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     from ragbench.data import load_dataset
     from ragbench.experiments.retrieval import gold_of, measure, save
     from ragbench.logs import quiet_libraries
-    from ragbench.retrievers import IndexStore, parse_spec, split_specs
+    from ragbench.retrievers import (
+        Corpus,
+        IndexStore,
+        make_retriever,
+        make_spec,
+        parse_spec,
+        split_specs,
+    )
 
     quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
     config = to_config(**options, whole=True)
     specs = split_specs(config.retriever.name)
-    for spec in specs:
-        _check(parse_spec(spec), config.retriever.settings)
+    for spec in specs:  # before any data is read or index made
+        make_retriever(make_spec(*parse_spec(spec)), Corpus(()), **config.retriever.settings)
     dataset = load_dataset(config.data_spec())
     split = config.data.split
     examples = dataset.select(split, config.data.limit, answered=False)
@@ -222,28 +215,15 @@ def retrieve_command(ks: list[int], out: Path | None, **options: Any) -> None:
     measured: list[Measured] = []
     with so_far(measured, partial(_print_measured, gold=gold, ks=ks, about=about)):
         for spec in until_stopped(specs):
-            with index_progress(f"{spec}: indexing") as progress:
-                measured.append(
-                    measure(
-                        spec,
-                        dataset,
-                        asked,
-                        k=ks[-1],
-                        settings=config.retriever.settings,
-                        store=IndexStore(),
-                        progress=progress,
-                    )
-                )
+            with RunProgress(f"{spec}: indexing") as progress:
+                found = measure(
+                    spec, dataset, asked, k=ks[-1], settings=config.retriever.settings,
+                    store=IndexStore(), progress=progress.prepare,
+                )  # fmt: skip
+            measured.append(found)
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
     save(path, measured, gold, ks, about)
     _print_measured(measured, gold, ks, about, path)
-
-
-def _check(spec: tuple[str, dict[str, str]], settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown name or setting before any data is read or index made."""
-    from ragbench.retrievers import Corpus, make_retriever, make_spec
-
-    make_retriever(make_spec(*spec), Corpus(()), **settings)
 
 
 def _print_measured(

@@ -16,11 +16,12 @@ from ragbench.cli.options import (
     program_options,
     spread_options,
     take_limits,
+    take_settings,
     to_config,
     tune_data_options,
 )
 from ragbench.cli.progress import RunProgress, table_so_far
-from ragbench.experiments.config import TuneConfig, option_of
+from ragbench.experiments.config import TuneConfig
 
 
 @command(
@@ -92,16 +93,10 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     from ragbench.experiments.report.compiled import print_tuned
     from ragbench.experiments.runs import limited
     from ragbench.experiments.tune import estimate_tune, tune, tune_folder
-    from ragbench.knobs import resolve
 
     options["split"] = options["split"] or "validation"
     options["limit"] = 50 if options["limit"] is None else options["limit"]
-    given = {
-        name: options.pop(option_of(field).name or name)
-        for name, field in TuneConfig.model_fields.items()
-    }
-    given = {name: value for name, value in given.items() if value not in (None, {})}
-    settings = resolve(TuneConfig, "tune", given)
+    settings = take_settings(TuneConfig, "tune", options)
     limits = take_limits(options)
     config = to_config(**options)
     if dry_run:

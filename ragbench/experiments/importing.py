@@ -40,6 +40,14 @@ from ragbench.retrievers import Corpus, Passage
 
 #: What is unknown of a system's spending unless its file says it, by column of the table.
 SPENDING = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s", "p95_s")
+#: Column -> what says it, where that is not a field of its name.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "path": (),
+    "searches": (),
+    "tokens": ("tokens", "prompt_tokens"),
+    "p50_s": ("latency_s",),
+    "p95_s": ("latency_s",),
+}
 
 
 def _names(*names: str) -> Any:
@@ -81,16 +89,19 @@ class PredictionRecord(DataRecord):
         known = (self.tokens, self.prompt_tokens, self.completion_tokens, self.calls, self.cost_usd)
         if all(value is None for value in known):
             return Ledger([], CriticalPath())
-        sent = self.prompt_tokens or max(0, (self.tokens or 0) - (self.completion_tokens or 0))
+        replied = self.completion_tokens or 0
+        sent = self.prompt_tokens or max(0, (self.tokens or 0) - replied)
         whole = Call(
-            model=model,
-            prompt_tokens=sent,
-            completion_tokens=self.completion_tokens or 0,
-            cost_usd=self.cost_usd,
+            model=model, prompt_tokens=sent, completion_tokens=replied, cost_usd=self.cost_usd,
             latency_s=self.latency_s or 0.0,
-        )
+        )  # fmt: skip
         rest = Call(model=model, cost_usd=None if self.cost_usd is None else 0.0)
         return Ledger([whole, *[rest] * ((self.calls or 1) - 1)], CriticalPath())
+
+    def knows(self, column: str) -> bool:
+        """Whether it says what stands in this column of a table."""
+        fields = _FIELDS.get(column, (column,))
+        return any(getattr(self, name) is not None for name in fields)
 
 
 def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Path) -> Evaluation:
@@ -126,7 +137,7 @@ def import_run(config: RunConfig, file: Path, name: str, model: str, folder: Pat
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         data_card=dict(dataset.card),
         versions={"ragbench": ragbench.__version__},
-        unknown=[column for column in SPENDING if not _known(column, given)],
+        unknown=[name for name in SPENDING if not all(each.knows(name) for each in given)],
     )
     with locked(folder):
         if is_run(folder):
@@ -174,54 +185,43 @@ def _record(
     model: str,
 ) -> Record:
     found = predictions.get(str(example.qid)) or predictions.get(question_key(example.question))
-    if found is None or found.answer is None:
+    found = found or PredictionRecord.model_validate({})
+    prediction, failure = None, None
+    if found.answer is None:
         failure = Failure("import", "NoPrediction", "the file has no answer to this question")
-        ledger = found.ledger(model) if found else Ledger([], CriticalPath())
-        seconds = found.latency_s or 0.0 if found else 0.0
-        return make_record(example, None, ledger, latency_s=seconds, failure=failure)
-    passages = _passages(found.passages, dataset.corpus)
-    hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
-    prediction = dspy.Prediction(
-        answer=found.answer,
-        stop_reason="imported",
-        steps=[],
-        # Evidence is counted in what searches found: here all of it is one search.
-        searches=[Search(example.question, len(hits), hits, 0.0)] if hits else [],
-        counts={},
-        passages=passages,
-        citations=[list(fact) for fact in found.supporting_facts] or None,
-    )
+    else:
+        passages = _passages(found.passages, dataset.corpus)
+        hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
+        prediction = dspy.Prediction(
+            answer=found.answer,
+            stop_reason="imported",
+            steps=[],
+            # Evidence is counted in what searches found: here all of it is one search.
+            searches=[Search(example.question, len(hits), hits, 0.0)] if hits else [],
+            counts={},
+            passages=passages,
+            citations=[list(fact) for fact in found.supporting_facts] or None,
+        )
     return make_record(
         example,
         prediction,
         found.ledger(model),
         latency_s=found.latency_s or 0.0,
+        failure=failure,
         alignment=dataset.corpus.alignment,
     )
 
 
 def _passages(given: Sequence[Any], corpus: Corpus) -> list[Passage]:
     """The passages named by id, title or text; one that the corpus has not stands for itself."""
-    passages = []
+    passages = {}
     for number, item in enumerate(given):
-        title = str(item.get("title", "")) if isinstance(item, Mapping) else str(item)
-        text = str(item.get("text", "")) if isinstance(item, Mapping) else str(item)
-        name = str(item.get("id", "")) if isinstance(item, Mapping) else str(item)
+        named = item if isinstance(item, Mapping) else dict.fromkeys(("id", "title", "text"), item)
+        name, title, text = (str(named.get(key, "")) for key in ("id", "title", "text"))
         place = corpus.positions.get(name)
         if place is None and title:
             place = corpus.titled(title)
         missing = Passage(f"imported-{number}", title if title != text else "", text)
-        passages.append(missing if place is None else corpus[place])
-    return list({passage.pid: passage for passage in passages}.values())
-
-
-def _known(column: str, predictions: Sequence[PredictionRecord]) -> bool:
-    fields: dict[str, tuple[str, ...]] = {
-        "path": (),
-        "searches": (),
-        "tokens": ("tokens", "prompt_tokens"),
-        "p50_s": ("latency_s",),
-        "p95_s": ("latency_s",),
-    }
-    names = fields.get(column, (column,))
-    return all(any(getattr(each, name) is not None for name in names) for each in predictions)
+        passage = missing if place is None else corpus[place]
+        passages[passage.pid] = passage
+    return list(passages.values())

@@ -110,7 +110,9 @@ def test_options_are_grouped_and_say_type_choices_default_and_examples(
     assert "--workers, --num-threads INTEGER Questions answered in parallel. [default: 4]" in text
     assert "--split [train|validation|test|all]" in text
     assert "Sampling temperature. [default: 0]" in text
-    assert "--reply-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
+    assert (
+        "--reply-tokens, --max-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
+    )
 
 
 def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(

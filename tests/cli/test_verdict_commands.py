@@ -90,8 +90,7 @@ def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(worl
 def test_spend_and_reply_limits_have_names_of_their_own(world: World) -> None:
     given = ("--program", "vanilla", "--dataset", "jsonl", "--data-file", str(world.data))
     out = world.folder / "run"
-    result = CliRunner().invoke(cli, ["eval", *given, "--max-tokens", "99", "--out", str(out)])
-    assert "--max-total-tokens limits what a whole command uses" in result.stderr
+    ragbench("eval", *given, "--max-tokens", "99", "--out", out)
     card = json.loads((out / "card.json").read_text())
     assert card["config"]["lm"]["reply_tokens"] == 99
 

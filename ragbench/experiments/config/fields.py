@@ -24,7 +24,6 @@ class Option:
     aliases: tuple[str, ...] = ()
     metavar: str = ""
     default: str = ""
-    choices: str = ""  # kind of registered thing whose names are completed, such as "program"
     group: str = ""
     incidental: bool = False
 
@@ -32,9 +31,7 @@ class Option:
 class DataConfig(Knobs):
     """Which questions, over which passages."""
 
-    dataset: Annotated[str, Option(choices="dataset")] = Field(
-        "synthetic", description="data set; see `ragbench list datasets`"
-    )
+    dataset: str = Field("synthetic", description="data set; see `ragbench list datasets`")
     data_file: Path | None = Field(
         None, description="questions (JSON, JSON lines, CSV or Parquet), to be cut into splits"
     )
@@ -89,6 +86,9 @@ class DataConfig(Knobs):
     disjoint: Annotated[
         Literal["passages", "questions"] | None, Option(default="passages where the data allow it")
     ] = Field(None, description="what no two splits may share: gold passages, or only questions")
+    split_seed: Annotated[int | None, Option(default="as --seed")] = Field(
+        None, ge=0, description="seed of the splits and of the synthetic data set"
+    )
     split: Annotated[
         Literal["train", "validation", "test", "all"],
         Option(default="test; all of your own file where nothing is compiled"),
@@ -136,7 +136,9 @@ class LMConfig(Knobs):
         Field(None, description="dollars per million tokens, for an LM of unknown price")
     )
     temperature: float = Field(0.0, ge=0, le=2, description="sampling temperature")
-    reply_tokens: int = Field(512, ge=1, le=1_000_000, description="maximum tokens of one reply")
+    reply_tokens: Annotated[int, Option(aliases=("max_tokens",))] = Field(
+        512, ge=1, le=1_000_000, description="maximum tokens of one reply"
+    )
     adapter: Literal["auto", "json", "chat", "xml"] = Field(
         "auto", description="format of prompts and replies; auto is the LM's own"
     )
@@ -162,7 +164,7 @@ class LMConfig(Knobs):
 class RetrieverConfig(Knobs):
     """The retriever and its settings."""
 
-    name: Annotated[str, Option("retriever", choices="retriever", metavar="NAME")] = Field(
+    name: Annotated[str, Option("retriever", metavar="NAME")] = Field(
         "bm25", description="retriever; see `ragbench list retrievers`"
     )
     settings: Annotated[dict[str, Any], Option("retriever_set", metavar="NAME=VALUE")] = Field(
@@ -177,7 +179,7 @@ class CompileConfig(Knobs):
     There is no split to choose: training and validation questions are used, and no others.
     """
 
-    optimizer: Annotated[str, Option(choices="optimizer", metavar="NAME")] = Field(
+    optimizer: Annotated[str, Option(metavar="NAME")] = Field(
         "bootstrap", description="optimizer; see `ragbench list optimizers`"
     )
     preset: Literal["light", "medium", "heavy"] = Field(
@@ -187,8 +189,8 @@ class CompileConfig(Knobs):
         {},
         description="a knob (parameter) of the optimizer, see `ragbench show`; repeat for more",
     )
-    metric: Annotated[str, Option(metavar="em|f1|MODULE:FUNCTION")] = Field(
-        "f1", description="metric that candidates are chosen by; MODULE:FUNCTION is one of your own"
+    metric: Annotated[str, Option("optimizer_metric", metavar="em|f1|FILE.py:FUNCTION")] = Field(
+        "f1", description="metric that the optimizer chooses by; it may be one of your own"
     )
     train_limit: int | None = Field(50, ge=1, description="number of training questions; 0 for all")
     val_limit: int | None = Field(50, ge=1, description="number of validation questions; 0 for all")
@@ -212,7 +214,7 @@ class TuneConfig(Knobs):
     """How to search; what is searched, and over which questions, is a `RunConfig`."""
 
     objectives: Annotated[
-        tuple[str, ...], Option("objective", metavar="NAMES", default="f1,cost")
+        tuple[str, ...], Option("objective", ("metric",), metavar="NAMES", default="f1,cost")
     ] = Field(
         ("f1", "cost"),
         min_length=1,

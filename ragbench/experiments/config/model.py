@@ -39,7 +39,7 @@ _QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 class RunConfig(Knobs):
     """One run: a program over questions, with a retriever and an LM."""
 
-    program: Annotated[str, Option(choices="program", metavar="NAME")] = Field(
+    program: Annotated[str, Option(metavar="NAME")] = Field(
         "ircot", description="architecture; see `ragbench list programs`"
     )
     set: Annotated[dict[str, Any], Option(metavar="KNOB=VALUE")] = Field(
@@ -86,7 +86,7 @@ class RunConfig(Knobs):
         True, description="save the prompts and replies of all calls beside the records, compressed"
     )
     seed: Annotated[int, Option(group="run")] = Field(
-        42, ge=0, description="seed of the splits, the synthetic data set and the LM"
+        42, ge=0, description="seed of the run: of the LM, and of the splits without --split-seed"
     )
     out: Annotated[
         Path | None, Option(group="run", default="a name made from the settings", incidental=True)
@@ -167,7 +167,8 @@ class RunConfig(Knobs):
         given["fields"] = tuple(sorted(self.data.fields.items()))
         if self.data.fractions is not None:
             given["fractions"] = parse_fractions(self.data.fractions)
-        return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=self.seed)
+        seed = self.seed if self.data.split_seed is None else self.data.split_seed
+        return DataSpec(**{k: v for k, v in given.items() if v is not None}, seed=seed)
 
     def identity(self) -> dict[str, Any]:
         """Flat field -> value of all that decides the records, resolved, JSON-ready.

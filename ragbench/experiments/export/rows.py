@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.experiments.runs import Evaluation, reopen
@@ -58,8 +58,7 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
     return [ExportedRun(run, list(run.records.values()), metrics) for run in opened]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column: what kind of values it has, and what they say of a question of a run."""
 
     name: str
@@ -68,7 +67,7 @@ class Column:
 
 
 #: Columns before the scores, and after them.
-_BEFORE = (
+_BEFORE = [
     Column("run", "text", lambda run, r: run.name),
     Column("program", "text", lambda run, r: run.evaluation.card.program),
     Column("lm", "text", lambda run, r: run.evaluation.card.model),
@@ -86,8 +85,8 @@ _BEFORE = (
     Column("error", "text", lambda run, r: r.failure.error if r.failure else None),
     Column("message", "text", lambda run, r: r.failure.message if r.failure else None),
     Column("stop_reason", "text", lambda run, r: r.stop_reason),
-)
-_AFTER = (
+]
+_AFTER = [
     Column("gold_pids", "texts", lambda run, r: list(r.gold_pids)),
     Column("pids", "texts", lambda run, r: [passage.pid for passage in r.passages]),
     Column("queries", "texts", lambda run, r: [search.query for search in r.searches]),
@@ -106,7 +105,7 @@ _AFTER = (
     Column("latency_s", "number", lambda run, r: r.latency_s),
     Column("counts", "json", lambda run, r: json.dumps(r.counts, default=str)),
     Column("extra", "json", lambda run, r: json.dumps(r.extra, ensure_ascii=False, default=str)),
-)
+]
 
 #: All columns but those of the scores, which stand between `stop_reason` and `gold_pids`.
 COLUMNS = (*_BEFORE, *_AFTER)
