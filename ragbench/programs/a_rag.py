@@ -52,7 +52,6 @@ from ragbench.programs.core.tools import (
     Backend,
     Guard,
     Seen,
-    ToolAsker,
     Toolbox,
     ToolLoop,
     ToolUse,
@@ -162,11 +161,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
         self.act = tool_predictor(step, names, like=ToolStep)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Do nothing if the LM of the role "reason" can take the program's turns.
-
-        Raises:
-            ConfigError: the native backend with an LM that cannot call tools.
-        """
+        """Refuse the native backend with an LM of the role "reason" that cannot call tools."""
         check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
 
     def prepare(self, progress: Progress | None = None) -> None:
@@ -205,23 +200,19 @@ class ARAG(RAGProgram[ARAGKnobs]):
                 config["reasoning_effort"] = knobs.reasoning_effort
             else:
                 trace.count("reasoning_effort_ignored")
-        asker = ToolAsker(
+        loop = ToolLoop(
             self.act,
             ChunkTools(trace, self.index_of(trace.retriever), knobs),
-            backend=knobs.backend,
-            context_tokens=knobs.context_tokens,
-            guards=knobs.guards,
+            knobs.backend,
+            knobs.context_tokens,
+            knobs.max_steps,
+            knobs.guards,
             parallel=knobs.parallel_tools,
+            token_budget=knobs.token_budget,
             config=config,
         )
-        loop = ToolLoop(
-            asker,
-            max_steps=knobs.max_steps,
-            token_budget=knobs.token_budget,
-            parallel=knobs.parallel_tools and asker.native,
-        )
         answer, reason = loop.run()
-        answer = answer or asker.conclude(loop.done)
+        answer = answer or loop.conclude()
         if loop.guess and not is_answer(answer):
             answer = loop.guess
         return trace.prediction(answer, reason)
@@ -263,27 +254,26 @@ class ChunkTools(Toolbox):
 
     def chunk_read(self, chunk_ids: list[str]) -> Seen:
         """Read whole chunks by their numbers."""
-        ids = listed(chunk_ids, split=True)
-        numbers = [_number(text) for text in ids]
-        size = len(self.index.corpus)
-        known = [n for n in dict.fromkeys(numbers) if n is not None and 0 <= n < size]
-        new = [n for n in known if n not in self._read]
-        shown = {passage.pid for passage in self.trace.passages}
-        unseen = [self.index.corpus[n].scored(0.0) for n in new]
-        if any(passage.pid not in shown for passage in unseen):
-            query = f"chunk_read {', '.join(map(str, new))}"
-            self.trace.search_by(lambda: unseen, query, k=len(new))
-        blocks: list[str] = []
-        for text, number in zip(ids, numbers, strict=True):
-            if number is None or number not in known:
+        corpus, blocks = self.index.corpus, []
+        known: dict[int, bool] = {}  # number -> whether it is read only now
+        for text in listed(chunk_ids, split=True):
+            number = _number(text)
+            if number is None or number >= len(corpus):
                 blocks.append(f"Chunk {text}: not found.")
             elif number in self._read:
+                known.setdefault(number, False)
                 blocks.append(f"Chunk {number} has been read before.")
             else:
                 self._read.add(number)
+                known[number] = True
                 blocks.append(self._text(number))
-        texts = tuple(self.index.corpus[n].text for n in new)
-        pids = tuple(self.index.corpus[n].pid for n in known)
+        new = [corpus[number].scored(0.0) for number, is_new in known.items() if is_new]
+        shown = {passage.pid for passage in self.trace.passages}
+        if any(passage.pid not in shown for passage in new):
+            numbers = ", ".join(str(number) for number, is_new in known.items() if is_new)
+            self.trace.search_by(lambda: new, f"chunk_read {numbers}", k=len(new))
+        pids = tuple(corpus[number].pid for number in known)
+        texts = tuple(passage.text for passage in new)
         return Seen("\n\n".join(blocks), pids, texts, empty=not new)
 
     def question_search(self) -> ToolUse:
@@ -318,7 +308,7 @@ class ChunkTools(Toolbox):
     def _show(self, match: Match, *, similar: bool) -> tuple[str, Sequence[str]]:
         passage, knobs = match.passage, self.knobs
         number = self.index.corpus.positions[passage.pid]
-        head = _name(number, passage)
+        head = self._name(number)
         if similar:
             head += f" (similarity {passage.score:.3f})"
         short = len(passage.text.split()) <= knobs.short_words
@@ -330,13 +320,16 @@ class ChunkTools(Toolbox):
         return f"{head}: ... {' ... '.join(match.sentences)} ...", match.sentences
 
     def _text(self, number: int) -> str:
-        passage = self.index.corpus[number]
-        block = f"{_name(number, passage)}:\n{passage.text}"
-        near = [str(self.index.corpus.positions[p.pid]) for p in self.index.neighbours(passage.pid)]
-        # Paragraphs stand in no order that means anything.
-        if self.index.corpus.view == "chunk" and near:
-            block += f"\n(Beside it: {' and '.join(near)}.)"
+        corpus = self.index.corpus
+        block = f"{self._name(number)}:\n{corpus[number].text}"
+        near = self.index.neighbours(corpus[number].pid)
+        if corpus.view == "chunk" and near:  # paragraphs stand in no order that means anything
+            block += f"\n(Beside it: {' and '.join(str(corpus.positions[p.pid]) for p in near)}.)"
         return block
+
+    def _name(self, number: int) -> str:
+        title = self.index.corpus[number].title
+        return f"Chunk {number} | {title}" if title else f"Chunk {number}"
 
 
 def listed(value: Any, *, split: bool) -> list[str]:
@@ -363,7 +356,3 @@ def _number(text: str) -> int | None:
         re.IGNORECASE,
     )
     return int(match[1]) if match else None
-
-
-def _name(number: int, passage: Passage) -> str:
-    return f"Chunk {number} | {passage.title}" if passage.title else f"Chunk {number}"

@@ -1,9 +1,8 @@
 """Any DSPy module as a program: it takes `question` and returns a prediction with `answer`.
 
-Named `package.module:Class` or `path/to/file.py:Class`. A `RAGProgram` is taken as it is; any other
-`dspy.Module` is wrapped, so that it runs, compiles and compares like the others. It searches by the
-retriever that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted in the
-question's trace. Passages that it returns as `passages` or `context` are kept with the record.
+A `RAGProgram` is taken as it is; any other `dspy.Module` is wrapped. It searches by the retriever
+that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted in the question's
+trace. Passages that it returns as `passages` or `context` are kept with the record.
 """
 
 import hashlib
@@ -35,9 +34,7 @@ class TracedRetriever:
         self.k = k
 
     def search(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
-        """At most `k` passages for `query`, best first; by default as many as the knob says.
-
-        What else `dspy.Retrieve` gives is left out.
+        """At most `k` passages, by default as many as the knob says.
 
         Raises:
             RuntimeError: no question is being answered.
@@ -93,8 +90,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """What the module answers, with its passages where its prediction has them."""
         # Calls are the program's, not those of an optimizer's prompt model.
-        context = replace(current().plus(trace), caller=("", ""))
-        with use(context, rm=self.traced), contained(self.name):
+        with use(replace(current(), caller=("", "")), rm=self.traced), contained(self.name):
             prediction = self.module(question=trace.question)
         answer = prediction.get("answer") if isinstance(prediction, dspy.Prediction) else None
         if not isinstance(answer, str | int | float):
@@ -147,11 +143,7 @@ def keep_module(module: dspy.Module) -> str:
 
 
 def program_digest(spec: str) -> str:
-    """A hash of what `spec` names: the files of its class, and its state where it is an object.
-
-    Raises:
-        ConfigError: it cannot be imported, or is no DSPy module.
-    """
+    """A hash of what `spec` names: the files of its class, and its state where it is an object."""
     program = load_program(spec)
     made = program.make if issubclass(program, ModuleProgram) else program
     try:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import dspy
 from pydantic import Field, field_validator
@@ -57,7 +57,6 @@ from ragbench.programs.core.tools import (
     Done,
     Guard,
     Seen,
-    ToolAsker,
     Toolbox,
     ToolLoop,
     ToolUse,
@@ -94,6 +93,11 @@ class ReActKnobs(ProgramKnobs):
 
     _guards = field_validator("guards", mode="before")(guards_of)
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools in use."""
+        return ("search", "lookup") if self.lookup else ("search",)
+
 
 @PROGRAMS.register("react")
 class ReActRAG(RAGProgram[ReActKnobs]):
@@ -115,17 +119,14 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        names = ("search", "lookup") if self.knobs.lookup else ("search",)
-        self.act = tool_predictor(ActStep if self.knobs.act_only else ReActStep, names)
+        self.act = tool_predictor(
+            ActStep if self.knobs.act_only else ReActStep, self.knobs.tools
+        )
         if self.knobs.force_answer:
             self.conclude = predict(AnswerWithHints)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Do nothing if the LM of the role "reason" can take the program's turns.
-
-        Raises:
-            ConfigError: the native backend with an LM that cannot call tools.
-        """
+        """Refuse the native backend with an LM of the role "reason" that cannot call tools."""
         check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -135,36 +136,31 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         box = PageTools(trace, knobs) if knobs.variant == "page" else CorpusTools(trace, knobs)
         if knobs.variant == "tree":
             return self._tree(trace, box)
-        asker = self._asker(box, guards=knobs.guards)
-        loop = ToolLoop(asker, max_steps=knobs.max_steps)
+        loop = self._loop(box, guards=knobs.guards)
         answer, reason = loop.run(search_first=knobs.initial_retrieval)
         if not answer and knobs.force_answer:
-            if asker.native and not loop.guess:
-                answer = asker.conclude(loop.done)
+            if loop.native and not loop.guess:
+                answer = loop.conclude()
             answer = answer or self._read(trace, loop.thoughts)
         if loop.guess and not is_answer(answer):
             answer = loop.guess
         return trace.prediction(answer, reason)
 
+    def _loop(self, box: ReActTools, **more: Any) -> ToolLoop:
+        knobs = self.knobs
+        backend: Backend = "typed" if knobs.act_only else knobs.backend
+        return ToolLoop(self.act, box, backend, knobs.context_tokens, knobs.max_steps, **more)
+
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
         """An answer from all passages and `thoughts`."""
-        return trace.answer(
-            self.conclude,
-            last=True,
-            context=render(trace.passages, max_tokens=self.knobs.context_tokens),
-            notes=list(thoughts),
-            question=trace.question,
-        )
-
-    def _asker(self, box: ReActTools, **more: Any) -> ToolAsker:
-        backend: Backend = "typed" if self.knobs.act_only else self.knobs.backend
-        tokens = self.knobs.context_tokens
-        return ToolAsker(self.act, box, backend=backend, context_tokens=tokens, **more)
+        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        shown = {"context": context, "notes": list(thoughts), "question": trace.question}
+        return trace.answer(self.conclude, last=True, **shown)
 
     def _tree(self, trace: Trace, box: ReActTools) -> dspy.Prediction:
         samples = range(1, self.knobs.branching)
         configs = [{}, *({"temperature": 0.7, "rollout_id": sample} for sample in samples)]
-        tree = StepTree([self._asker(box, config=config) for config in configs], self.knobs, box)
+        tree = StepTree([self._loop(box, config=config) for config in configs], self.knobs)
         reason = tree.grow()
         answer = tree.selected()
         if answer:
@@ -174,16 +170,11 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         return trace.prediction(answer, reason)
 
 
-#: Sentences of a page that a search shows, and titles it offers where no page fits (ReAct).
-PAGE_SENTENCES = 5
-SIMILAR_TITLES = 5
-
-
 class ReActTools(Toolbox):
     """What both forms share. The docstring of a tool is what the model is told of it."""
 
     def __init__(self, trace: Trace, knobs: ReActKnobs) -> None:
-        super().__init__(trace, ("search", "lookup") if knobs.lookup else ("search",))
+        super().__init__(trace, knobs.tools)
         self.k, self.words, self.guard = knobs.k, knobs.snippet_words, "lookup" in knobs.guards
 
     @property
@@ -209,15 +200,12 @@ class CorpusTools(ReActTools):
 
     def search(self, words: str) -> str | Seen:
         """Find passages."""
-        found = self.trace.search(words, k=self.k)
-        if not found:
-            return Seen("Nothing found.", empty=True)
         shown = []
-        for passage in found:
+        for passage in self.trace.search(words, k=self.k):
             parts = str(passage).split()
             more = " ..." if len(parts) > self.words else ""
             shown.append(" ".join(parts[: self.words]) + more)
-        return "\n".join(shown)
+        return "\n".join(shown) or Seen("Nothing found.", empty=True)
 
     def lookup(self, name: str) -> str | Seen:
         """Find a name in the passages found so far."""
@@ -232,42 +220,41 @@ class CorpusTools(ReActTools):
 class PageTools(ReActTools):
     """ReAct's own: `search` opens the page of that title, `lookup` walks it one hit at a time."""
 
-    _page: Passage | None = None
+    page: Passage | None = None
     _sought, _cursor = "", 0
 
     @property
     def can_look_up(self) -> bool:
         """Whether a page is open."""
-        return self._page is not None
+        return self.page is not None
 
     def search(self, entity: str) -> str:
         """Open the page of this name."""
         # A page of exactly that title, whatever its case, opens wherever it ranks. Otherwise it is
         # one of the pages found, by its title but for marks and articles, or by that without the
         # bracket at its end: Wikipedia's search reaches "Paris (film)" by "Paris" as well.
-        corpus = self.trace.retriever.corpus
+        corpus, name = self.trace.retriever.corpus, normalise_answer(entity)
         place = corpus.titled(entity)
         page: Passage | None = None
         if place is not None:
             (page,) = self.trace.search_by(lambda: [corpus[place]], entity, k=1)
         else:
-            passages = self.trace.search(entity, k=self.k)
-            titles = [(p, title) for p in passages for title in (p.title, p.title.split(" (")[0])]
-            titles.sort(key=lambda pair: pair[0].title != pair[1])  # whole titles first
-            page = next((p for p, title in titles if _same(title, entity)), None)
-            if page is None:
-                similar = list(dict.fromkeys(p.title for p in passages))[:SIMILAR_TITLES]
+            found = self.trace.search(entity, k=self.k)
+            titles = [(p, p.title) for p in found] + [(p, p.title.split(" (")[0]) for p in found]
+            fitting = (p for p, title in titles if name and normalise_answer(title) == name)
+            if (page := next(fitting, None)) is None:
+                similar = list(dict.fromkeys(p.title for p in found))[:5]
                 return f"Could not find {entity}. Similar: {', '.join(similar) or 'none'}."
-        self._page, self._sought, self._cursor = page, "", 0
-        return " ".join(sentences_of(page)[:PAGE_SENTENCES])
+        self.page, self._sought, self._cursor = page, "", 0
+        return " ".join(sentences_of(page)[:5])
 
     def lookup(self, text: str) -> str | Seen:
         """Show the next sentence with this text on the open page."""
-        if self._page is None:
+        if self.page is None:
             return Seen("No page is open. Use search first.", empty=True)
         if text != self._sought:
             self._sought, self._cursor = text, 0
-        hits = matching(self._page, text)
+        hits = matching(self.page, text)
         if self._cursor >= len(hits):
             return Seen("No more results.", empty=True)
         self._cursor += 1
@@ -289,10 +276,6 @@ def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tu
     ]
 
 
-def _same(title: str, entity: str) -> bool:
-    return bool(normalise_answer(entity)) and normalise_answer(title) == normalise_answer(entity)
-
-
 @dataclass(frozen=True)
 class Path:
     """Steps one after another; `name` counts the samples taken, such as "2.1"."""
@@ -300,34 +283,20 @@ class Path:
     name: str = ""
     done: tuple[Done, ...] = ()
 
-    def child(self, sample: int) -> str:
-        """The name of the path with one step more, of the sample with this number from 1."""
-        return f"{self.name}.{sample}".lstrip(".")
-
-
-class _Proposal(NamedTuple):
-    path: Path
-    sample: int
-    turn: Turn
-
-    @property
-    def use(self) -> ToolUse:
-        return self.turn.uses[0]
-
 
 class StepTree:
     """The paths of one question.
 
-    `askers` take a path's next step, one for each sample. At most `width` paths are open or
+    `loops` take a path's next step, one for each sample. At most `width` paths are open or
     finished, none has more than `max_steps` steps, and a step whose words a sibling or an earlier
     step of the path shares by `similarity` (Jaccard) is pruned.
     """
 
-    def __init__(self, askers: Sequence[ToolAsker], knobs: ReActKnobs, box: Toolbox) -> None:
-        self.askers, self.knobs, self.box, self.trace = askers, knobs, box, box.trace
-        #: Answers of finished paths, in the order in which they ended.
+    def __init__(self, loops: Sequence[ToolLoop], knobs: ReActKnobs) -> None:
+        self.loops, self.knobs, self.box = loops, knobs, loops[0].box
+        self.trace = self.box.trace
+        #: Answers of finished paths in the order in which they ended, and thoughts of all steps.
         self.answers: list[str] = []
-        #: Thoughts of the steps that were taken.
         self.thoughts: list[str] = []
 
     def grow(self) -> StopReason:
@@ -335,7 +304,7 @@ class StepTree:
         paths = [Path()]
         try:
             for left in range(self.knobs.max_steps, 0, -1):
-                paths = self._taken(self._proposed(paths, left))
+                paths = self._taken(paths, left)
                 if not paths:
                     return "answered" if self.answers else "no_progress"
         except BudgetSpentError:
@@ -355,59 +324,48 @@ class StepTree:
         best = votes.most_common(1)[0][0]  # the first of equals
         return next(answer for answer in answers if normalise_answer(answer) == best)
 
-    def _proposed(self, paths: Sequence[Path], left: int) -> list[_Proposal]:
-        """What can be read of each path's samples, the first sample of all paths first."""
-        asked = [(path, n) for n in range(len(self.askers)) for path in paths]
-        turns = self.trace.fan_out(lambda one: self.askers[one[1]](one[0].done, left), asked)
-        made = [_Proposal(path, n + 1, turn) for (path, n), turn in zip(asked, turns, strict=False)]
-        return [proposal for proposal in made if not proposal.turn.unreadable]
-
-    def _taken(self, proposals: Sequence[_Proposal]) -> list[Path]:
-        """The open paths after the steps that are kept; finished ones leave their answers."""
-        kept: list[_Proposal] = []
-        for proposal in proposals:
-            if not proposal.turn.uses:
-                self._finish(proposal)  # one that only copies a tool's message is no answer
-            elif self._is_new(proposal, kept):
-                kept.append(proposal)
-            else:
-                self.trace.count("pruned_similar")
+    def _taken(self, paths: Sequence[Path], left: int) -> list[Path]:
+        """The open paths after one more step each; finished ones leave their answers."""
+        # The first sample of all paths comes before the second of any.
+        asked = [(path, n) for n in range(len(self.loops)) for path in paths]
+        turns = self.trace.fan_out(lambda one: self.loops[one[1]].turn(one[0].done, left), asked)
+        kept: list[tuple[Path, str, Turn]] = []
+        for (path, n), turn in zip(asked, turns, strict=False):
+            name = f"{path.name}.{n + 1}".lstrip(".")
+            if turn.uses:
+                siblings = [other.uses[0] for of, _, other in kept if of is path]
+                if self._is_new(turn.uses[0], [*siblings, *(step.use for step in path.done)]):
+                    kept.append((path, name, turn))
+                else:
+                    self.trace.count("pruned_similar")
+            elif not turn.unreadable:
+                self._finish(path, name, turn)
         room = max(self.knobs.width - len(self.answers), 0)
         if len(kept) > room:
             self.trace.count("pruned_width", len(kept) - room)
-        return [self._extended(proposal) for proposal in kept[:room]]
+        return [self._extended(*step) for step in kept[:room]]
 
-    def _is_new(self, proposal: _Proposal, kept: Sequence[_Proposal]) -> bool:
-        siblings = [other.use for other in kept if other.path is proposal.path]
+    def _is_new(self, use: ToolUse, others: Sequence[ToolUse]) -> bool:
         return not any(
-            use.tool == proposal.use.tool
-            and jaccard(use.shown, proposal.use.shown) >= self.knobs.similarity
-            for use in (*siblings, *(done.use for done in proposal.path.done))
+            use.tool == other.tool and jaccard(use.shown, other.shown) >= self.knobs.similarity
+            for other in others
         )
 
-    def _finish(self, proposal: _Proposal) -> None:
-        if proposal.turn.answer in {step.observation for step in proposal.path.done}:
+    def _finish(self, path: Path, name: str, turn: Turn) -> None:
+        if turn.answer in {step.observation for step in path.done}:  # a copy is no answer
             self.trace.count("copied_observation")
             return
-        self.answers.append(proposal.turn.answer)
-        self.thoughts += filter(None, [proposal.turn.thought])
-        self.trace.step(
-            "finish",
-            thought=proposal.turn.thought,
-            observation=proposal.turn.answer,
-            notes={"path": proposal.path.child(proposal.sample)},
-        )
+        self.answers.append(turn.answer)
+        self._note("finish", name, turn, observation=turn.answer)
 
-    def _extended(self, proposal: _Proposal) -> Path:
-        path, use, thought = proposal.path, proposal.use, proposal.turn.thought
-        seen, name = self.box.use(use), path.child(proposal.sample)
-        self.thoughts += filter(None, [thought])
-        self.trace.step(
-            use.tool,
-            input=use.shown,
-            thought=thought,
-            observation=seen.observation,
-            pids=seen.pids,
-            notes={"path": name},
-        )
-        return Path(name, (*path.done, Done(len(path.done), thought, use, seen.observation)))
+    def _extended(self, path: Path, name: str, turn: Turn) -> Path:
+        use = turn.uses[0]
+        seen = self.box.use(use)
+        told = {"input": use.shown, "observation": seen.observation, "pids": seen.pids}
+        self._note(use.tool, name, turn, **told)
+        step = Done(len(path.done), turn.thought, use, seen.observation)
+        return Path(name, (*path.done, step))
+
+    def _note(self, action: str, name: str, turn: Turn, **seen: Any) -> None:
+        self.thoughts += filter(None, [turn.thought])
+        self.trace.step(action, thought=turn.thought, notes={"path": name}, **seen)

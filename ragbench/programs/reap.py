@@ -15,9 +15,8 @@ its numbers. Variants:
   requirements in their own words; the planners see the queries tried, and exact repeats are
   refused; placeholders that a planner left in a query are filled, and forked, here.
 
-In both, the first round always searches, nothing is extracted from no passages, and a question for
-which no fact was found is answered from the passages themselves (`no_facts`): from nothing, a model
-can only repeat the question.
+In both, the first round always searches, and nothing is extracted from no passages. Where no fact
+was found (`no_facts`) the answer is from nothing, as published; `read_passages` shows the passages.
 """
 
 import re
@@ -41,8 +40,8 @@ from ragbench.programs.core import (
     Trace,
     fuse,
     predict,
+    probability,
     render,
-    unit,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import (
@@ -73,6 +72,7 @@ class REAPKnobs(ProgramKnobs):
     use_replanner: bool = Field(True, description="repair the plan after a failed look-up (paper)")
     use_fulfillment: bool = Field(True, description="tell direct facts from partial ones (paper)")
     use_clues: bool = Field(True, description="keep partial facts (paper)")
+    read_passages: bool = Field(False, description="answer from the passages if there is no fact")
 
 
 class MalformedPlanError(Exception):
@@ -112,8 +112,7 @@ class Progress:
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The passages of as many of `queries` as the budget has searches for, but of one."""
-        budget = self.trace.budget
-        queries = queries[: max(budget.max_retrievals - budget.retrievals, 1)]
+        queries = queries[: max(self.trace.budget.retrievals_left, 1)]
         rankings = self.trace.search_many(queries, k=k)
         self.searched += queries
         return rankings
@@ -127,13 +126,14 @@ class Progress:
         """
         read = []
         for fact in stated:
+            statement = fact.statement.strip()
             pids = tuple(passages[n - 1].pid for n in fact.evidence if 0 < n <= len(passages))
             level = getattr(fact, "fulfillment", "direct")
             level = level if self.levels or level == "failed" else "direct"
-            if fact.statement.strip() and not pids:
+            if statement and pids:
+                read.append(Known(statement, level, item.requirement, pids))
+            elif statement:
                 self.trace.count("unproven_fact")
-            elif fact.statement.strip():
-                read.append(Known(fact.statement.strip(), level, item.requirement, pids))
         read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
         self.trace.step(
             "extract",
@@ -200,11 +200,10 @@ class REAP(RAGProgram[REAPKnobs]):
         notes = [("(partial) " * (f.level == "partial")) + f.statement for f in done.facts]
         if not notes and trace.passages:
             trace.count("no_facts")
-            notes = render(trace.passages, max_tokens=self.knobs.context_tokens)
-        notes = list(dict.fromkeys(notes))
-        answer = trace.answer(
-            self.synthesize, last=True, notes=notes, question=trace.question, instruction=""
-        )
+            if self.knobs.read_passages:
+                notes = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        shown = {"notes": list(dict.fromkeys(notes)), "question": trace.question}
+        answer = trace.answer(self.synthesize, last=True, **shown, instruction="")
         told = [
             {"statement": fact.statement, "fulfillment": fact.level, "pids": list(fact.pids)}
             for fact in done.facts
@@ -219,11 +218,10 @@ class REAP(RAGProgram[REAPKnobs]):
         missing: list[str] = []
         queries: list[str] = []
         for _ in range(self.knobs.max_rounds):
-            ended = False
             if not queries:
                 queries, ended = self._next_queries(done, missing)
-            if not queries:
-                return "answered" if ended else "no_progress"
+                if not queries:
+                    return "answered" if ended else "no_progress"
             complete, missing = self._round(done, queries)
             if complete:
                 return "answered"
@@ -265,9 +263,8 @@ class REAP(RAGProgram[REAPKnobs]):
         """Whether the facts suffice after a round of `queries`, and what is called missing."""
         trace = done.trace
         rankings = done.search(queries, self.knobs.k)
-        passages, queries = fuse(rankings, fusion="rrf"), queries[: len(rankings)]
-        query = "; ".join(queries)
-        item = LookUp("", query, query)
+        passages, queries = fuse(rankings), queries[: len(rankings)]
+        item = LookUp("", "", "; ".join(queries))
         if not passages:
             done.read([], [], item)
             return False, []
@@ -280,7 +277,7 @@ class REAP(RAGProgram[REAPKnobs]):
             sub_tasks=queries,
         )
         done.keep(done.read(reply.facts or [], passages, item))
-        score, missing = unit(reply.score), [text.strip() for text in reply.missing or []]
+        score, missing = probability(reply.score), [text.strip() for text in reply.missing or []]
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
         # Of nothing there is nothing to judge, and small models call it complete.
         return score >= self.knobs.complete_at and bool(done.facts), missing
@@ -295,17 +292,15 @@ class REAP(RAGProgram[REAPKnobs]):
         for _ in range(MAX_ATTEMPTS):
             if rounds == self.knobs.max_rounds:
                 break
-            actions: list[PlanAction] = []
-            ready = False
+            actions, ready = list[PlanAction](), False
             try:
                 actions, ready = self._advance(done, last, sample=malformed)
                 malformed = 0
             except MalformedPlanError:
                 done.trace.count("rollback")
-                malformed += 1
-                if malformed < 2:
+                malformed = (malformed + 1) % 2
+                if malformed:
                     continue
-                malformed = 0
             if ready and done.searched:
                 return "answered"
             wanted = self._wanted(done, actions)
@@ -378,11 +373,9 @@ class REAP(RAGProgram[REAPKnobs]):
             for task in done.plan
             if task.status == "open" and task.id not in met and met.issuperset(task.depends_on)
         ]
-        for tried in (actions, ready):
-            if wanted := self._look_ups(done, tried):
-                return wanted
         question = done.trace.question
-        return [] if done.searched else [LookUp("", question, question)]
+        first = [] if done.searched else [LookUp("", question, question)]
+        return self._look_ups(done, actions) or self._look_ups(done, ready) or first
 
     def _look_ups(self, done: Progress, actions: Sequence[PlanAction]) -> list[LookUp]:
         """What `actions` look up that was not searched before, placeholders filled from the facts.
@@ -396,16 +389,14 @@ class REAP(RAGProgram[REAPKnobs]):
         for action in actions:
             for query in filled(action.query, done.facts, most=most):
                 key = question_key(query)
-                if not key:
-                    continue
                 if key in tried:
                     count("repeated_query")
-                    continue
-                tried.add(key)
-                if action.requirement_id not in texts:
-                    count("unknown_requirement")
-                text = explained(texts.get(action.requirement_id, query), done.facts)
-                chosen.append(LookUp(action.requirement_id, text, query))
+                elif key:
+                    tried.add(key)
+                    if action.requirement_id not in texts:
+                        count("unknown_requirement")
+                    text = explained(texts.get(action.requirement_id, query), done.facts)
+                    chosen.append(LookUp(action.requirement_id, text, query))
         if len(chosen) > most:
             count("cut_actions", len(chosen) - most)
         return chosen[:most]

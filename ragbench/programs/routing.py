@@ -1,11 +1,8 @@
-"""The router: computes the features of a question, and lets the program of its policy answer.
+"""The router: a policy chooses by the wording of a question which of several programs answers.
 
-A policy says which of several programs answers a question, by a decision tree on what is known of
-the wording before anything answers it. Types and numbers of hops are predicted by fixed rules,
-never read from the data set. `ragbench recommend` learns the tree from finished runs and writes the
-file. Routing by the complexity of a question, learned from which programs answer it, is of
-Adaptive-RAG (Jeong et al. 2024, arXiv:2403.14403), whose classifier is a trained model where ours
-is a short rule.
+The policy is a decision tree on features that fixed rules compute, never read from the data set;
+`ragbench recommend` learns it from finished runs. After Adaptive-RAG (Jeong et al. 2024,
+arXiv:2403.14403), whose classifier is a trained model.
 """
 
 from __future__ import annotations
@@ -19,9 +16,9 @@ from typing import Any, Literal
 import dspy
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from ragbench.errors import ConfigError, KnobError
-from ragbench.knobs import Knobs
-from ragbench.programs.core import PROGRAMS, Described, RAGProgram, Trace, calls_of
+from ragbench.errors import ConfigError
+from ragbench.knobs import Knobs, resolve
+from ragbench.programs.core import PROGRAMS, CallKind, RAGProgram, Trace, calls_of
 from ragbench.record import Step
 from ragbench.retrievers import Progress, Retriever
 
@@ -57,39 +54,14 @@ _ASKING = re.compile(
     re.IGNORECASE,
 )
 
-#: The most relations that count as hops.
-_MOST_HOPS = 4
-
-
-class Feature(BaseModel):
-    """A feature as a rule says it, with `{}` for the bound where it has one.
-
-    `yes` is said where the feature is at least the bound. `whole` ones are counted.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    yes: str
-    no: str
-    whole: bool = False
-
-    def describe(self, bound: float, *, yes: bool) -> str:
-        """The condition in words."""
-        shown = str(math.ceil(bound)) if self.whole else f"{bound:.3g}"
-        return (self.yes if yes else self.no).format(shown)
-
-
-FEATURES: Mapping[str, Feature] = {
-    "words": Feature(yes="it has {} words or more", no="it has fewer than {} words", whole=True),
-    "names": Feature(yes="it has {} names or more", no="it has fewer than {} names", whole=True),
-    "comparison": Feature(yes="it asks for a comparison", no="it asks for no comparison"),
-    "yes_no": Feature(yes="it asks for yes or no", no="it does not ask for yes or no"),
-    "quantity": Feature(
-        yes="it asks for a date or a number", no="it asks for neither a date nor a number"
-    ),
-    "hops": Feature(
-        yes="its wording has {} hops or more", no="its wording has fewer than {} hops", whole=True
-    ),
+#: Feature -> what a rule says where it is at least the bound, and where not.
+FEATURES: Mapping[str, tuple[str, str]] = {
+    "words": ("it has {} words or more", "it has fewer than {} words"),
+    "names": ("it has {} names or more", "it has fewer than {} names"),
+    "comparison": ("it asks for a comparison", "it asks for no comparison"),
+    "yes_no": ("it asks for yes or no", "it does not ask for yes or no"),
+    "quantity": ("it asks for a date or a number", "it asks for neither a date nor a number"),
+    "hops": ("its wording has {} hops or more", "its wording has fewer than {} hops"),
 }
 
 
@@ -101,27 +73,20 @@ def question_features(question: str) -> dict[str, float]:
     """
     found = (name[0] for name in _NAME.finditer(question))
     names = [name for name in found if len(name.split()) > 1 or not _ASKING.fullmatch(name)]
-    comparison = _is_comparison(question, len(names))
+    closed = bool(_CLOSED.match(question.strip()))
+    # Two things set side by side: two names, and words that compare or choose.
+    side_by_side = (closed or _COMPARING.search(question)) and _JOINED.search(question)
+    comparison = len(names) > 1 and bool(side_by_side or _CHOICE.search(question))
     # Without the words that only ask, in which "which" relates nothing.
     asked = re.sub(r"^\W*(?:(?:in|on|at|by|of|for|from|to)\s+)?\w+", "", question, count=1)
-    relations = len(_RELATION.findall(asked))
     return {
         "words": float(len(re.findall(r"\w+(?:['\u2019]\w+)?", question))),
         "names": float(len(names)),
         "comparison": float(comparison),
-        "yes_no": float(bool(_CLOSED.match(question.strip()))),
+        "yes_no": float(closed),
         "quantity": float(bool(_QUANTITY.search(question))),
-        "hops": 2.0 if comparison else float(min(1 + relations, _MOST_HOPS)),
+        "hops": 2.0 if comparison else float(min(1 + len(_RELATION.findall(asked)), 4)),
     }
-
-
-def _is_comparison(question: str, names: int) -> bool:
-    """Whether two things are set side by side: two names, and words that compare or choose."""
-    if names < 2:
-        return False
-    closed = bool(_CLOSED.match(question.strip()))
-    side_by_side = closed or bool(_COMPARING.search(question))
-    return bool(_CHOICE.search(question)) or (side_by_side and bool(_JOINED.search(question)))
 
 
 #: Version of the file, and of the features in it.
@@ -218,7 +183,7 @@ def decide(rule: Node, features: Mapping[str, float]) -> tuple[int, list[str]]:
 
 def condition(split: Split, *, yes: bool) -> str:
     """One side of `split` in words."""
-    return FEATURES[split.feature].describe(split.at_least, yes=yes)
+    return FEATURES[split.feature][not yes].format(math.ceil(split.at_least))
 
 
 def leaves(rule: Node, met: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Leaf]]:
@@ -232,12 +197,6 @@ def leaves(rule: Node, met: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
 
 class RouterKnobs(Knobs):
     """The router has none; those of its programs are in its policy."""
-
-
-class _Bounds(RouterKnobs):
-    """The limits of a question, whichever program answers it."""
-
-    max_calls: int
 
 
 @dataclass(frozen=True)
@@ -271,28 +230,20 @@ class Router(RAGProgram):
             for number in used
         }
         self.programs = _Programs(made)
-        most = max(each.knobs.max_calls for each in made.values())
-        self.knobs = _Bounds(max_calls=most)  # type: ignore[assignment]
+        #: Those of the program that may ask most, for the limits of a question.
+        self.knobs = max((each.knobs for each in made.values()), key=lambda k: k.max_calls)
 
     @classmethod
     def resolve_knobs(cls, given: Mapping[str, Any]) -> Any:
-        """No knobs.
-
-        Raises:
-            KnobError: one is given.
-        """
-        if given:
-            raise KnobError(
-                f"router has no knob {next(iter(given))!r}: those of its programs are in its policy"
-            )
-        return RouterKnobs()
+        """No knobs; raises `KnobError` where one is given."""
+        return resolve(RouterKnobs, "router (the knobs of its programs are in its policy)", given)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
         """As each of its programs."""
         for program in self.programs.by_number.values():
             program.check_lms(lm, role_lms)
 
-    def other_calls(self) -> Sequence[Described]:
+    def other_calls(self) -> Sequence[CallKind]:
         """Those of its programs."""
         return [call for program in self.programs.by_number.values() for call in calls_of(program)]
 
@@ -302,21 +253,16 @@ class Router(RAGProgram):
             program.prepare(progress)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The prediction of the program chosen, after a step `route` that says which and why.
-
-        Raises:
-            dspy.LMError: the provider failed.
-        """
+        """The prediction of the program chosen, after a step `route` that says which and why."""
         features = question_features(question)
         number, because = decide(self.policy.rule, features)
         chosen = self.policy.programs[number]
-        rounded = {name: round(value, 4) for name, value in features.items()}
         route = Step(
             "route",
             input=question,
             thought="; ".join(because) or "one program for every question",
             observation=chosen.label,
-            notes={"program": chosen.program, **rounded},
+            notes={"program": chosen.program, **features},
         )
         try:
             prediction = self.programs.by_number[number](question=question)

@@ -148,14 +148,14 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         source, combined = self.knobs.confidence_source, self.knobs.variant == "combined"
-        self.decide = grader(RetrievalDecision, "retrieve", source)
+        self.decide = grader(RetrievalDecision, source)
         self.direct = predict(DirectAnswer)
         if combined:
             self.critique = predict(CritiquedAnswer)
         else:
-            self.is_relevant = grader(IsRel, "relevance", source)
-            self.is_supported = grader(IsSup, "support", source)
-            self.is_useful = grader(IsUse, "utility", source)
+            self.is_relevant = grader(IsRel, source)
+            self.is_supported = grader(IsSup, source)
+            self.is_useful = grader(IsUse, source)
         if self.knobs.join or not combined:
             self.answer = predict(AnswerFromContext)
 

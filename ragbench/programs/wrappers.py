@@ -1,14 +1,13 @@
 """Programs around a program: the controls that a verdict on compiling needs.
 
-Form: an optimizer that teaches a model to answer in three words instead of a sentence raises EM and
-F1 without a better answer. How much of its gain is of that kind shows when the same program, not
-compiled, gets two fixed things that know nothing of any question: `FORM_INSTRUCTION`, added to the
-instructions of every predictor that has an output `answer`, and `bare_answer`, which cuts the final
-answer down and never puts a character in.
+Form: an optimizer that teaches a model to answer in three words raises EM and F1 without a better
+answer. How much of its gain is of that kind shows when the same program, not compiled, gets two
+things that know nothing of any question: `FORM_INSTRUCTION` in the instructions of every predictor
+with an output `answer`, and `bare_answer`, which cuts the final answer down.
 
-Votes: self-consistency (Wang et al. 2022, arXiv:2203.11171), the control at equal cost: what the
-tokens that a compiled prompt takes would buy without compiling. The first vote is the program's
-answer as it is, at the run's own temperature, and it wins a tie; the paper samples them all.
+Votes: self-consistency (Wang et al. 2022, arXiv:2203.11171), what the tokens that a compiled prompt
+takes would buy without compiling. The first vote is the program's answer at the run's own
+temperature, and it wins a tie; the paper samples them all.
 """
 
 from __future__ import annotations
@@ -16,18 +15,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import dspy
 
 from ragbench.context import current, use
 from ragbench.ledger import fan_out
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import NO_ANSWER, Described, IndexAhead, RAGProgram
+from ragbench.programs.core import NO_ANSWER, RAGProgram
 from ragbench.record import Step
-from ragbench.retrievers import Passage, Progress
+from ragbench.retrievers import Passage
 
 
 class Around(RAGProgram):
@@ -39,35 +37,13 @@ class Around(RAGProgram):
         self.inner = inner
         self.name = inner.name  # type: ignore[misc]
         self.retriever, self.knobs = inner.retriever, inner.knobs
+        for same in ("index_facts", "index_ahead", "check_lms", "other_calls", "prepare"):
+            setattr(self, same, getattr(inner, same))
 
     @property
     def label(self) -> str:
         """As the inner program."""
         return self.inner.label
-
-    def index_facts(self) -> Mapping[str, Any]:
-        """As the inner program."""
-        return self.inner.index_facts()
-
-    def index_ahead(self) -> Sequence[IndexAhead]:
-        """As the inner program."""
-        return self.inner.index_ahead()
-
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """As the inner program."""
-        self.inner.check_lms(lm, role_lms)
-
-    def other_calls(self) -> Sequence[Described]:
-        """As the inner program."""
-        return self.inner.other_calls()
-
-    def prepare(self, progress: Progress | None = None) -> None:
-        """As the inner program."""
-        self.inner.prepare(progress)
-
-    def forward(self, question: str) -> dspy.Prediction:
-        """The inner program's prediction, as the subclass changes it."""
-        raise NotImplementedError
 
 
 FORM_INSTRUCTION = (
@@ -173,11 +149,7 @@ class Voting(Around):
         self.more = frozenset(more)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The prediction of the winning vote, with the steps and searches of all.
-
-        Raises:
-            dspy.LMError: the provider failed in one of the votes.
-        """
+        """The prediction of the winning vote, with the steps and searches of all."""
         votes = self.many if question in self.more else self.few
         cast = fan_out(lambda number: self._vote(question, number), range(votes))
         given = [p for p in cast if p.answer != NO_ANSWER]

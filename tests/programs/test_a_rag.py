@@ -9,13 +9,10 @@ from ragbench.errors import KnobError
 from ragbench.ledger import open_ledger
 from ragbench.metrics.retrieval import retrieved_tokens
 from ragbench.metrics.text import approx_tokens
-from ragbench.programs.a_rag import ARAG, ARAGKnobs, ChunkTools, listed
-from ragbench.programs.core.tools import ToolUse
-from ragbench.programs.core.trace import Budget, Trace
+from ragbench.programs.a_rag import ARAG, listed
 from ragbench.record import Record
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
-from ragbench.retrievers.granular import GranularIndex
 from tests.programs.shelf import ask, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
@@ -82,22 +79,6 @@ def test_a_variant_offers_its_own_tools_alone(variant: str) -> None:
         assert name not in lm.asked[0].prompt
 
 
-def test_a_tool_that_the_variant_has_not_is_named_with_the_choices() -> None:
-    trace = Trace(QUESTION, shelf(), Budget(9, 9))
-    box = ChunkTools(trace, GranularIndex(shelf().corpus), ARAGKnobs(semantic_search=False))
-    said = "There is no tool semantic_search. Use one of keyword_search, chunk_read."
-    assert box.use(ToolUse("semantic_search", {"query": "x"})) == (said, (), None, True)
-    assert trace.searches == []
-
-
-def test_a_chunk_read_again_costs_nothing() -> None:
-    prediction, _ = talk(ARAG(shelf()), act("chunk_read", "0"), act("chunk_read", "0", "1"), FINISH)
-    again = observations(prediction)[1]
-    assert again.startswith("Chunk 0 has been read before.\n\nChunk 1 | Salt Road:\n")
-    text = {p.pid: p.text for p in shelf().corpus}
-    assert retrieved(prediction) == [[text["Orla Venn"]], [text["Salt Road"]]]
-
-
 def test_retrieved_tokens_are_of_texts_alone_and_count_again_when_shown_again() -> None:
     search = act("keyword_search", "harwick")
     prediction, _ = talk(
@@ -128,18 +109,6 @@ def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
     assert empty == "chunk_read needs the argument chunk_ids."
 
 
-def test_a_keyword_loses_its_full_stop_and_one_over_two_sentences_shows_no_sentence() -> None:
-    prediction, _ = talk(
-        ARAG(shelf()),
-        act("keyword_search", "Eastmere."),
-        act("keyword_search", "writer. He was"),
-        FINISH,
-    )
-    stop, across, _ = observations(prediction)
-    assert "born in Eastmere" in stop
-    assert across == "Chunk 2 | Tam Quill"
-
-
 def test_reading_what_no_search_found_is_on_record_as_found() -> None:
     prediction, _ = talk(ARAG(shelf()), act("chunk_read", "3, 4"), FINISH)
     assert [(s.query, s.hits) for s in prediction.searches] == [
@@ -159,14 +128,6 @@ def test_chunks_name_their_neighbours_and_paragraphs_do_not() -> None:
         "Chunk 0:\nThe comet came in June.\n(Beside it: 1.)\n\n"
         "Chunk 1:\nNobody saw the comet leave.\n(Beside it: 0 and 2.)"
     )
-
-
-def test_semantic_search_shows_similarity_and_sentences_in_text_order() -> None:
-    prediction, _ = talk(
-        ARAG(shelf(), k=1), act("semantic_search", "She was born in Harwick"), FINISH
-    )
-    assert observations(prediction)[0].startswith("Chunk 0 | Orla Venn (similarity 0.")
-    assert observations(prediction)[0].endswith("... She was born in Harwick ...")
 
 
 @pytest.mark.parametrize("variant", ["naive", "no_read"])
@@ -231,11 +192,6 @@ def test_reasoning_effort_is_counted_where_the_lm_does_not_reason() -> None:
     prediction, lm = talk(ARAG(shelf(), reasoning_effort="low"), FINISH)
     assert prediction.counts["reasoning_effort_ignored"] == 1
     assert "reasoning" not in str(lm.asked[0].request.config.extensions)
-
-
-def test_short_chunks_are_shown_whole() -> None:
-    prediction, _ = talk(ARAG(shelf(), short_words=120), act("keyword_search", "harwick"), FINISH)
-    assert "county of Dunmoor. It has 900 inhabitants." in observations(prediction)[0]
 
 
 def test_the_rules_are_of_the_tools_in_use() -> None:

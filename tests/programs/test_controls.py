@@ -161,13 +161,6 @@ def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
             make_plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
 
 
-def test_a_control_that_is_off_leaves_the_identity_as_it_was() -> None:
-    plain = RunConfig(program="vanilla")
-    assert not {"form", "votes"} & set(plain.identity())
-    folders = {plain.folder(), *(RunConfig(**c).folder() for c in ({"form": True}, {"votes": 3}))}
-    assert len(folders) == 3
-
-
 def test_votes_between_whole_numbers_are_spread_over_the_questions() -> None:
     assert vote_counts(1) == (1, 3, 0.0)
     assert vote_counts(2) == (1, 3, 0.5)
@@ -180,13 +173,3 @@ def test_votes_between_whole_numbers_are_spread_over_the_questions() -> None:
         given = [many if q in more else few for q in asked]
         assert sum(given) / 40 == pytest.approx(votes, abs=0.06)
         assert with_more_votes(asked[:17], votes) == more & set(asked[:17])
-
-
-def test_only_chosen_questions_get_more_votes() -> None:
-    lm = ScriptedLM(lambda asked: {"answer": "Ann"}, name="chosen")
-    with dspy.context(lm=lm):
-        voting = Voting(program("vanilla"), 2, more={QUESTION})
-        voting(question=QUESTION)
-        assert len(lm.asked) == 3
-        voting(question="Another one?")
-        assert len(lm.asked) == 4

@@ -44,16 +44,6 @@ def test_spec_searches_the_question_then_each_sentence() -> None:
     assert lm.asked[1].inputs["thoughts"].startswith("1. Salt Road is by O. Venn.\n")
 
 
-def test_without_a_first_search_the_first_sentence_comes_from_memory() -> None:
-    prediction, lm, _ = converse(
-        IRCoT(shelf(), initial_retrieval=False),
-        QUESTION,
-        CoTStep=[think("Salt Road is by Orla Venn."), think("She was.", "Harwick")],
-    )
-    assert queries_of(prediction) == ["Salt Road is by Orla Venn."]
-    assert lm.asked[0].inputs["context"] == "[]"
-
-
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
@@ -78,17 +68,6 @@ def test_a_chain_without_an_answer_is_asked_for_one_of_its_own(
     shown = json.loads(lm.asked[-1].inputs["notes"])
     assert shown == (chain if reason == "max_steps" else chain[:1] if len(chain) > 1 else [])
     assert "resampled" not in prediction.counts
-
-
-def test_a_spent_budget_ends_in_an_answer_from_the_chain() -> None:
-    prediction, lm, _ = converse(
-        IRCoT(shelf(), max_calls=2),
-        QUESTION,
-        CoTStep=[think("Salt Road is a novel.")],
-        AnswerWithHints=[{"answer": "Harwick"}],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "budget")
-    assert "Salt Road is a novel." in lm.asked[-1].inputs["notes"]
 
 
 @pytest.mark.parametrize(
@@ -182,18 +161,6 @@ def test_paper_limits_paragraphs_by_words_number_and_likeness() -> None:
     assert len(pids) == 3
     assert prediction.counts["passage_left_out"] == 1
     assert lm.asked[-1].inputs["context"].count("word") == 349
-
-
-def test_paper_leaves_out_no_chunk() -> None:
-    prediction, lm, _ = converse(
-        IRCoT(searching(TEXTS, view="chunk"), variant="paper", k=5),
-        "novel",
-        CoTStep=[think("Done.", "x")],
-        AnswerFromContext=[{"answer": "x"}],
-    )
-    assert "long" in [passage.pid for passage in prediction.passages]
-    assert "passage_left_out" not in prediction.counts
-    assert lm.asked[0].inputs["context"] != "[]"
 
 
 def test_a_question_whose_every_passage_was_left_out_fails() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.errors import ConfigError, KnobError
+from ragbench.errors import ConfigError
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.record import Ledger
 from ragbench.retrievers.base import Passage
@@ -285,13 +285,6 @@ def test_citations_are_checked_and_point_into_the_passages() -> None:
         assert f"[{label}] {title} |" in lm.asked[-1].inputs["context"]
 
 
-def test_without_assembly_the_context_is_packed_as_found() -> None:
-    one = plan(node("n1", "Orla Venn"))
-    answer, lm, _ = follow(one, answer=cited("Dunmoor", 1), assemble=False)
-    assert f"[n1.1] {answer.passages[0].title} |" in lm.asked[-1].inputs["context"]
-    assert answer.citations == [1]
-
-
 # -- limits
 
 
@@ -304,9 +297,3 @@ def test_calls_that_the_budget_does_not_allow_are_left_out() -> None:
     )
     assert (only.answer, only.stop_reason) == ("Dunmoor", "budget")
     assert queries(only)[0] == QUESTION
-
-
-@pytest.mark.parametrize("knob", [{"score": "mean"}, {"samples": 0}])
-def test_wrong_knobs_are_refused(knob: dict[str, Any]) -> None:
-    with pytest.raises(KnobError):
-        LookaheadRAG(shelf(), **knob)

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs.core.text import fuse
 from ragbench.programs.multi_query import MultiQueryRAG
-from ragbench.retrievers.base import Passage
-from ragbench.signatures import QUERY_KINDS
 from tests.programs.shelf import converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
@@ -67,29 +64,3 @@ def test_passages_are_the_fused_ranking_that_the_reader_saw() -> None:
     assert prediction.passages[0].pid == "Eastmere"
     assert len(prediction.passages) == 2
     assert lm.asked[1].inputs["context"].index("Eastmere |") < 20
-
-
-def listed(*scored: tuple[str, float]) -> list[Passage]:
-    return [Passage(pid, pid, "text", score=score) for pid, score in scored]
-
-
-def test_rrf_adds_reciprocal_ranks() -> None:
-    fused = fuse([listed(("a", 9), ("b", 8)), listed(("b", 1), ("c", 1))], fusion="rrf")
-    assert [p.pid for p in fused] == ["b", "a", "c"]
-    assert [p.score for p in fused] == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62])
-
-
-def test_max_score_takes_the_best_score_and_equals_stand_as_first_seen() -> None:
-    fused = fuse([listed(("a", -2), ("b", -9)), listed(("b", 3), ("c", -2))], fusion="max_score")
-    assert [(p.pid, p.score) for p in fused] == [("b", 3), ("a", -2), ("c", -2)]
-
-
-def test_each_kind_of_queries_is_described_and_diverse_is_the_default() -> None:
-    for knobs, kind in (({}, "diverse"), ({"mode": "paraphrase"}, "paraphrase")):
-        _, lm, _ = converse(
-            MultiQueryRAG(shelf(), **knobs),
-            "Who?",
-            ExpandQueries=[{"queries": ["Salt Road"]}],
-            AnswerFromContext=[{"answer": "Orla Venn"}],
-        )
-        assert lm.asked[0].inputs["kind"] == QUERY_KINDS[kind]

@@ -13,7 +13,7 @@ from ragbench.lms import make_lm
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import RAGProgram, Trace
-from ragbench.programs.core.tools import ToolAsker
+from ragbench.programs.core.tools import ToolLoop
 from ragbench.programs.core.trace import Budget
 from ragbench.programs.react import CorpusTools, ReActKnobs, ReActRAG
 from ragbench.signatures import ANSWER_STYLES
@@ -141,47 +141,6 @@ def test_one_tool_is_used_per_turn_unless_told_otherwise(parallel: bool, used: i
     assert bodies[0]["parallel_tool_calls"] is parallel
 
 
-def test_answers_are_read_with_or_without_the_marks() -> None:
-    marked = "[[ ## answer ## ]]\nHarwick\n\n[[ ## completed ## ]]"
-    found = [Calls((keywords("Orla"),))]
-    assert talk(ARAG(shelf()), [*found, marked])[0].answer == "Harwick"
-    assert talk(ARAG(shelf()), [*found, "Harwick"])[0].answer == "Harwick"
-
-
-def test_react_calls_its_tools_natively() -> None:
-    prediction, bodies = talk(
-        ReActRAG(shelf()),
-        [search("Orla Venn"), Calls((("lookup", {"name": "born"}),)), "Harwick"],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert [t["function"]["name"] for t in bodies[0]["tools"]] == ["search", "lookup"]
-    assert [step.action for step in prediction.steps] == ["search", "lookup", "answer"]
-    assert prediction.steps[0].thought == "I look for Orla Venn."
-    assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
-
-
-def test_the_search_for_the_question_is_a_turn_of_its_own() -> None:
-    prediction, bodies = talk(
-        ReActRAG(shelf(), initial_retrieval=True), [search("Orla Venn"), "Harwick"]
-    )
-    assert [search.query for search in prediction.searches] == [QUESTION, "Orla Venn"]
-    roles = [message["role"] for message in bodies[1]["messages"]]
-    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
-    asked = [m["tool_calls"][0]["function"]["arguments"] for m in bodies[1]["messages"][2::2]]
-    assert [json.loads(arguments) for arguments in asked] == [
-        {"words": QUESTION},
-        {"words": "Orla Venn"},
-    ]
-
-
-def test_a_blank_conclusion_is_followed_by_the_reader() -> None:
-    prediction, bodies = talk(
-        ReActRAG(shelf(), max_steps=1), [search("Orla Venn"), " ", '{"answer": "Harwick"}']
-    )
-    assert prediction.answer == "Harwick"
-    assert "tools" not in bodies[-1]
-
-
 @pytest.mark.parametrize("program", [ARAG, ReActRAG])
 def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations(
     program: type[RAGProgram],
@@ -222,7 +181,7 @@ def test_a_server_of_ones_own_is_asked_for_typed_turns_unless_told_otherwise() -
         trace = Trace(QUESTION, shelf(), Budget(9, 9))
         box = CorpusTools(trace, ReActKnobs())
         made = {
-            backend: ToolAsker(ReActRAG(shelf()).act, box, backend=backend, context_tokens=100)
+            backend: ToolLoop(ReActRAG(shelf()).act, box, backend, 100, 7)
             for backend in ("auto", "native", "typed")
         }
     assert {name: asker.native for name, asker in made.items()} == {

@@ -167,15 +167,6 @@ def test_rollout_keeps_two_children_and_drops_near_duplicates() -> None:
     assert tree.add(tree.root, ["Quite another?"], most=2, alike=0.85) == []
 
 
-def test_a_question_about_another_answer_is_no_repeat_under_another_parent() -> None:
-    tree = Tree("Whose founder was born later?")
-    halves = tree.add(tree.root, ["When was A's founder born?", "B's?"], most=2, alike=0.85)
-    for half, firm in zip(halves, "AB", strict=True):
-        chain = [f"Who founded {firm}?", "When was {1} born?"]
-        added = tree.add(half, chain, most=2, alike=0.85)
-        assert [node.question for node in added] == chain
-
-
 def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
     first = do("ROLLOUT", "n0", "Who is Tam Quill?", WHERE)
     prediction, lm, _ = explore(
@@ -215,13 +206,6 @@ def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> Non
     assert prediction.answer == "Dunmoor"
     assert prediction.counts["entity_fallback"] == 1
     assert "Orla Venn | " in lm.asked[-1].inputs["context"]
-
-
-@pytest.mark.parametrize(("refine", "kind"), [(False, "bridge"), (True, "comparison")])
-def test_only_bridge_questions_are_refined(refine: bool, kind: str) -> None:
-    actions = (do("TRAVERSE"),)
-    prediction, _, _ = explore(solved("yes", 0.9), actions=actions, kind=kind, refine=refine)
-    assert prediction.answer == "yes"
 
 
 def test_the_ablations_take_actions_and_the_gate_away() -> None:

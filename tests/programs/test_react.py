@@ -1,4 +1,4 @@
-"""The tool loop and its guards, by scripted conversations of ReAct."""
+"""ReAct by scripted conversations: the tool loop and its guards, pages, the tree of steps."""
 
 import re
 from typing import Any
@@ -6,18 +6,13 @@ from typing import Any
 import pytest
 
 from ragbench.errors import KnobError
-from ragbench.programs.core.tools import (
-    DEFAULT_GUARDS,
-    GUARDS,
-    REPEATED,
-    Done,
-    ToolUse,
-    argument_text,
-    rendered,
-    shown_again,
-)
-from ragbench.programs.react import ReActRAG
-from tests.fakes import Asked, Reply
+from ragbench.programs.core.tool_steps import REPEATED, argument_text
+from ragbench.programs.core.tools import DEFAULT_GUARDS, GUARDS, ToolUse
+from ragbench.programs.core.trace import Budget, Trace
+from ragbench.programs.react import CorpusTools, PageTools, ReActKnobs, ReActRAG, ReActTools
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.factory import make_retriever
+from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import ask, converse, shelf
 
 QUESTION = "Where was the author of Salt Road born?"
@@ -50,37 +45,32 @@ def queries(prediction: Any) -> list[str]:
     return [search.query for search in prediction.searches]
 
 
-def observations(prediction: Any) -> list[str]:
-    return [step.observation for step in prediction.steps]
+def trajectories(lm: ScriptedLM) -> list[str]:
+    return [asked.inputs.get("trajectory", "") for asked in lm.asked]
 
 
 def test_the_model_searches_looks_up_and_finishes() -> None:
     prediction, lm = talk(act("search", "Orla Venn", "Who?"), act("lookup", "BORN in"), FINISH)
     assert ended(prediction) == ("Harwick", "answered")
     assert queries(prediction) == ["Orla Venn"]  # no search before the first turn
-    searched, looked_up, answer = observations(prediction)
+    searched, looked_up, answer = [step.observation for step in prediction.steps]
     assert searched.startswith("Orla Venn | Orla Venn wrote the novel")
     # All matching sentences of all passages seen, with title and index.
     assert looked_up == "Orla Venn [1] She was born in Harwick."
     assert answer == "Harwick"
     assert prediction.steps[0].pids == ("Orla Venn", "Salt Road")
-    assert lm.asked[1].inputs["trajectory"].startswith("Step 1. Who?\nsearch(Orla Venn) showed:\n")
+    assert trajectories(lm)[1].startswith("Step 1. Who?\nsearch(Orla Venn) showed:\n")
     assert [asked.inputs["steps_left"][0] for asked in lm.asked] == ["7", "6", "5"]
     assert "search(words): Find passages." in lm.asked[0].inputs["tools"]
 
 
-def test_the_question_may_be_searched_before_the_first_turn() -> None:
+def test_ablations() -> None:
     prediction, lm = talk(LOOK, FINISH, initial_retrieval=True)
     assert queries(prediction) == [QUESTION, "Orla Venn"]
-    assert lm.asked[0].inputs["trajectory"].startswith(f"Step 1.\nsearch({QUESTION}) showed:\n")
-    assert "Step 2." in lm.asked[1].inputs["trajectory"]
-
-
-def test_act_only_has_no_thoughts() -> None:
-    turns = [
-        {"answer": "", "tool": "search", "argument": "Orla"},
-        {"answer": "x", "tool": "finish"},
-    ]
+    assert trajectories(lm)[0].startswith(f"Step 1.\nsearch({QUESTION}) showed:\n")
+    assert "Step 2." in trajectories(lm)[1]
+    searched = {"answer": "", "tool": "search", "argument": "Orla"}
+    turns = [searched, {"answer": "x", "tool": "finish"}]
     prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), QUESTION, ActStep=turns)
     assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
     assert prediction.steps[0].thought == ""
@@ -96,24 +86,17 @@ def test_at_the_limit_the_answer_is_forced_from_passages_and_thoughts() -> None:
     assert ended(talk(LOOK, read=READ, max_calls=2)[0]) == ("Harwick", "budget")
 
 
-def test_an_answer_beside_a_tool_is_kept_as_a_part_of_the_thought() -> None:
-    guess = {**act("search", "Orla Venn", "Who?"), "answer": "Eastmere"}
-    prediction, lm = talk(guess, FINISH)
+def test_where_an_answer_may_stand() -> None:
+    prediction, lm = talk({**act("search", "Orla Venn", "Who?"), "answer": "Eastmere"}, FINISH)
     assert ended(prediction) == ("Harwick", "answered")
     assert prediction.steps[0].thought == "Who? Answer so far: Eastmere"
-    assert "Answer so far: Eastmere" in lm.asked[1].inputs["trajectory"]
-
-
-@pytest.mark.parametrize("finish", [act("finish"), act("finish", "unknown")])
-def test_a_finish_without_an_answer_is_left_to_the_reader(finish: Any) -> None:
-    prediction, _ = talk(LOOK, finish, read=READ)
-    assert ended(prediction) == ("Harwick", "answered")
-    assert prediction.counts["finish_without_answer"] == 1
-
-
-def test_an_answer_given_to_finish_as_its_argument_counts() -> None:
-    finish = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
-    assert ended(talk(LOOK, finish)[0]) == ("Harwick", "answered")
+    assert "Answer so far: Eastmere" in trajectories(lm)[1]
+    as_argument = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
+    assert ended(talk(LOOK, as_argument)[0]) == ("Harwick", "answered")
+    for finish in (act("finish"), act("finish", "unknown")):
+        prediction, _ = talk(LOOK, finish, read=READ)
+        assert ended(prediction) == ("Harwick", "answered")
+        assert prediction.counts["finish_without_answer"] == 1
 
 
 def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
@@ -124,8 +107,11 @@ def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
         return {"answer": "x"}
 
     _, lm, _ = ask(ReActRAG(shelf(), context_tokens=150, max_steps=3), script)
-    assert "Thought 2." in lm.asked[2].inputs["trajectory"]
-    assert "Thought 1." not in lm.asked[2].inputs["trajectory"]
+    assert "Thought 2." in trajectories(lm)[2]
+    assert "Thought 1." not in trajectories(lm)[2]
+
+
+# -- guards
 
 
 def test_guards_are_listed_and_none_is_the_bare_loop() -> None:
@@ -138,13 +124,10 @@ def test_guards_are_listed_and_none_is_the_bare_loop() -> None:
     assert guards("withdraw,reader") == ("withdraw", "reader")
     with pytest.raises(KnobError, match="give any of unreadable, copied, repeated, "):
         guards("withdrawal")
-
-
-def test_without_guards_the_loop_only_counts_its_steps() -> None:
     prediction, lm = talk(*[LOOK] * 3, act("finish", QUESTION), guards="false")
     assert ended(prediction) == (QUESTION, "answered")
-    assert REPEATED not in lm.asked[3].inputs["trajectory"]
-    assert lm.asked[3].inputs["trajectory"].count("She was born in Harwick") == 3
+    assert REPEATED not in trajectories(lm)[3]
+    assert trajectories(lm)[3].count("She was born in Harwick") == 3
     assert ended(talk("?", read=READ, guards="false")[0]) == ("Harwick", "parse_fallback")
 
 
@@ -175,23 +158,14 @@ def test_copied_is_no_answer(answer: str, thought: str, event: str) -> None:
 
 
 def test_repeated_steps_are_told_and_a_second_one_ends_the_loop() -> None:
-    prediction, lm = talk(LOOK, LOOK, act("lookup", "nothing"), LOOK, read=READ)
+    again = {**LOOK, "thought": "Once more."}
+    prediction, lm = talk(LOOK, again, act("lookup", "nothing"), LOOK, read=READ)
     assert ended(prediction) == ("Harwick", "no_progress")
-    told = [REPEATED in asked.inputs.get("trajectory", "") for asked in lm.asked]
-    assert told == [False, False, True, True, False]
+    assert [REPEATED in text for text in trajectories(lm)] == [False, False, True, True, False]
+    assert f"Step 2.\nsearch(Orla Venn) showed:\n{REPEATED}" in trajectories(lm)[2]
     assert ended(talk(LOOK, LOOK, FINISH)[0]) == ("Harwick", "answered")
-
-
-def test_a_repeated_step_has_no_thought_and_a_passage_shown_before_is_named() -> None:
-    use, other = ToolUse("search", {"words": "Orla"}), ToolUse("search", {"words": "Venn"})
-    steps = [
-        Done(0, "Look.", use, "Orla Venn | a novelist"),
-        Done(1, "Once more.", use, "Orla Venn | a novelist"),
-        Done(2, "Other.", other, "Orla Venn | a novelist"),
-    ]
-    text = rendered(shown_again(steps, 1000))
-    assert f"Step 2.\nsearch(Orla) showed:\n{REPEATED}" in text
-    assert text.endswith("Step 3. Other.\nsearch(Venn) showed:\nOrla Venn (shown above)")
+    _, lm = talk(LOOK, act("search", "Orla"), FINISH)  # a passage shown before is named alone
+    assert trajectories(lm)[2].endswith("Orla Venn (shown above)\nSalt Road (shown above)")
 
 
 def tools_of(asked: Asked) -> list[str]:
@@ -199,26 +173,20 @@ def tools_of(asked: Asked) -> list[str]:
     return re.findall(r"(\w+)\(\w+\):", asked.inputs["tools"])
 
 
-def test_withdraw_takes_a_tool_away_until_something_new_is_seen() -> None:
+def test_withdraw_and_lookup_take_tools_away() -> None:
     steps = [LOOK, LOOK, act("lookup", "no such words"), act("lookup", "Orla"), FINISH]
     prediction, lm = talk(*steps, guards="withdraw,repeated,lookup")
     both = ["search", "lookup"]
     assert [tools_of(asked) for asked in lm.asked] == [
-        ["search"],
+        ["search"],  # nothing to look in
         both,
         ["lookup"],
         ["lookup"],  # a look-up without a result is nothing new
         both,
     ]
-    assert prediction.counts["withdrawn_tool"] == 2
+    assert (prediction.counts["withdrawn_tool"], prediction.counts["hidden_tool"]) == (2, 1)
     alone = talk(LOOK, LOOK, FINISH, lookup=False, guards="withdraw")[1]
     assert {tuple(tools_of(asked)) for asked in alone.asked} == {("search",)}
-
-
-def test_lookup_is_offered_once_there_is_something_to_look_in() -> None:
-    prediction, lm = talk(LOOK, FINISH, guards="lookup")
-    assert ["lookup(" in asked.inputs["tools"] for asked in lm.asked] == [False, True]
-    assert prediction.counts["hidden_tool"] == 1
 
 
 def test_unsearched_answers_are_checked_by_a_search() -> None:
@@ -234,9 +202,8 @@ def test_resample_asks_once_more_without_the_thought_that_was_repeated() -> None
     prediction, lm = talk(first, copy, again, FINISH, guards="resample")
     assert prediction.counts["resampled"] == 1
     assert [step.thought for step in prediction.steps][:2] == [first["thought"], "She is found."]
-    shown = [asked.inputs["trajectory"] for asked in lm.asked]
-    assert [text.count("The author is missing.") for text in shown] == [0, 1, 0, 1]
-    assert "Say what the last step shows." in shown[2]
+    assert [text.count("The author is missing.") for text in trajectories(lm)] == [0, 1, 0, 1]
+    assert "Say what the last step shows." in trajectories(lm)[2]
     assert lm.asked[2].request.config.temperature == 0.7
 
 
@@ -264,3 +231,153 @@ def test_reader_settles_an_answer_beside_a_tool(read: str, answer: str) -> None:
 )
 def test_the_one_text_among_a_models_arguments(given: Any, text: str) -> None:
     assert argument_text(given) == text
+
+
+# -- tools
+
+PAGES = {
+    "Milo Ferrant": "Milo Ferrant was a painter. He lived in Ostrow. He painted the sea. "
+    "In Ostrow he met Ada. They moved away. He died in Ostrow. The town mourned.",
+    "Ostrow (town)": "Ostrow is a town by the sea.",
+    "Ferrant Prize": "The Ferrant Prize is given to a painter each year.",
+    "It": "A novel by Milo.", "it girl": "It is a phrase.",
+}  # fmt: skip
+
+
+def traced(*passages: Passage) -> Trace:
+    corpus = passages or [Passage(title, title, text) for title, text in PAGES.items()]
+    return Trace("Who?", make_retriever("bm25", Corpus(corpus)), Budget(99, 99))
+
+
+def look(tools: ReActTools, text: str) -> str:
+    return tools.use(ToolUse("lookup", {"text": text})).observation
+
+
+@pytest.mark.parametrize(
+    ("entity", "shown"),
+    [
+        ("milo ferrant", PAGES["Milo Ferrant"].partition(" He died")[0]),  # five sentences
+        ("painter Ferrant", "Could not find painter Ferrant. Similar: Ferrant Prize, Milo Ferrant"),
+        ("zebra", "Could not find zebra. Similar: none."),
+        ("Ostrow", "Ostrow is a town by the sea."),  # without its bracket
+        ("it", "A novel by Milo."),  # the exact title, wherever it ranks
+    ],
+)
+def test_page_search_opens_the_page_of_a_title_or_names_similar_ones(
+    entity: str, shown: str
+) -> None:
+    found = PageTools(traced(), ReActKnobs()).search(entity)
+    assert found.startswith(shown)
+    assert ". He died" not in found
+
+
+def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
+    tools = PageTools(traced(), ReActKnobs())
+    assert look(tools, "Ostrow") == "No page is open. Use search first."
+    tools.search("Milo Ferrant")
+    assert [look(tools, "ostrow") for _ in range(4)] == [
+        "(Result 1 / 3) He lived in Ostrow.",
+        "(Result 2 / 3) In Ostrow he met Ada.",
+        "(Result 3 / 3) He died in Ostrow.",
+        "No more results.",
+    ]
+    assert look(tools, "sea") == "(Result 1 / 1) He painted the sea."
+    assert look(tools, "Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
+    tools.search("zebra")  # a failed search leaves the page open
+    assert look(tools, "Ada") == "(Result 1 / 1) In Ostrow he met Ada."
+    program = ReActRAG(tools.trace.retriever, variant="page")  # a moving cursor is progress
+    turns = [act("search", "Milo Ferrant"), *[act("lookup", "Ostrow")] * 3, FINISH]
+    assert ended(converse(program, "Where?", ReActStep=turns)[0]) == ("Harwick", "answered")
+
+
+def test_corpus_tools_show_first_words_and_the_corpus_own_sentences() -> None:
+    passage = Passage("1", "A", "One two. three four", sentences=("One two.", "three four"))
+    tools = CorpusTools(traced(passage), ReActKnobs(k=1, snippet_words=5))
+    assert look(tools, "two") == "No sentence has this text."  # nothing is found yet
+    assert tools.search("three") == "A | One two. three ..."
+    assert look(tools, "three") == "A [1] three four"
+    assert look(tools, "a") == "A [0] One two."  # a name in the title
+
+
+# -- tree
+
+
+def grown(steps: dict[str, list[dict[str, Any]]], **knobs: Any) -> tuple[Any, ScriptedLM]:
+    """A tree whose steps are given by the last search of a path: its two samples.
+
+    They are asked for at once, so a sample is known by its temperature.
+    """
+
+    def script(asked: Asked) -> Reply:
+        if asked.signature != "ReActStep":
+            return {"answer": "Tollen"}
+        searched = ["", *re.findall(r"search\((.*?)\) showed", asked.inputs["trajectory"])]
+        first, second = steps[searched[-1]]
+        return first if asked.request.config.temperature == 0 else second
+
+    prediction, lm, _ = ask(ReActRAG(shelf(), variant="tree", **knobs), script, QUESTION)
+    return prediction, lm
+
+
+def test_tree_takes_steps_that_differ_and_selects_over_the_paths() -> None:
+    steps = {
+        "": [act("search", "Salt Road"), act("search", "Orla Venn")],
+        "Salt Road": [act("finish", "Eastmere"), act("search", "the town")],
+        "Orla Venn": [act("search", "Harwick"), act("finish", "Harwick")],
+        "Harwick": [act("finish", "harwick"), act("finish", "Harwick")],
+        "the town": [act("finish", "Eastmere town"), act("finish", "unknown")],
+    }
+    prediction, lm = grown(steps, width=4)
+    taken = [(s.action, s.input or s.observation, s.notes.get("path")) for s in prediction.steps]
+    assert taken == [
+        ("search", "Salt Road", "1"),
+        ("search", "Orla Venn", "2"),
+        ("finish", "Eastmere", "1.1"),
+        ("finish", "Harwick", "2.2"),
+        ("search", "Harwick", "2.1"),
+        ("search", "the town", "1.2"),
+        ("finish", "harwick", "2.1.1"),
+        ("finish", "Eastmere town", "1.2.1"),
+        ("finish", "Harwick", "2.1.2"),
+        ("finish", "unknown", "1.2.2"),
+        ("answer", "Harwick", None),
+    ]
+    assert ended(prediction) == ("Harwick", "answered")
+    assert len(lm.asked) == 2 + 4 + 4
+    assert {asked.request.config.temperature for asked in lm.asked} == {0.0, 0.7}
+    assert grown(steps, width=4, select="first")[0].answer == "Eastmere"
+    assert grown(steps, width=4, select="read")[0].answer == "Tollen"
+
+
+def test_tree_prunes_steps_like_a_sibling_or_an_earlier_one() -> None:
+    prediction, lm = grown(
+        {
+            "": [act("search", "Orla Venn born"), act("search", "born: Orla Venn!")],
+            "Orla Venn born": [act("search", "Orla Venn born"), act("search", "town of Harwick")],
+            "town of Harwick": [act("search", "Harwick of town"), act("search", "Orla Venn born")],
+        }
+    )
+    assert prediction.counts["pruned_similar"] == 4
+    assert ended(prediction) == ("Tollen", "no_progress")
+    assert queries(prediction) == ["Orla Venn born", "town of Harwick"]
+    assert lm.signatures == [*["ReActStep"] * 6, "AnswerWithHints"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls", "paths", "reason"),
+    [(act("search", "word"), 3 + 6 + 1, ["1", "2", "1.1", "2.1"], "max_steps"),
+     ("Hm.", 3 + 1, [], "no_progress")],
+)  # fmt: skip
+def test_tree_holds_its_width_and_ends_in_the_reader(
+    reply: Any, calls: int, paths: list[str], reason: str
+) -> None:
+    def script(asked: Asked) -> Reply:
+        if asked.signature != "ReActStep":
+            return {"answer": "Harwick"}
+        return reply if isinstance(reply, str) else act("search", f"word{asked.number}")
+
+    program = ReActRAG(shelf(), variant="tree", branching=3, width=2, max_steps=2)
+    prediction, lm, _ = ask(program, script, QUESTION)
+    assert (len(lm.asked), *ended(prediction)) == (calls, "Harwick", reason)
+    assert [s.notes["path"] for s in prediction.steps if s.action == "search"] == paths
+    assert prediction.counts["pruned_width"] == (1 + 4 if paths else 0)

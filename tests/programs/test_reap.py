@@ -6,9 +6,8 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.programs.reap import REAP, Known, MalformedPlanError, checked, explained, filled
+from ragbench.programs.reap import REAP, Known, explained, filled
 from ragbench.record import Ledger
-from ragbench.signatures.types import SubTask
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf
 
@@ -99,14 +98,6 @@ def test_a_comparison_of_two_chains_takes_four_calls_and_two_rounds() -> None:
     tasks = '["inhabitants of Harwick", "inhabitants of Eastmere"]'
     assert second["sub_tasks"].startswith(tasks)
     assert "Tam Quill was born in Eastmere" in second["known_facts"]
-
-
-def test_spec_stops_when_the_planner_is_done() -> None:
-    answer, lm, _ = research(
-        "spec", NextSubTask=[queries("Salt Road"), queries(done=True)], ReadAndJudge=[judged("x")]
-    )
-    assert answer.stop_reason == "answered"
-    assert len(lm.asked) == 4
 
 
 def test_spec_searches_the_question_when_the_planner_is_done_before_it_starts() -> None:
@@ -275,19 +266,6 @@ def test_no_more_than_ten_attempts_and_five_rounds() -> None:
 
 
 # -- the plan as data
-
-
-def test_plan_checks() -> None:
-    one = SubTask(id="1", question="a", depends_on=["9"])
-    assert checked([one])[0].depends_on == []
-    for bad in (
-        [],
-        [one, one],
-        [SubTask(id="1", question=" ")],
-        [SubTask(id="1", question="a", depends_on=["1"])],
-    ):
-        with pytest.raises(MalformedPlanError):
-            checked(bad)
 
 
 def test_placeholders() -> None:

@@ -97,13 +97,6 @@ def test_a_turn_is_told_what_form_of_answer_to_submit(style: AnswerStyle) -> Non
     assert f"what it submits: {ANSWER_STYLES[style]}" in lm.asked[0].prompt
 
 
-def test_long_prompt_is_refused() -> None:
-    answer, lm, _ = explore("llm_query('x' * 50_000)", "SUBMIT('a')", context_tokens=100)
-    assert lm.signatures == ["WriteCode", "WriteCode"]
-    assert "400 characters" in lm.asked[1].prompt
-    assert answer.answer == "a"
-
-
 def test_tools_search_and_read() -> None:
     answer, lm, _ = explore(
         "hits = search('Harwick county', 2)\nprint(read(hits[0]['pid']))",
@@ -162,11 +155,6 @@ def test_failing_code_goes_on() -> None:
         ["ZeroDivisionError", "Expected a parameter", "Permission", "were lost"]
     ):
         assert said in lm.asked[number + 1].prompt
-
-
-def test_blank_submission_is_forced() -> None:
-    answer, _, _ = explore("SUBMIT('  ')")
-    assert (answer.answer, answer.stop_reason) == ("forced", "no_progress")
 
 
 def test_provider_error_in_the_sandbox_leaves_the_program() -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from dspy.primitives.code_interpreter import CodeExecutionError, FinalOutput
 
-from ragbench.errors import KnobError
-from ragbench.knobs import resolve
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox
 
 SECRET = "canary-7c1f"
@@ -240,19 +238,3 @@ def test_killed_worker_is_replaced(sandbox: Sandbox, gone: bool) -> None:
     finally:
         box.shutdown()
     assert workers() <= before  # none is left behind
-
-
-def test_sandboxes_do_not_share_variables() -> None:
-    one, two = Sandbox(Limits()), Sandbox(Limits())
-    try:
-        one.execute("x = 1")
-        with pytest.raises(CodeExecutionError, match="x"):
-            two.execute("print(x)")
-    finally:
-        one.shutdown()
-        two.shutdown()
-
-
-def test_limits_have_bounds() -> None:
-    with pytest.raises(KnobError, match="memory_mb=1"):
-        resolve(Limits, "sandbox", {"memory_mb": 1})

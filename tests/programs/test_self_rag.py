@@ -149,15 +149,6 @@ def test_per_passage_answers_from_the_relevant_passages_only() -> None:
     assert [shown(asked, "Orla Venn") for asked in readers] == [True]
 
 
-def test_a_refusal_is_not_graded() -> None:
-    def answer(asked: Asked) -> Reply:
-        return {"answer": "Harwick" if shown(asked, "Orla Venn") else "Unknown"}
-
-    prediction, lm, _ = run("per_passage", **{**GRADES, "AnswerFromContext": answer})
-    assert prediction.answer == "Harwick"
-    assert lm.signatures.count("IsUse") == lm.signatures.count("IsSup") == 1
-
-
 def test_the_published_weights_count_probabilities() -> None:
     published = {"w_utility": 0.5, "w_support": 1, "w_relevance": 1, "signed_utility": True}
     knobs = {**published, "confidence_source": "verbal", "k": 1}

@@ -31,15 +31,6 @@ def test_vanilla_with_reader_cot_reasons_first() -> None:
     assert prediction.steps[0].thought == "because"
 
 
-def test_vanilla_shows_no_more_passages_than_fit() -> None:
-    _, lm, _ = converse(
-        VanillaRAG(shelf(), context_tokens=100, k=5),
-        "Salt Road Harwick Eastmere town",
-        AnswerFromContext=[{"answer": "x"}],
-    )
-    assert len(lm.asked[0].inputs["context"]) <= 4 * 100 + 60
-
-
 def test_direct_never_searches() -> None:
     prediction, lm, _ = converse(
         DirectRAG(shelf()), QUESTION, DirectAnswer=[{"answer": "Orla Venn"}]

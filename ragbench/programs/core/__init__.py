@@ -57,15 +57,15 @@ from ragbench.programs.core.confidence import (
     ask_probabilities as ask_probabilities,
     grader as grader,
     labels_of as labels_of,
+    probability as probability,
     token_probabilities as token_probabilities,
-    unit as unit,
 )
 from ragbench.programs.core.indexed import IndexProgram as IndexProgram
 from ragbench.programs.core.program import (
     NO_ANSWER as NO_ANSWER,
     PROGRAMS as PROGRAMS,
     Autonomy as Autonomy,
-    Described as Described,
+    CallKind as CallKind,
     IndexAhead as IndexAhead,
     ProgramKnobs as ProgramKnobs,
     RAGProgram as RAGProgram,

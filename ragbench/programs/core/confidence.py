@@ -27,8 +27,8 @@ Label = str | int | bool
 TOP_LOGPROBS = 20
 
 
-def grader(signature: type[dspy.Signature], field: str, source: Weighing) -> dspy.Module:
-    """A predictor of the label `field` of `signature` that `probabilities` can read."""
+def grader(signature: type[dspy.Signature], source: Weighing) -> dspy.Module:
+    """A predictor of a label by `signature` that `ask_probabilities` can read."""
     if source == "verbal":
         return predict(signature)
     bare = signature.delete("confidence") if "confidence" in signature.fields else signature
@@ -61,16 +61,15 @@ def ask_probabilities(
     if value is None:
         return None
     if source == "logprob":
-        return _from_tokens(reply, field, value, labels)
+        return label_probabilities(reply, field, value, labels)
     stated = reply.get("confidence") if source == "verbal" else None
-    return _spread(value, 1.0 if stated is None else unit(stated, default=1.0), labels)
+    return _spread(value, 1.0 if stated is None else probability(stated, default=1.0), labels)
 
 
 def normalised(weights: Mapping[Label, float]) -> dict[Label, float]:
     """`weights`, none negative, divided by their sum; equal shares where that is 0."""
     total = sum(weights.values())
-    share = 1 / len(weights)
-    return {label: weight / total if total else share for label, weight in weights.items()}
+    return {label: w / total if total else 1 / len(weights) for label, w in weights.items()}
 
 
 def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[Label, float]:
@@ -80,13 +79,16 @@ def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[La
     return {label: top if label == value else rest for label in labels}
 
 
-def _from_tokens(
+def label_probabilities(
     reply: dspy.Prediction, field: str, value: Label, labels: Sequence[Label]
 ) -> dict[Label, float]:
+    """The probability of each label at the token with which `value` begins in the reply."""
     content = _tokens(reply)
     weights: dict[Label, float] = dict.fromkeys(labels, 0.0)
-    if (place := _place(content, field, str(value))) is not None:
-        first = content[place[0]]
+    begin = _place(content, field, str(value))
+    if begin is not None:
+        ends = itertools.accumulate(len(token.token) for token in content)
+        first = next(token for token, end in zip(content, ends, strict=True) if end > begin)
         options = {option.token: option.logprob for option in first.top_logprobs}
         for text, logprob in {first.token: first.logprob, **options}.items():
             token = _bare(text)
@@ -106,22 +108,19 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
     """
     if reply.get("parse_fallback") or reply.get("partial_reply"):
         return []
-    content = _tokens(reply)
-    value = str(reply[field] or "")
-    escaped = json.dumps(value, ensure_ascii=False)[1:-1]
-    for written in filter(None, (escaped, value)):
-        if (place := _place(content, field, written)) is None:
+    content, value = _tokens(reply), str(reply[field] or "")
+    for written in filter(None, (json.dumps(value, ensure_ascii=False)[1:-1], value)):
+        begin = _place(content, field, written)
+        if begin is None:
             continue
-        first, begin = place
-        end = sum(len(token.token) for token in content[:first])
-        probabilities = []
-        for token in content[first:]:
-            start, end = end, end + len(token.token)
+        end, found, start = begin + len(written), [], 0
+        for token in content:
             # What stands before or after the value in its first or last token is not part of it.
-            text = token.token[max(begin - start, 0) : begin + len(written) - start]
-            probabilities.append((text, math.exp(token.logprob)))
-            if end >= begin + len(written):
-                return probabilities
+            text = token.token[max(begin - start, 0) : max(end - start, 0)]
+            start += len(token.token)
+            if text:
+                found.append((text, math.exp(token.logprob)))
+        return found
     return []
 
 
@@ -135,18 +134,15 @@ def _tokens(reply: dspy.Prediction) -> list[Any]:
     return content
 
 
-def _place(content: Sequence[Any], field: str, value: str) -> tuple[int, int] | None:
-    """The token at which the value of `field` begins, and the character in the whole text."""
+def _place(content: Sequence[Any], field: str, value: str) -> int | None:
+    """The character of the reply at which the value of `field` begins."""
     text = "".join(token.token for token in content)
     after = text.rfind(field) + len(field) if field in text else 0
     match = re.compile(re.escape(value), re.IGNORECASE).search(text, after)
-    if match is None:
-        return None
-    ends = itertools.accumulate(len(token.token) for token in content)
-    return next(index for index, end in enumerate(ends) if end > match.start()), match.start()
+    return match.start() if match else None
 
 
-def unit(value: Any, *, default: float = 0.0) -> float:
+def probability(value: Any, *, default: float = 0.0) -> float:
     """A stated confidence as a number in [0, 1]; above 1 up to 100 is read as percent.
 
     What is no number gives `default`.

@@ -7,7 +7,7 @@ import dspy
 
 from ragbench.context import current
 from ragbench.ledger import open_ledger
-from ragbench.programs.core.program import Described, IndexAhead, K, RAGProgram
+from ragbench.programs.core.program import CallKind, IndexAhead, K, RAGProgram
 from ragbench.programs.core.trace import Trace, role_lm
 from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
 from ragbench.retrievers.lm_index import LMIndex, at_once, rehearsed
@@ -28,10 +28,10 @@ class IndexProgram(RAGProgram[K]):
         """The index that these knobs need: vectors alone where a variant leaves the rest out."""
         return self.Index
 
-    def other_calls(self) -> Sequence[Described]:
+    def other_calls(self) -> Sequence[CallKind]:
         """What the index asks the LM."""
         asked = self.index_kind.asked(self.knobs)
-        return [Described("index", signature.__name__, role_of(signature)) for signature in asked]
+        return [CallKind("index", signature.__name__, role_of(signature)) for signature in asked]
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Make or load the index of the corpus, or of the passages of each question ahead.

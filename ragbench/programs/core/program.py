@@ -89,7 +89,7 @@ def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
 
 
 @dataclass(frozen=True)
-class Described:
+class CallKind:
     """A kind of LM call that a program makes: what makes it, its signature and its role."""
 
     predictor: str
@@ -136,7 +136,7 @@ class RAGProgram(dspy.Module, Generic[K]):
         super().__init_subclass__(**kwargs)
         for base in cls.__dict__.get("__orig_bases__", ()):
             for given in get_args(base):
-                if isinstance(given, type) and issubclass(given, ProgramKnobs):
+                if isinstance(given, type):
                     cls.Knobs = given
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
@@ -157,44 +157,6 @@ class RAGProgram(dspy.Module, Generic[K]):
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
         return resolve(cls.Knobs, cls.name, {**given, "variant": variant}, cls.variants[variant])
 
-    @property
-    def label(self) -> str:
-        """The name in titles and tables; another one where a knob makes it another system."""
-        return self.name
-
-    def index_facts(self) -> Mapping[str, Any]:
-        """What an index of the program's own took in all, once it is made.
-
-        `index_calls`, `index_tokens`, `index_usd` (None where a price is unknown) and `index_s`,
-        as if nothing had been kept or cached; empty where there is none.
-        """
-        return {}
-
-    def index_ahead(self) -> Sequence[IndexAhead]:
-        """The LM calls that `prepare` would make now for an index, by role; empty for none."""
-        return ()
-
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Do nothing if the program can work with these LMs; by default any will do.
-
-        Raises:
-            ConfigError: it cannot; the message has the cure.
-        """
-
-    def other_calls(self) -> Sequence[Described]:
-        """The LM calls that no predictor of this program makes, such as those for its index.
-
-        Whatever makes them asks the LM of their role, as `role_lm` gives it.
-        """
-        return ()
-
-    def prepare(self, progress: Progress | None = None) -> None:
-        """Make what all questions share, such as an index of the program's own.
-
-        Called before a run with its LM active, so that no question's time includes the work; where
-        it was not called, the first question does it.
-        """
-
     def forward(self, question: str) -> dspy.Prediction:
         """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason.
 
@@ -204,8 +166,9 @@ class RAGProgram(dspy.Module, Generic[K]):
         budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
         retriever = self.retriever.for_question(question)
         trace = Trace(question, retriever, budget, style=self.knobs.answer_style)
+        parts = trace, trace.root, trace.root.pending
         try:
-            with use(replace(current(), question=question).plus(trace.pending)):
+            with use(replace(current(), question=question).plus(*parts)):
                 try:
                     prediction = self.solve(trace)
                 except BudgetSpentError:
@@ -227,18 +190,51 @@ class RAGProgram(dspy.Module, Generic[K]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
 
+    def force(self, trace: Trace) -> str:
+        """The answer given when the budget is spent: one last call, which is always allowed."""
+        return NO_ANSWER
+
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Sequence[Passage]) -> str:
         """The answer of `reader` to the question, which sees `context_tokens` of `passages`."""
         context = render(passages, max_tokens=self.knobs.context_tokens)
         return trace.answer(reader, last=True, context=context, question=trace.question)
 
+    # -- what only some programs have
+
+    @property
+    def label(self) -> str:
+        """The name in titles and tables; another one where a knob makes it another system."""
+        return self.name
+
+    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
+        """Raise `ConfigError`, with the cure, if the program cannot work with these LMs."""
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Make what all questions share, such as an index of the program's own.
+
+        Called before a run with its LM active, so that no question's time includes the work; where
+        it was not called, the first question does it.
+        """
+
+    def other_calls(self) -> Sequence[CallKind]:
+        """The LM calls that no predictor makes, such as those for an index, by `role_lm`."""
+        return ()
+
+    def index_ahead(self) -> Sequence[IndexAhead]:
+        """The LM calls that `prepare` would make now for an index, by role; empty for none."""
+        return ()
+
+    def index_facts(self) -> Mapping[str, Any]:
+        """What an index of the program's own took in all, once it is made; empty for none.
+
+        `index_calls`, `index_tokens`, `index_usd` (None where a price is unknown) and `index_s`,
+        as if nothing had been kept or cached.
+        """
+        return {}
+
     def saved_name(self, predictor: str) -> str:
         """The name in saved state of the predictor that `named_predictors` calls `predictor`."""
         return predictor
-
-    def force(self, trace: Trace) -> str:
-        """The answer given when the budget is spent: one last call, which is always allowed."""
-        return NO_ANSWER
 
 
 PROGRAMS: Registry[type[RAGProgram]] = Registry(
@@ -252,10 +248,10 @@ def done_so_far(error: Exception) -> dspy.Prediction | None:
     return trace.prediction("") if isinstance(trace, Trace) else None
 
 
-def calls_of(program: RAGProgram) -> list[Described]:
+def calls_of(program: RAGProgram) -> list[CallKind]:
     """Every kind of LM call of `program`: its predictors', in DSPy's order, then the others."""
     rows = [
-        Described(name.removeprefix("self."), module.rb_signature, module.rb_role)
+        CallKind(name.removeprefix("self."), module.rb_signature, module.rb_role)
         for name, module in program.named_sub_modules()
         if getattr(module, "rb_signature", "")
     ]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import dspy
-from pydantic import BaseModel
 
 from ragbench.retrievers import Passage
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens, first_tokens
@@ -62,10 +61,7 @@ def render_one(passage: Passage, *, max_tokens: int) -> Line:
 
 
 def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
-    """Pids of the passages that `inputs` show, in order, and by input the texts of no passage.
-
-    The question is left out, and so is what is no text.
-    """
+    """Pids of the passages that `inputs` show, in order, and by input the texts of no passage."""
     pids: list[str] = []
     others: dict[str, list[str]] = {}
     for name, value in inputs.items():
@@ -93,12 +89,20 @@ def shortened(
         room = total // 2
     if room < _LEAST:
         return None
-    cap = _cap(list(sizes.values()), room)
-    cut = dict(inputs)
-    for name, size in sizes.items():
-        if size > cap:
-            cut[name] = _cut(inputs[name], cap, newest=name in _GROWING)
-    return cut if sum(_size(cut[name]) for name in sizes) < total else None
+    cap = max(sizes.values())  # the length such that the inputs, none longer than it, fit `room`
+    for place, size in enumerate(sorted(sizes.values())):
+        share = room // (len(sizes) - place)
+        if size > share:
+            cap = share
+            break
+        room -= size
+    cut = {
+        name: _cut(inputs[name], cap, newest=name in _GROWING)
+        for name, size in sizes.items()
+        if size > cap
+    }
+    shorter = {**inputs, **cut}
+    return shorter if sum(_size(shorter[name]) for name in sizes) < total else None
 
 
 def _excess(refusal: str, reply_tokens: int) -> int:
@@ -111,51 +115,34 @@ def _excess(refusal: str, reply_tokens: int) -> int:
     return (asked - window + min(reply_tokens, window // 4)) * _CHARS_PER_TOKEN
 
 
-def _cap(sizes: Sequence[int], room: int) -> int:
-    """The length such that `sizes`, none longer than it, sum up to `room` at the most."""
-    for place, size in enumerate(sorted(sizes)):
-        share = room // (len(sizes) - place)
-        if size > share:
-            return share
-        room -= size
-    return max(sizes, default=0)
-
-
 def _size(value: Any) -> int:
     """Characters of what can be cut; 0 for anything else."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dspy.History):
         return sum(len(str(message)) for message in value.messages)
-    if isinstance(value, BaseModel):
-        return len(value.model_dump_json())
-    return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
+    return sum(map(_size, value)) if isinstance(value, list) else 0
 
 
 def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
-    if isinstance(value, str):
-        kept = max(room - len(_MARK), 0)
-        end = "... " + value[len(value) - kept :].split(" ", 1)[-1]
-        cut = end if newest else value[:kept].rsplit(" ", 1)[0] + _MARK
-        return Line(cut, value.pid) if isinstance(value, Line) else cut
+    """`value` in `room` characters: its first parts, or its `newest`; one at least, cut itself."""
     if isinstance(value, dspy.History):
-        return dspy.History(messages=_fitting(value.messages, room, newest=True))
-    if isinstance(value, BaseModel):  # its longest text by as much as it is too long
-        texts = {name: text for name, text in value if isinstance(text, str)}
-        longest = max(texts, key=lambda name: len(texts[name]), default="")
-        left = len(texts.get(longest, "")) - (_size(value) - room)
-        return value.model_copy(update={longest: _cut(texts[longest], left)}) if texts else value
-    return _fitting(value, room, newest=newest) if isinstance(value, list | tuple) else value
-
-
-def _fitting(parts: Sequence[Any], room: int, *, newest: bool) -> list[Any]:
-    """The first parts (`newest`: the last) that fit, in order; one at least, cut if need be."""
-    kept: list[Any] = []
-    for part in reversed(parts) if newest else parts:
-        size = len(str(part)) if isinstance(part, dict) else _size(part)
-        if size > room:
-            kept = kept or [_cut(part, room)]
-            break
-        kept.append(part)
-        room -= size
-    return kept[::-1] if newest else kept
+        return dspy.History(messages=_cut(value.messages, room, newest=True))
+    if isinstance(value, list):
+        kept: list[Any] = []
+        for part in reversed(value) if newest else value:
+            size = len(str(part)) if isinstance(part, dict) else _size(part)
+            if size > room:
+                kept = kept or [_cut(part, room)]
+                break
+            kept.append(part)
+            room -= size
+        return kept[::-1] if newest else kept
+    if not isinstance(value, str):
+        return value
+    length = max(room - len(_MARK), 0)
+    if newest:
+        cut = "... " + value[len(value) - length :].split(" ", 1)[-1]
+    else:
+        cut = value[:length].rsplit(" ", 1)[0] + _MARK
+    return Line(cut, value.pid) if isinstance(value, Line) else cut

@@ -15,9 +15,6 @@ _PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_ ]*(\d+)\s*\}|(?<!\w)#(\d+)\b")
 
 Fusion = Literal["rrf", "max_score"]
 
-#: The constant of reciprocal rank fusion (Cormack et al. 2009).
-RRF_K = 60
-
 
 def sentences_of(passage: Passage) -> Sequence[str]:
     """The sentences of a passage, split where it has no list of them."""
@@ -75,11 +72,12 @@ def jaccard(a: str, b: str) -> float:
     return len(one & other) / len(one | other) if one | other else 1.0
 
 
-def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]:
+def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion = "rrf") -> list[Passage]:
     """The union of ranked `lists`, best first; equals stand in the order first seen.
 
-    `rrf` scores a passage by the sum of 1 / (60 + rank) over the lists, `max_score` by its best
-    score, which compares queries fairly only where scores are on one scale (cosine, not BM25).
+    `rrf` scores a passage by the sum of 1 / (60 + rank) over the lists (Cormack et al. 2009),
+    `max_score` by its best score, which compares queries fairly only where scores are on one scale
+    (cosine, not BM25).
     """
     scores: dict[str, float] = {}
     by_pid: dict[str, Passage] = {}
@@ -88,7 +86,7 @@ def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion) -> list[Passage]
             pid = passage.pid
             by_pid.setdefault(pid, passage)
             if fusion == "rrf":
-                scores[pid] = scores.get(pid, 0.0) + 1 / (RRF_K + rank)
+                scores[pid] = scores.get(pid, 0.0) + 1 / (60 + rank)
             else:
                 scores[pid] = max(scores.get(pid, passage.score), passage.score)
     return [by_pid[pid].scored(scores[pid]) for pid in sorted(by_pid, key=lambda pid: -scores[pid])]

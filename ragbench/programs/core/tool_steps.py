@@ -53,25 +53,25 @@ def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> 
     long by itself, the head of what it saw stays.
     """
     for start in range(len(done)):
-        kept = _without_repeats(done[start:]) if mark else list(done[start:])
+        kept = _marked(done[start:]) if mark else list(done[start:])
         if sum(step.tokens for step in kept) <= max_tokens:
             return kept
     last = done[-1:]
     return [replace(step, observation=first_tokens(step.observation, max_tokens)) for step in last]
 
 
-def _without_repeats(done: Sequence[Done]) -> list[Done]:
+def _marked(done: Sequence[Done]) -> list[Done]:
     shown: set[str] = set()
-    kept: list[Done] = []
+    kept = []
     for index, step in enumerate(done):
         lines = step.observation.split("\n")
-        named = [
+        text = "\n".join(
             f"{line.partition(' | ')[0]} (shown above)" if line in shown and " | " in line else line
             for line in lines
-        ]
-        repeated = step.repeats_one_of(done[:index])
-        kept.append(replace(step, observation=REPEATED if repeated else "\n".join(named)))
+        )
         shown.update(lines)
+        repeated = step.repeats_one_of(done[:index])
+        kept.append(replace(step, observation=REPEATED if repeated else text))
     return kept
 
 
@@ -111,9 +111,7 @@ def argument_text(value: Any) -> str:
         return next(filter(None, map(argument_text, value.values())), "")
     if isinstance(value, list | tuple):
         return " ".join(filter(None, map(argument_text, value)))
-    if value is None or isinstance(value, bool):
-        return ""
-    return " ".join(str(value).split())
+    return "" if value is None or isinstance(value, bool) else " ".join(str(value).split())
 
 
 def shown_text(value: Any) -> str:

@@ -8,7 +8,7 @@ What is added to the published loop to help a model is a guard: it has a name, a
 it, and a switch (the knob `guards`). None but `DEFAULT_GUARDS` is on by itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -19,18 +19,16 @@ import dspy
 from ragbench.errors import ConfigError, crossing
 from ragbench.lms.adapters import CLOSING, ToolConversation
 from ragbench.metrics import normalise_answer
-from ragbench.own_code import contained
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.text import is_answer
 from ragbench.programs.core.tool_steps import (
-    REPEATED as REPEATED,
     Done as Done,
     ToolUse as ToolUse,
     alike,
-    argument_text as argument_text,
+    argument_text,
     idle,
-    rendered as rendered,
-    shown_again as shown_again,
+    rendered,
+    shown_again,
     shown_text,
 )
 from ragbench.programs.core.trace import (
@@ -65,10 +63,6 @@ GUARDS: tuple[Guard, ...] = get_args(Guard)
 DEFAULT_GUARDS: tuple[Guard, ...] = ("unreadable", "copied", "repeated")
 
 FINISH = "finish"
-#: Words of an answer that may well be all of a thought.
-_SHORT = 10
-#: So many steps for what had been seen already, with nothing new between, end the loop.
-_STUCK = 2
 
 
 def guards_of(value: Any) -> Any:
@@ -137,7 +131,7 @@ class Toolbox:
             value = argument_text(value)
         more = {other: use.arguments[other] for other in others if other in use.arguments}
         before = len(self.trace.searches)
-        with crossing("tool"), contained(use.tool):
+        with crossing("tool"):
             seen = tool.func(value, **more)
         if isinstance(seen, Seen):
             return seen
@@ -146,10 +140,7 @@ class Toolbox:
 
 
 def tool_predictor(
-    step: type[dspy.Signature],
-    names: Iterable[str],
-    *,
-    like: type[dspy.Signature] | None = None,
+    step: type[dspy.Signature], names: Iterable[str], *, like: type[dspy.Signature] | None = None
 ) -> dspy.Module:
     """A predictor of `step`, whose `tool` is one of `names`, or finish; `like` as in `predict`."""
     return predict(_choosing(step, tuple(names)), like=like or step)  # type: ignore[arg-type]
@@ -163,11 +154,7 @@ def _choosing(step: type[dspy.Signature], names: tuple[str, ...]) -> type[dspy.S
 
 
 def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:
-    """Do nothing if `lm` can take the turns that `backend` asks for.
-
-    Raises:
-        ConfigError: native turns and an LM that cannot call tools.
-    """
+    """Raise `ConfigError` where native turns are asked for and `lm` cannot call tools."""
     if backend == "native" and not lm.supports_function_calling:
         raise ConfigError(
             f"{program} backend=native needs an LM that can call tools, and {lm.model} cannot; "
@@ -175,62 +162,168 @@ def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:
         )
 
 
-class ToolAsker:
-    """Asks for the turns of one question, in the form that the LM and `backend` allow.
+@dataclass
+class ToolLoop:
+    """The turns of one question, by `predictor` over the tools of `box`.
 
-    `auto` is native where the LM of the predictor's role can call tools, is not of a server of
-    one's own (small models keep a schema better than the protocol), and the predictor has no
-    demonstrations, which are of typed turns. Instructions are the predictor's in both forms.
+    The backend `auto` is native where the LM of the predictor's role can call tools, is not of a
+    server of one's own (small models keep a schema better than the protocol), and the predictor has
+    no demonstrations, which are of typed turns. Instructions are the predictor's in both forms.
+
+    The loop ends with an answer, after `max_steps` turns, once the steps have `token_budget`
+    tokens, or by a guard. `parallel` runs all tools that a turn asks for, otherwise the first
+    alone. `guess` is an answer beside a tool, which the reader is to settle.
     """
 
-    def __init__(
-        self,
-        predictor: dspy.Module,
-        box: Toolbox,
-        *,
-        backend: Backend,
-        context_tokens: int,
-        guards: Iterable[Guard] = (),
-        parallel: bool = False,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.predictor, self.box, self.trace = predictor, box, box.trace
-        self.context_tokens, self.guards, self.parallel = context_tokens, set(guards), parallel
-        self.config = dict(config or {})
-        lm = role_lm(predictor.rb_role)
+    predictor: dspy.Module
+    box: Toolbox
+    backend: Backend
+    context_tokens: int
+    max_steps: int
+    guards: Collection[Guard] = ()
+    parallel: bool = False
+    token_budget: float = float("inf")
+    config: Mapping[str, Any] = field(default_factory=dict)
+    done: list[Done] = field(default_factory=list)
+    guess: str = ""
+
+    def __post_init__(self) -> None:
+        self.trace = self.box.trace
+        lm = role_lm(self.predictor.rb_role)
         # Servers that a person runs are known by the bound that they put on lists.
         own = getattr(getattr(lm, "engine", None), "max_items", None) is not None
-        able = lm.supports_function_calling and not own and not predictor.demos
-        self.native = backend == "native" or (backend == "auto" and able)
+        able = lm.supports_function_calling and not own and not self.predictor.demos
+        self.native = self.backend == "native" or (self.backend == "auto" and able)
 
-    def __call__(self, done: Sequence[Done], turns_left: int) -> Turn:
-        """The next turn, after what was `done`."""
+    @property
+    def thoughts(self) -> list[str]:
+        """The thoughts so far, in order, once each."""
+        return list(dict.fromkeys(step.thought for step in self.done if step.thought))
+
+    def run(self, *, search_first: bool = False) -> tuple[str, StopReason]:
+        """The answer, blank if there is none yet, and why the turns ended.
+
+        `search_first` searches the question, which is no turn of the model's.
+        """
+        try:
+            if search_first:
+                self._search_question(0)
+            return self._run()
+        except BudgetSpentError:
+            return "", "budget"
+
+    def _run(self) -> tuple[str, StopReason]:
+        first = bool(self.done)
+        for number in range(self.max_steps):
+            if sum(step.tokens for step in self.done) >= self.token_budget:
+                return "", "budget"
+            turn = self.turn(self.done, self.max_steps - number)
+            if turn.unreadable:
+                if "unreadable" in self.guards and self._search_question(number + first):
+                    continue
+                return "", "no_progress" if idle(self.done) else "parse_fallback"
+            if not turn.uses:
+                early = "unsearched" in self.guards and not self.trace.passages
+                if early and self._search_question(number + first):
+                    self.trace.count("unsearched_answer")
+                    continue
+                if "copied" in self.guards and (event := self._copied(turn)):
+                    self.trace.count(event)
+                    return "", "no_progress"
+                return self._answered(turn), "answered"
+            for use in turn.uses if self.parallel else turn.uses[:1]:
+                self._use(use, turn.thought, number + first)
+            if "repeated" in self.guards and len(idle(self.done)) >= 2:
+                return "", "no_progress"
+        return "", "max_steps"
+
+    def _search_question(self, turn: int) -> bool:
+        """Whether a search for the question itself was still to be made, and now was."""
+        use = self.box.question_search()
+        asked = {search.query for search in self.trace.searches}
+        if self.trace.question in asked or use in [step.use for step in self.done]:
+            return False
+        self._use(use, "", turn)
+        return True
+
+    def _use(self, use: ToolUse, thought: str, turn: int) -> None:
+        seen = self.box.use(use)
+        self.done.append(Done(turn, thought, use, seen.observation, seen.empty))
+        self.trace.step(
+            use.tool,
+            input=use.shown,
+            thought=thought,
+            observation=seen.observation,
+            pids=seen.pids,
+            notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
+        )
+
+    def _answered(self, turn: Turn) -> str:
+        """The turn's answer, blank where it is for a reader to give."""
+        self.trace.step("answer", thought=turn.thought, observation=turn.answer)
+        if turn.guess:
+            self.trace.count("guess_beside_tool")
+            self.guess = turn.answer
+        elif is_answer(turn.answer):
+            return turn.answer
+        else:
+            self.trace.count("finish_without_answer")
+        return ""
+
+    def _copied(self, turn: Turn) -> str:
+        """The event of an answer that is none: a copy of what was there."""
+        answer = normalise_answer(turn.answer)
+        if turn.answer in {step.observation for step in self.done}:
+            return "copied_observation"
+        if turn.answer.startswith(tuple(f"{name}(" for name in self.box.tools)):
+            return "copied_step"
+        if answer == normalise_answer(self.trace.question):
+            return "echoed_question"
+        # A short answer may well be all of a thought.
+        echoed = answer == normalise_answer(turn.thought) and len(answer.split()) > 10
+        return "echoed_thought" if echoed else ""
+
+    def conclude(self) -> str:
+        """The answer that the same conversation gives when no tool is left."""
+        if self.native:
+            reply = self._converse(self.done, self.box.offered, last=True)
+            text = argument_text(reply.answer)
+        else:
+            text = _answer_of(self._typed(self.done, 0, {}, last=True))
+        if text:
+            self.trace.step("answer", input=self.trace.question, observation=text)
+        return text
+
+    def turn(self, done: Sequence[Done], left: int) -> Turn:
+        """The next turn, after what was `done`, of those that are `left`."""
         offered = self._offered(done)
         if self.native:
             reply = self._converse(done, offered)
             text = argument_text(reply.answer)
             calls = reply.tool_calls.tool_calls if reply.get("tool_calls") else []
-            uses = tuple(ToolUse(call.name, call.args or {}) for call in calls)
-            unreadable = bool(reply.get("parse_fallback"))
-            return Turn(text, uses=uses) if uses else Turn(answer=text, unreadable=unreadable)
-        reply = self._typed(done, turns_left, offered)
+            if uses := tuple(ToolUse(call.name, call.args or {}) for call in calls):
+                return Turn(text, uses=uses)
+            return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
+        reply = self._typed(done, left, offered)
         turn = self._read(reply, done, offered)
-        thought, earlier = argument_text(reply.get("thought")), [step.thought for step in done]
-        open_ = turn.uses or turn.unreadable
-        if "resample" in self.guards and open_ and any(alike(thought, one) for one in earlier):
+        thought = argument_text(reply.get("thought"))
+        again = (turn.uses or turn.unreadable) and any(alike(thought, s.thought) for s in done)
+        if "resample" in self.guards and again:
             self.trace.count("resampled")
-            turn = self._read(self._typed(done, turns_left, offered, copied=thought), done, offered)
+            turn = self._read(self._typed(done, left, offered, copied=thought), done, offered)
         return turn
 
-    def conclude(self, done: Sequence[Done]) -> str:
-        """The answer that the same conversation gives when no tool is left."""
-        if self.native:
-            text = argument_text(self._converse(done, self.box.offered, last=True).answer)
-        else:
-            text = _answer_of(self._typed(done, 0, {}, last=True))
-        if text:
-            self.trace.step("answer", input=self.trace.question, observation=text)
-        return text
+    def _offered(self, done: Sequence[Done]) -> Mapping[str, dspy.Tool]:
+        """The tools but, with `withdraw`, those last used for what had been seen."""
+        offered = self.box.offered
+        gone = {step.use.tool for step in idle(done)} if "withdraw" in self.guards else set()
+        left = {name: tool for name, tool in offered.items() if name not in gone}
+        if left and len(left) < len(offered):
+            self.trace.count("withdrawn_tool", len(offered) - len(left))
+        return left or offered
+
+    def _shown(self, done: Sequence[Done]) -> list[Done]:
+        return shown_again(done, self.context_tokens, mark="repeated" in self.guards)
 
     def _read(
         self, reply: dspy.Prediction, done: Sequence[Done], offered: Mapping[str, dspy.Tool]
@@ -251,17 +344,17 @@ class ToolAsker:
     def _typed(
         self,
         done: Sequence[Done],
-        turns_left: int,
+        left: int,
         offered: Mapping[str, dspy.Tool],
         *,
         copied: str = "",
         last: bool = False,
     ) -> dspy.Prediction:
         """The reply of a typed turn; `copied` is a thought that an earlier reply only repeated."""
-        config, shown = self.config, self._shown(done)
+        shown, config = self._shown(done), dict(self.config)
         trajectory = rendered(shown)
         if copied:
-            config = {**config, "temperature": RESAMPLING_TEMPERATURE}
+            config["temperature"] = RESAMPLING_TEMPERATURE
             fresh = [replace(s, thought="") if alike(s.thought, copied) else s for s in shown]
             trajectory = f"{rendered(fresh)}\n\nSay what the last step shows."
         others: dict[str, Any] = {"config": config} if config else {}
@@ -274,7 +367,7 @@ class ToolAsker:
             tools=[f"{name}({next(iter(t.args))}): {t.desc}" for name, t in offered.items()],
             question=self.trace.question,
             trajectory=trajectory,
-            steps_left=turns_left,
+            steps_left=left,
             **others,
         )
 
@@ -301,128 +394,8 @@ class ToolAsker:
                 config={**self.config, **({"tool_choice": "none"} if last else {})},
             )
 
-    def _offered(self, done: Sequence[Done]) -> Mapping[str, dspy.Tool]:
-        """The tools but, with `withdraw`, those last used for what had been seen."""
-        offered = self.box.offered
-        gone = {step.use.tool for step in idle(done)} if "withdraw" in self.guards else set()
-        left = {name: tool for name, tool in offered.items() if name not in gone}
-        if left and len(left) < len(offered):
-            self.trace.count("withdrawn_tool", len(offered) - len(left))
-        return left or offered
-
-    def _shown(self, done: Sequence[Done]) -> list[Done]:
-        return shown_again(done, self.context_tokens, mark="repeated" in self.guards)
-
 
 def _answer_of(reply: dspy.Prediction) -> str:
     """The answer of a typed turn; what it gives to finish counts as well."""
     given = reply.get("arguments") or reply.get("argument") if reply.tool == FINISH else ""
     return argument_text(reply.get("answer")) or argument_text(given)
-
-
-@dataclass
-class ToolLoop:
-    """The turns of one question, asked for by `ask`.
-
-    The loop ends with an answer, after `max_steps` turns, once the steps have `token_budget`
-    tokens, or by a guard. `parallel` runs all tools that a turn asks for, otherwise the first
-    alone. `guess` is an answer beside a tool, which the reader is to settle.
-    """
-
-    ask: ToolAsker
-    max_steps: int
-    token_budget: float = float("inf")
-    parallel: bool = False
-    done: list[Done] = field(default_factory=list)
-    guess: str = ""
-
-    def __post_init__(self) -> None:
-        self.box, self.trace = self.ask.box, self.ask.trace
-
-    def run(self, *, search_first: bool = False) -> tuple[str, StopReason]:
-        """The answer, blank if there is none yet, and why the turns ended.
-
-        `search_first` searches the question, which is no turn of the model's.
-        """
-        try:
-            if search_first:
-                self._search_question(0)
-            return self._run()
-        except BudgetSpentError:
-            return "", "budget"
-
-    def _run(self) -> tuple[str, StopReason]:
-        guards, first = self.ask.guards, bool(self.done)
-        for number in range(self.max_steps):
-            if sum(step.tokens for step in self.done) >= self.token_budget:
-                return "", "budget"
-            turn = self.ask(self.done, self.max_steps - number)
-            if turn.unreadable:
-                if "unreadable" in guards and self._search_question(number + first):
-                    continue
-                return "", "no_progress" if idle(self.done) else "parse_fallback"
-            if not turn.uses:
-                early = "unsearched" in guards and not self.trace.passages
-                if early and self._search_question(number + first):
-                    self.trace.count("unsearched_answer")
-                    continue
-                if "copied" in guards and (event := self._copied(turn)):
-                    self.trace.count(event)
-                    return "", "no_progress"
-                return self._answered(turn), "answered"
-            for use in turn.uses if self.parallel else turn.uses[:1]:
-                self._use(use, turn.thought, number + first)
-            if "repeated" in guards and len(idle(self.done)) >= _STUCK:
-                return "", "no_progress"
-        return "", "max_steps"
-
-    def _search_question(self, turn: int) -> bool:
-        """Whether a search for the question itself was still to be made, and now was."""
-        use = self.box.question_search()
-        asked = {search.query for search in self.trace.searches}
-        if self.trace.question in asked or use in [step.use for step in self.done]:
-            return False
-        self._use(use, "", turn)
-        return True
-
-    @property
-    def thoughts(self) -> list[str]:
-        """The thoughts so far, in order, once each."""
-        return list(dict.fromkeys(step.thought for step in self.done if step.thought))
-
-    def _answered(self, turn: Turn) -> str:
-        """The turn's answer, blank where it is for a reader to give."""
-        self.trace.step("answer", thought=turn.thought, observation=turn.answer)
-        if turn.guess:
-            self.trace.count("guess_beside_tool")
-            self.guess = turn.answer
-            return ""
-        if is_answer(turn.answer):
-            return turn.answer
-        self.trace.count("finish_without_answer")
-        return ""
-
-    def _copied(self, turn: Turn) -> str:
-        """The event of an answer that is none: a copy of what was there."""
-        answer = normalise_answer(turn.answer)
-        if turn.answer in {step.observation for step in self.done}:
-            return "copied_observation"
-        if turn.answer.startswith(tuple(f"{name}(" for name in self.box.tools)):
-            return "copied_step"
-        if answer == normalise_answer(self.trace.question):
-            return "echoed_question"
-        if answer == normalise_answer(turn.thought) and len(answer.split()) > _SHORT:
-            return "echoed_thought"
-        return ""
-
-    def _use(self, use: ToolUse, thought: str, turn: int) -> None:
-        seen = self.box.use(use)
-        self.done.append(Done(turn, thought, use, seen.observation, seen.empty))
-        self.trace.step(
-            use.tool,
-            input=use.shown,
-            thought=thought,
-            observation=seen.observation,
-            pids=seen.pids,
-            notes={} if seen.retrieved is None else {"retrieved": list(seen.retrieved)},
-        )

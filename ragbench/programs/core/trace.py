@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -28,18 +28,14 @@ from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerStyle, styled
 
-_log = get(__name__)
+_logger = get(__name__)
 
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
 
 #: Of a call that asks again because a reply only repeated what was there.
 RESAMPLING_TEMPERATURE = 0.7
-
-#: Bounds of one question: generated code can make a query of any length and note steps without end.
+#: Generated code can make a query of any length; the rest of it is left out.
 MAX_QUERY_CHARS = 4_000
-MAX_STEPS = 5_000
-MAX_STEP_CHARS = 2_000_000
-_HEAD = 200
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -65,22 +61,14 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend_call(self, *, last: bool = False) -> None:
-        """Count one LM call; only `last` may use the one kept back.
-
-        Raises:
-            BudgetSpentError: the limit is reached.
-        """
+        """Count one LM call, or raise `BudgetSpentError`; only `last` may use the one kept back."""
         with self._lock:
             if self.calls + (not last) >= self.max_calls:
                 raise BudgetSpentError("LM calls")
             self.calls += 1
 
     def spend_retrievals(self, n: int) -> None:
-        """Count `n` searches.
-
-        Raises:
-            BudgetSpentError: the limit would be passed.
-        """
+        """Count `n` searches, or raise `BudgetSpentError`."""
         with self._lock:
             if self.retrievals + n > self.max_retrievals:
                 raise BudgetSpentError("searches")
@@ -91,58 +79,46 @@ class Budget:
         """LM calls left beside the one kept back."""
         return self.max_calls - 1 - self.calls
 
+    @property
+    def retrievals_left(self) -> int:
+        """Searches left."""
+        return self.max_retrievals - self.retrievals
+
 
 @dataclass
-class _Log:
+class Log:
     """What happened in a question, or in one item of a fan-out until it is merged, in order."""
 
     steps: list[Step] = field(default_factory=list)
     searches: list[Search] = field(default_factory=list)
     seen: dict[str, Passage] = field(default_factory=dict)
-    chars: int = 0
     #: Calls since the last step.
     pending: PendingCalls = field(default_factory=PendingCalls)
 
-    def note(self, step: Step) -> bool:
-        """Add `step`; False if its texts were cut, or it was left out, because the log is full."""
-        if len(self.steps) >= MAX_STEPS:
-            return False
-        texts: dict[str, Any] = {
-            name: getattr(step, name) for name in ("input", "thought", "observation")
-        }
-        size = sum(map(len, texts.values()))
-        fits = self.chars + size <= MAX_STEP_CHARS or size <= _HEAD
-        if fits:
-            self.chars += size
-        else:
-            texts = {name: _head(text) for name, text in texts.items()}
-        self.steps.append(replace(step, **texts, calls=(*step.calls, *self.pending.take())))
-        return fits
+    def note(self, step: Step) -> None:
+        """Add `step`, made by the calls since the last one."""
+        self.steps.append(replace(step, calls=(*step.calls, *self.pending.take())))
 
-    def add(self, passages: Iterable[Passage], *searches: Search) -> None:
-        """Add `passages` and `searches`; searches too many are left out, their passages are not."""
-        self.searches += searches[: MAX_STEPS - len(self.searches)]
+    def add(self, passages: Sequence[Passage], search: Search) -> None:
+        """Add a search and what it found."""
+        self.searches.append(search)
         for passage in passages:
             self.seen.setdefault(passage.pid, passage)
 
-    def merge(self, other: _Log) -> None:
+    def merge(self, other: Log) -> None:
         """Append what `other` holds."""
         for step in other.steps:
             self.note(step)
         self.pending.add(*other.pending.take())
-        self.add(other.seen.values(), *other.searches)
-
-
-@dataclass(frozen=True)
-class _ItemLog:
-    """The trace that an item of a fan-out belongs to, and that item's log."""
-
-    trace: Trace
-    log: _Log
+        self.searches += other.searches
+        self.seen = {**self.seen, **{k: v for k, v in other.seen.items() if k not in self.seen}}
 
 
 class Trace:
-    """What one question has done so far. Local to one `forward`; safe under `fan_out`."""
+    """What one question has done so far. Local to one `forward`; safe under `fan_out`.
+
+    In a fan-out, `steps` and `searches` are those of the item.
+    """
 
     def __init__(
         self, question: str, retriever: Retriever, budget: Budget, *, style: AnswerStyle = "brief"
@@ -150,35 +126,28 @@ class Trace:
         self.question, self.retriever, self.budget = question, retriever, budget
         self.style = style
         self.counts: Counter[str] = Counter()
-        self._root = _Log()
+        self.root = Log()
         self._cache: dict[tuple[str, int], list[Passage]] = {}
         self._lock = threading.Lock()
 
     @property
-    def _log(self) -> _Log:
-        item = current().get(_ItemLog)
-        # Another trace's: a program inside another's fan-out.
-        return item.log if item is not None and item.trace is self else self._root
-
-    @property
-    def pending(self) -> PendingCalls:
-        """The calls that no step has named yet (inside a fan-out: this item's own)."""
-        return self._log.pending
+    def _log(self) -> Log:
+        return current().get(Log) or self.root
 
     @property
     def steps(self) -> list[Step]:
-        """The steps noted so far (inside a fan-out: this item's own)."""
+        """The steps noted so far."""
         return self._log.steps
 
     @property
     def searches(self) -> list[Search]:
-        """The searches made so far (inside a fan-out: this item's own)."""
+        """The searches made so far."""
         return self._log.searches
 
     @property
     def passages(self) -> list[Passage]:
         """Every passage seen, once each, in the order first seen."""
-        return list({**self._root.seen, **self._log.seen}.values())
+        return list({**self.root.seen, **self._log.seen}.values())
 
     def ask(
         self,
@@ -211,14 +180,8 @@ class Trace:
         reply, shown = self._ask(predictor, {"answer": ""}, last, inputs)
         text = str(reply.answer or "").strip()
         pids, notes = split_shown(shown)
-        self.step(
-            "answer",
-            input=str(shown.get("question", "")),
-            thought=str(reply.get("reasoning", "") or ""),
-            observation=text,
-            pids=pids,
-            notes=notes,
-        )
+        asked, thought = str(shown.get("question", "")), str(reply.get("reasoning", "") or "")
+        self.step("answer", input=asked, thought=thought, observation=text, pids=pids, notes=notes)
         return text
 
     def _ask(
@@ -271,13 +234,7 @@ class Trace:
         return self.search_many([query], k=k)[0]
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list of passages per query, in order; each is noted as a search.
-
-        Of a query of more than 4,000 characters the rest is left out.
-
-        Raises:
-            BudgetSpentError: not that many searches are left.
-        """
+        """One list of passages per query, in order; raises where not that many are left."""
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
         new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
         found, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new))
@@ -301,7 +258,7 @@ class Trace:
         passages, seconds = self._timed(find, 1)
         pairs = tuple((passage.pid, passage.score) for passage in passages)
         with self._lock:
-            self._log.add(passages, Search(query, k, pairs, seconds))
+            self._log.add(passages, Search(query[:MAX_QUERY_CHARS], k, pairs, seconds))
         return passages
 
     def _timed(self, find: Callable[[], Sequence[Item]], n: int) -> tuple[list[Item], float]:
@@ -313,10 +270,7 @@ class Trace:
         return found, (time.perf_counter() - start) / max(n, 1)
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """`hits` of a program's own index as the retriever of the run would show them.
-
-        Itself but for a wrapper of retrievers, such as `distracting`.
-        """
+        """`hits` of a program's own index as the retriever of the run would show them."""
         return self.retriever.presented(query, hits)
 
     def fan_out(
@@ -334,10 +288,10 @@ class Trace:
             raise BudgetSpentError("LM calls")
         if affordable < len(items):
             self.count("cut_by_budget", len(items) - affordable)
-        outer, logs = self._log, [_Log() for _ in items[:affordable]]
+        outer, logs = self._log, [Log() for _ in items[:affordable]]
 
-        def run(pair: tuple[_Log, Item]) -> Result:
-            with use(current().plus(_ItemLog(self, pair[0]), pair[0].pending)):
+        def run(pair: tuple[Log, Item]) -> Result:
+            with use(current().plus(pair[0], pair[0].pending)):
                 return function(pair[1])
 
         results = fan_out(run, list(zip(logs, items, strict=False)))
@@ -346,15 +300,14 @@ class Trace:
         return results
 
     def step(self, action: str, **fields: Any) -> None:
-        """Note one step; see `Step` for the fields. One cut or left out counts as `step_cut`."""
-        if not self._log.note(Step(action, **fields)):
-            self.count("step_cut")
+        """Note one step; see `Step` for the fields."""
+        self._log.note(Step(action, **fields))
 
     def count(self, event: str, n: int = 1) -> None:
         """Count an event of the question, such as `parse_fallback` or `label_repair`."""
         with self._lock:
             self.counts[event] += n
-        _log.info("counted", extra=fields_of(what=event, n=n))
+        _logger.info("counted", extra=fields_of(what=event, n=n))
 
     def prediction(
         self,
@@ -380,7 +333,3 @@ class Trace:
             counts=self.counts,
             **extra,
         )
-
-
-def _head(text: str) -> str:
-    return text if len(text) <= _HEAD else text[:_HEAD] + " ..."

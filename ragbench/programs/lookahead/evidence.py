@@ -11,20 +11,17 @@ from typing import Any, NamedTuple
 
 from ragbench.data import question_key
 from ragbench.programs.core import Line, jaccard, render
-from ragbench.programs.lookahead.plan import Node, PlanGraph
+from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.retrievers import Passage, TextSettings, Words
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 
 #: Fewer different passages, a smaller share of look-ups that found something, less mean confidence
 #: or more mean entropy (bits) call for the fallback.
 MIN_PASSAGES, MIN_COVERAGE, MIN_CONFIDENCE, MAX_ENTROPY = 2, 0.3, 0.4, 0.95
-#: Stated confidence of a look-up that the fallback adds.
-CONFIDENCE = 0.4
-#: Words of the question that make its keyword query.
-KEYWORDS = 5
+#: Stated confidence of a look-up that the fallback adds, and words of its keyword query.
+CONFIDENCE, KEYWORDS = 0.4, 5
 #: Share of words from which two passages are near-duplicates.
 DUPLICATE = 0.8
-
 #: A look-up of no confidence still has this weight, so that something of it is shown.
 _LEAST_WEIGHT = 0.05
 #: No passage is cut down to fewer tokens than this, unless it would be the only one.
@@ -56,7 +53,7 @@ class LookedUp:
     One that was computed was not `searched`.
     """
 
-    node: Node
+    node: LookUp
     queries: tuple[str, ...] = ()
     passages: tuple[Passage, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -72,7 +69,6 @@ class LookedUp:
     def to_dict(self) -> dict[str, Any]:
         """The look-up as planned and done, JSON-ready; `bindings` say where variables come from."""
         node = self.node
-        named = {node.query[r.start : r.end]: r for r in node.references if r.node}
         return {
             "id": node.id,
             "query": node.query,
@@ -81,7 +77,7 @@ class LookedUp:
             "confidence": round(node.confidence, 4),
             "cost": node.cost,
             "produces": list(node.produces),
-            "bindings": {text: f"{r.node}.{r.variable}" for text, r in named.items()},
+            "bindings": {text: f"{of.id}.{of.variable}" for text, of in node.bindings.items()},
             "queries": list(self.queries),
             "values": {name: list(values) for name, values in self.values.items()},
         }
@@ -111,7 +107,7 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
 
 def reformulations(
     question: str, looked_up: Sequence[LookedUp], *, tried: Collection[str], most: int
-) -> list[Node]:
+) -> list[LookUp]:
     """At most `most` look-ups, f1, f2, ..., of queries that are not among those `tried`.
 
     In this order: the weakest look-up with synonyms, or without question words; the bridge (the
@@ -121,13 +117,17 @@ def reformulations(
     weakest = sorted(looked_up, key=lambda item: (bool(item.passages), item.node.confidence))
     asked = [query for item in weakest for query in item.queries[:1]]
     plain = [_without_question_words(query) for query in asked]
-    keywords = Words(TextSettings.model_validate({}))
+    bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
+    after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
+    pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
+    parts = {_without_question_words(query): 1 for item in pair for query in item.queries[:1]}
+    keywords = Words(TextSettings.model_validate({}))(_without_question_words(question))
     queries = [
         *(_SYNONYM.sub(lambda m: SYNONYMS[m[1].lower()], query) for query in asked[:1]),
         *plain[:1],
-        *_bridge(looked_up),
+        " ".join(parts) if len(parts) > 1 else "",
         *(" ".join(_NAMES.findall(query)) for query in plain[:1]),
-        " ".join(keywords(_without_question_words(question))[:KEYWORDS]),
+        " ".join(keywords[:KEYWORDS]),
         *plain[1:],
     ]
     seen = {question_key(query) for query in (*tried, "")}
@@ -136,16 +136,7 @@ def reformulations(
         if question_key(query) not in seen:
             fresh.setdefault(question_key(query), query)
     chosen = list(fresh.values())[:most]
-    return [Node(f"f{n}", q, confidence=CONFIDENCE) for n, q in enumerate(chosen, start=1)]
-
-
-def _bridge(looked_up: Sequence[LookedUp]) -> list[str]:
-    bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
-    after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
-    pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
-    parts = [_without_question_words(query) for item in pair for query in item.queries[:1]]
-    different = list(dict.fromkeys(parts))
-    return [" ".join(different)] if len(different) > 1 else []
+    return [LookUp(f"f{n}", q, confidence=CONFIDENCE) for n, q in enumerate(chosen, start=1)]
 
 
 def _without_question_words(text: str) -> str:

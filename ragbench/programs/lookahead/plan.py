@@ -13,16 +13,11 @@ from itertools import islice, product
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from ragbench.data import question_key
-from ragbench.programs.core import jaccard, unit
+from ragbench.programs.core import distinct, jaccard, probability
 from ragbench.signatures import LookUpNode
 
 Score = Literal["sum", "product"]
 
-#: Kinds of look-up that are worked out from what others found, and search nothing.
-COMPUTED = frozenset(["compare", "aggregate"])
-#: What a look-up finds out that is referred to by its id alone.
-ANSWER = "answer"
 #: Values of a variable at the most, and queries of a look-up that uses several.
 MAX_VALUES = 3
 #: Two queries with at least this share of their words in common count as the same look-up.
@@ -35,18 +30,19 @@ class BadPlanError(Exception):
     """A plan that cannot be followed."""
 
 
-class Reference(NamedTuple):
-    """Where a query names a variable, and which look-up finds it out; blank if none does."""
+class Source(NamedTuple):
+    """The look-up that finds out what a query refers to, and the variable; blank if none does."""
 
-    start: int
-    end: int
-    node: str
+    id: str
     variable: str
 
 
 @dataclass(frozen=True)
-class Node:
-    """One look-up; `stated` tells a confidence that the planner gave from one that it left out."""
+class LookUp:
+    """One look-up; `stated` tells a confidence that the planner gave from one that it left out.
+
+    `references` are those in braces in the query, in order.
+    """
 
     id: str
     query: str
@@ -56,21 +52,27 @@ class Node:
     cost: int = 1
     produces: tuple[str, ...] = ()
     stated: bool = True
-    references: tuple[Reference, ...] = ()  # in the order of the query
+    references: tuple[Source, ...] = ()
 
     @property
     def computed(self) -> bool:
-        """Whether it can be worked out from what the look-ups that it waits for find."""
-        return self.op in COMPUTED and bool(self.depends_on)
+        """Whether it is worked out from what the look-ups that it waits for find."""
+        return self.op in ("compare", "aggregate") and bool(self.depends_on)
+
+    @property
+    def bindings(self) -> dict[str, Source]:
+        """Where each text in braces comes from."""
+        texts = (match[0] for match in _BRACES.finditer(self.query))
+        return {text: of for text, of in zip(texts, self.references, strict=False) if of.id}
 
 
 @dataclass(frozen=True)
 class PlanGraph:
     """Look-ups in the order planned, or kept; each depends on others of them alone."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[LookUp, ...]
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[LookUp]:
         return iter(self.nodes)
 
     @property
@@ -81,8 +83,8 @@ class PlanGraph:
     @property
     def entropy(self) -> float:
         """Mean binary entropy of the stated confidences, in [0, 1]: 1 where all are 0.5."""
-        stated = [_entropy(node.confidence) for node in self if node.stated]
-        return fmean(stated) if stated else 0.0
+        stated = [p for node in self if node.stated for p in [node.confidence, 1 - node.confidence]]
+        return -2 * fmean(p * math.log2(p) if p else 0.0 for p in stated) if stated else 0.0
 
     @property
     def confidence(self) -> float:
@@ -95,7 +97,7 @@ class PlanGraph:
         """Ids of the look-ups that others depend on."""
         return frozenset(d for node in self for d in node.depends_on)
 
-    def levels(self) -> list[list[Node]]:
+    def levels(self) -> list[list[LookUp]]:
         """The look-ups that can run at once, level by level, in the order in which they are ready.
 
         Raises:
@@ -103,7 +105,7 @@ class PlanGraph:
         """
         by_id = {node.id: node for node in self}
         sorter: TopologicalSorter[str] = TopologicalSorter({i: () for i in by_id})
-        for node in self:
+        for node in self:  # all are in it by now, in order
             sorter.add(node.id, *node.depends_on)
         sorter.prepare()
         levels = []
@@ -112,11 +114,11 @@ class PlanGraph:
             levels.append([by_id[i] for i in ready])
         return levels
 
-    def wanted(self, node: Node) -> tuple[str, ...]:
+    def wanted(self, node: LookUp) -> tuple[str, ...]:
         """The variables of `node` that others use, but for a comparison that the answer makes."""
-        used = {r.node for other in self for r in other.references}
+        used = {of.id for other in self for of in other.references}
         users = [other for other in self if other.id in used or not other.computed]
-        found = (r.variable for other in users for r in other.references if r.node == node.id)
+        found = (of.variable for other in users for of in other.references if of.id == node.id)
         return tuple(dict.fromkeys(found))
 
     def lines(self) -> list[str]:
@@ -131,11 +133,7 @@ class PlanGraph:
 
 def single(question: str) -> PlanGraph:
     """The plan of looking up the question itself."""
-    return PlanGraph((Node("n1", question),))
-
-
-def _entropy(p: float) -> float:
-    return 0.0 if p in (0, 1) else -p * math.log2(p) - (1 - p) * math.log2(1 - p)
+    return PlanGraph((LookUp("n1", question),))
 
 
 def read_plan(
@@ -160,7 +158,7 @@ def read_plan(
     cut = {node.id.strip() for node in planned[max_nodes:]}
     if cut:
         count("cut_nodes")
-    nodes = [_node(node, cut) for node in planned[:max_nodes]]
+    nodes = [_look_up(node, cut) for node in planned[:max_nodes]]
     place = {node.id: number for number, node in enumerate(nodes) if node.query}
     whole = [
         replace(n, depends_on=tuple(d for d in n.depends_on if d in place and d != n.id))
@@ -189,29 +187,29 @@ def read_plan(
                 node,
                 id=short[node.id],
                 depends_on=tuple(short[i] for i in node.depends_on),
-                references=tuple(r._replace(node=short.get(r.node, "")) for r in node.references),
+                references=tuple(of._replace(id=short.get(of.id, "")) for of in node.references),
             )
             for node in linked
         )
     )
 
 
-def _node(planned: LookUpNode, cut: set[str]) -> Node:
+def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
     after = (name.strip() for name in planned.depends_on)
     produces = (variable_name(name) for name in getattr(planned, "produces", ()))
-    return Node(
+    return LookUp(
         id=planned.id.strip(),
         query=" ".join(planned.query.split()),
         op=planned.op,
         depends_on=tuple(dict.fromkeys(name for name in after if name not in cut)),
-        confidence=unit(planned.confidence, default=0.5),
+        confidence=probability(planned.confidence, default=0.5),
         stated=planned.confidence is not None,
         cost=max(planned.cost, 1),
         produces=tuple(dict.fromkeys(filter(None, produces))),
     )
 
 
-def _in_circle(nodes: Sequence[Node]) -> bool:
+def _in_circle(nodes: Sequence[LookUp]) -> bool:
     try:
         PlanGraph(tuple(nodes)).levels()
     except CycleError:
@@ -219,29 +217,26 @@ def _in_circle(nodes: Sequence[Node]) -> bool:
     return False
 
 
-def _linked(node: Node, nodes: Sequence[Node]) -> Node:
+def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
     """`node` with its references found, and a dependency on each look-up that it refers to."""
     others = [other for other in nodes if other.id != node.id]
-    references = tuple(
-        Reference(match.start(), match.end(), *_source(match[1], node, others))
-        for match in _BRACES.finditer(node.query)
-    )
-    after = (*node.depends_on, *(r.node for r in references if r.node))
-    return replace(node, references=references, depends_on=tuple(dict.fromkeys(after)))
+    references = tuple(_source(text, node, others) for text in _BRACES.findall(node.query))
+    after = dict.fromkeys((*node.depends_on, *(of.id for of in references if of.id)))
+    return replace(node, references=references, depends_on=tuple(after))
 
 
-def _source(text: str, node: Node, others: Sequence[Node]) -> tuple[str, str]:
-    """Look-up and variable that `text` names; a producer that `node` waits for comes first."""
+def _source(text: str, node: LookUp, others: Sequence[LookUp]) -> Source:
+    """What `text` refers to; a look-up that `node` waits for comes first."""
     name, (head, _, tail) = variable_name(text), text.strip().partition(".")
     for other in others:
         if other.id == head:
             # What is asked of a look-up by its id alone is the first thing that it finds out.
-            return other.id, variable_name(tail) or next(iter(other.produces), ANSWER)
+            return Source(head, variable_name(tail) or next(iter(other.produces), "answer"))
     producers = [other.id for other in others if name and name in other.produces]
     producers.sort(key=lambda i: i not in node.depends_on)
     if not producers and name and len(node.depends_on) == 1:
         producers = list(node.depends_on)
-    return (producers[0], name) if producers else ("", "")
+    return Source(producers[0], name) if producers else Source("", "")
 
 
 def variable_name(text: str) -> str:
@@ -258,7 +253,7 @@ def consensus(plans: Sequence[PlanGraph]) -> PlanGraph:
     if len(plans) == 1:
         return plans[0]
 
-    def rated(node: Node) -> Node:
+    def rated(node: LookUp) -> LookUp:
         alike = sum(any(jaccard(node.query, n.query) >= ALIKE for n in plan) for plan in plans)
         return replace(node, confidence=alike / len(plans), stated=True)
 
@@ -275,10 +270,10 @@ def prune(
     that fit, the one of most utility is kept next; one without any is left out. They stay in the
     order kept, of which there may be none.
     """
-    if graph.cost <= budget:
-        return graph, {}
-    kept: dict[str, Node] = {}
+    kept: dict[str, LookUp] = {}
     utilities: dict[str, float] = {}
+    if graph.cost <= budget:
+        return graph, utilities
     while True:
         left = budget - sum(node.cost for node in kept.values())
         worth = {
@@ -293,8 +288,9 @@ def prune(
 
 
 def utility(
-    node: Node, kept: Sequence[Node], graph: PlanGraph, *, weights: Sequence[float], score: Score
-) -> float:
+    node: LookUp, kept: Sequence[LookUp], graph: PlanGraph, *, weights: Sequence[float],
+    score: Score,
+) -> float:  # fmt: skip
     """The worth of `node` beside those `kept`, in [0, 1]; 1 where no weight is above 0.
 
     The `weights` are of confidence, novelty and place in the chain. Novelty is 1 less the largest
@@ -320,24 +316,24 @@ def _shared(a: str, b: str) -> float:
 
 
 def fill(
-    node: Node, values: Mapping[tuple[str, str], Sequence[str]], instead: Mapping[str, str]
+    node: LookUp, values: Mapping[Source, Sequence[str]], instead: Mapping[str, str]
 ) -> tuple[list[str], int]:
     """The queries of `node`, one per combination of its variables' values, and how many had none.
 
-    `values` are those of (look-up, variable), best first. A variable without any gives way to
-    `instead` of its look-up (the query that should have found it), or to nothing. At most
-    `MAX_VALUES` queries come back, and none is blank.
+    A variable without any of `values`, best first, gives way to `instead` of its look-up (the query
+    that should have found it), or to nothing. At most `MAX_VALUES` queries come back, none blank.
     """
-    known = [values.get((r.node, r.variable), ()) for r in node.references]
+    known = [values.get(of, ()) for of in node.references]
     choices = [
-        found or [instead.get(reference.node, "")]
-        for reference, found in zip(node.references, known, strict=True)
+        found or [instead.get(of.id, "")]
+        for of, found in zip(node.references, known, strict=True)
     ]
     queries = []
     for chosen in islice(product(*choices), MAX_VALUES):
-        text = node.query
-        for reference, value in reversed(list(zip(node.references, chosen, strict=True))):
-            text = text[: reference.start] + value + text[reference.end :]
-        queries.append(" ".join(text.split()))
-    fresh = [query for query in dict.fromkeys(queries) if question_key(query)]
-    return fresh, sum(not found for found in known)
+        left = iter(chosen)
+
+        def value(found: re.Match[str], left: Iterator[str] = left) -> str:
+            return next(left, found[0])
+
+        queries.append(_BRACES.sub(value, node.query))
+    return distinct(queries), sum(not found for found in known)

@@ -1,24 +1,11 @@
 """LookaheadRAG: plan every look-up up front as a typed graph, run it by levels, answer once.
 
-After the open-source project of that name, whose code and description differ. Variants:
-
-- `bound`: its intended behaviour, which its engine never calls: what a look-up finds out is read
-  off its passages and put into the queries that wait for it, level by level.
-- `engine`: its engine as it runs, two calls whatever the number of hops. A query with a variable
-  goes to the retriever as it stands, so a hop whose entity is found on the way cannot be followed.
-- `rewrite`: two calls, and the planner writes queries that make sense by themselves.
-
-Seven parts, each with its knob: several plans of which the typical one is followed (`samples`), the
-pruner (`prune`), levels at once (`parallel`), the reranker (`rerank`), the fallback (`fallback`),
-the assembled context (`assemble`), checked citations (`cite`). Without a graph at all it is
-`multi_query`; with `parallel=false`, a plan that is executed step by step.
-
-Departures: no reranker by default, since the project's cross-encoder needs torch
-(`rerank=cross-encoder:cross-encoder/ms-marco-MiniLM-L6-v2`); a plan with a dangling dependency, or
-a circle of dependencies that no query needs, is mended, not thrown away, except in `engine`; the
-limit of the entropy trigger is one that a mean of bits can reach (published: 1.5); shares of the
-context that are not used go to later look-ups; a comparison is made by the answering call, not
-searched for, except in `engine`; synonyms of the fallback are a small table of relations.
+After the open-source project of that name, whose code and description differ. `bound` is its
+intended behaviour, which its engine never calls: what a look-up finds out is read off its passages
+and put into the queries that wait for it. `engine` is its engine as it runs, two calls whatever the
+number of hops: a query with a variable goes to the retriever as it stands. In `rewrite` the planner
+writes queries that make sense by themselves. Seven parts can be switched: `samples`, `prune`,
+`parallel`, `rerank`, `fallback`, `assemble`, `cite`; docs/programs.md has the departures.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,9 +39,10 @@ from ragbench.programs.lookahead.evidence import (
 from ragbench.programs.lookahead.plan import (
     MAX_VALUES,
     BadPlanError,
-    Node,
+    LookUp,
     PlanGraph,
     Score,
+    Source,
     consensus,
     fill,
     prune,
@@ -76,9 +64,6 @@ from ragbench.signatures import (
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-#: Temperature of all plans but the first.
-SAMPLING = 0.7
 
 
 class LookaheadKnobs(ProgramKnobs):
@@ -117,7 +102,7 @@ class Run:
 
     trace: Trace
     looked_up: list[LookedUp] = field(default_factory=list)
-    values: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    values: dict[Source, tuple[str, ...]] = field(default_factory=dict)
     spent: bool = False
 
     def at_once(
@@ -187,7 +172,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         if self.knobs.fallback:
             self._fall_back(run, graph)
         evidence = self._evidence(run)
-        answer, citations = self._answer(run, evidence)
+        answer, cited = self._answer(run, evidence)
         shown = {item.passage.pid: item.passage for item in evidence}
         others = [passage for passage in trace.passages if passage.pid not in shown]
         by_id = {item.node.id: item for item in run.looked_up}
@@ -196,7 +181,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             "budget" if run.spent else "answered",
             passages=[*shown.values(), *others],
             plan=[by_id[node.id].to_dict() for node in graph],
-            **({"citations": citations} if self.knobs.cite else {}),
+            **cited,
         )
 
     def force(self, trace: Trace) -> str:
@@ -233,7 +218,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             otherwise={"nodes": []},
             question=trace.question,
             max_nodes=self.knobs.max_nodes,
-            config={"temperature": SAMPLING, "rollout_id": sample} if sample else {},
+            config={"temperature": 0.7, "rollout_id": sample} if sample else {},
         )
         most, mend = self.knobs.max_nodes, self.knobs.variables != "keep"
         try:
@@ -273,32 +258,31 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return single(trace.question)
         return kept
 
-    def _searched(self, run: Run, nodes: Sequence[Node]) -> list[LookedUp]:
+    def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[LookedUp]:
         """The passages of each of `nodes`; none for queries that the budget has no search for."""
         trace, keep = run.trace, self.knobs.variables == "keep"
-        # As published, comparisons are searched for too.
-        computed = [node for node in nodes if node.computed and not keep]
-        nodes = [node for node in nodes if node not in computed]
         instead = {item.node.id: " ".join(item.queries[:1]) for item in run.looked_up}
 
-        def filled(node: Node) -> tuple[list[str], int]:
+        def filled(node: LookUp) -> tuple[list[str], int]:
             as_it_stands = [node.query], len(node.references)
             return as_it_stands if keep else fill(node, run.values, instead)
 
-        queries_of = [filled(node) for node in nodes]
-        wanted = list(dict.fromkeys(query for queries, _ in queries_of for query in queries))
-        allowed = wanted[: trace.budget.max_retrievals - trace.budget.retrievals]
+        # A comparison is worked out of what others found; as published, it is searched for too.
+        computed = [node for node in nodes if node.computed and not keep]
+        to_search = [(node, *filled(node)) for node in nodes if node not in computed]
+        wanted = list(dict.fromkeys(query for _, queries, _ in to_search for query in queries))
+        allowed = wanted[: trace.budget.retrievals_left]
         if len(allowed) < len(wanted):
             trace.count("cut_by_budget", len(wanted) - len(allowed))
             run.spent = True
         lists = trace.search_many(allowed, k=self.knobs.k) if allowed else []
         hits = dict(zip(allowed, lists, strict=True))
         done = []
-        for node, (queries, unresolved) in zip(nodes, queries_of, strict=True):
+        for node, queries, unresolved in to_search:
             if unresolved:
                 trace.count("unresolved_variable", unresolved)
             rankings = [hits[query] for query in queries if query in hits]
-            passages = rankings[0] if len(rankings) == 1 else fuse(rankings, fusion="rrf")
+            passages = rankings[0] if len(rankings) == 1 else fuse(rankings)
             done.append(LookedUp(node, tuple(queries), tuple(passages)))
             trace.step(
                 "search",
@@ -306,7 +290,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 pids=tuple(p.pid for p in passages),
                 notes={"node": node.id, "op": node.op, "unresolved": unresolved},
             )
-        for node in computed:  # worked out of what others found: it searches nothing
+        for node in computed:
             queries = filled(node)[0][:1] or [node.query]
             trace.step("compute", input=queries[0], notes={"node": node.id, "op": node.op})
             done.append(LookedUp(node, tuple(queries), searched=False))
@@ -340,23 +324,21 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def _bound(self, run: Run, graph: PlanGraph, done: list[LookedUp]) -> list[LookedUp]:
         """`done` with the values of the variables that later look-ups use."""
-
-        def read_off(item: LookedUp) -> Sequence[Passage]:
-            if item.searched:
-                return item.passages
-            before = [i.passages for i in run.looked_up if i.node.id in item.node.depends_on]
-            return fuse(before, fusion="rrf")
-
-        wanted = {item.node.id: graph.wanted(item.node) for item in done}
-        jobs = [(i, read_off(i), wanted[i.node.id]) for i in done if wanted[i.node.id]]
-        jobs = [job for job in jobs if job[1]]
+        jobs = []
+        for item in done:
+            passages: Sequence[Passage] = item.passages
+            if not item.searched:
+                before = [i.passages for i in run.looked_up if i.node.id in item.node.depends_on]
+                passages = fuse(before)
+            if (wanted := graph.wanted(item.node)) and passages:
+                jobs.append((item, passages, wanted))
         replies = run.at_once(lambda job: self._values(run.trace, *job), jobs)
         read = {job[0].node.id: reply for job, reply in zip(jobs, replies, strict=False)}
         bound = []
         for item in done:
             values = read.get(item.node.id, {})
-            run.values.update({(item.node.id, name): known for name, known in values.items()})
-            missing = tuple(name for name in wanted[item.node.id] if name not in values)
+            run.values.update({Source(item.node.id, name): got for name, got in values.items()})
+            missing = tuple(name for name in graph.wanted(item.node) if name not in values)
             bound.append(replace(item, values=values, unbound=missing))
         return bound
 
@@ -407,12 +389,12 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
         return evidence
 
-    def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
-        """The answer and the numbers of the passages that it cites; unknown labels go."""
+    def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, dict[str, list[int]]]:
+        """The answer, and the numbers of the passages that it cites; unknown labels go."""
         trace, context = run.trace, [item.line for item in evidence]
         if not self.knobs.cite:
             asked = {"context": context, "question": trace.question}
-            return trace.answer(self.answer, last=True, **asked), []
+            return trace.answer(self.answer, last=True, **asked), {}
         labels = {item.passage.pid: item.label for item in evidence}
         reply = trace.ask(
             self.answer,
@@ -437,7 +419,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             pids=tuple(evidence[n - 1].passage.pid for n in known),
             notes={"citations": [evidence[n - 1].label for n in known]},
         )
-        return answer, known
+        return answer, {"citations": known}
 
 
 def read_bindings(rows: Sequence[Binding], variables: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -32,8 +32,8 @@ from ragbench.programs.core import (
     Trace,
     is_answer,
     predict,
+    probability,
     render,
-    unit,
 )
 from ragbench.programs.planner.tree import Node, Tree, best_entity, is_poor, without_repeats
 from ragbench.retrievers import Passage, Retriever
@@ -297,7 +297,7 @@ class Exploration:
             question=question,
         )
         answer, main = str(reply.answer or "").strip(), str(reply.main_answer or "").strip()
-        confidence = unit(reply.confidence)
+        confidence = probability(reply.confidence)
         if node is tree.root:
             # The root's question is the main one and so was asked twice. The second answer has the
             # wording of `answer_style`, but where that is brief a small model tells its subject

@@ -27,7 +27,7 @@ from ragbench.programs.core import (
     PROGRAMS,
     Autonomy,
     BudgetSpentError,
-    Described,
+    CallKind,
     ProgramKnobs,
     RAGProgram,
     StopReason,
@@ -40,7 +40,7 @@ from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromCode, WriteCode
 
 #: The calls that the model's code makes.
-SUB = Described("llm_query", "llm_query", "sub")
+SUB = CallKind("llm_query", "llm_query", "sub")
 #: Turns in a row without new code, after which the loop is given up.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
@@ -77,7 +77,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         self.write = predict(WriteCode)
         self.conclude = predict(AnswerFromCode)
 
-    def other_calls(self) -> Sequence[Described]:
+    def other_calls(self) -> Sequence[CallKind]:
         """Those of `llm_query`."""
         return (SUB,)
 

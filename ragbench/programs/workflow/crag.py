@@ -76,7 +76,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
         if self.knobs.evaluator == "lm":
-            self.grade = grader(GradePassage, "grade", self.knobs.confidence_source)
+            self.grade = grader(GradePassage, self.knobs.confidence_source)
         if self.knobs.refine:
             self.select = predict(SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:

@@ -28,9 +28,9 @@ from ragbench.programs.core import (
     first_sentence,
     is_answer,
     predict,
+    probability,
     render,
     token_probabilities,
-    unit,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerWithHints, DraftSentence
@@ -134,7 +134,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
             return bool(self.knobs.trigger == "always")
         if self.knobs.confidence_source == "verbal":
             named = any(map(str.strip, draft.uncertain_words))
-            return named or unit(draft.confidence) < float(self.knobs.theta)
+            return named or probability(draft.confidence) < float(self.knobs.theta)
         likely = [p for _, p in token_probabilities(draft, "thought")]
         return min(likely, default=1.0) < float(self.knobs.theta)
 

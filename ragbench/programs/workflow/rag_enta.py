@@ -106,7 +106,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         self.answer_each = predict(AnswerIfStated)
-        self.judge = grader(HoldsAnswer, "holds", self.knobs.confidence_source)
+        self.judge = grader(HoldsAnswer, self.knobs.confidence_source)
         self.cite = predict(CitedAnswer)
         self.cite_part = predict(CitedPart)
         self.audit = predict(AuditClaims)

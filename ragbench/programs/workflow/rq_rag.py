@@ -30,9 +30,9 @@ from ragbench.programs.core import (
     distinct,
     is_answer,
     predict,
+    probability,
     render,
     token_probabilities,
-    unit,
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import QUERY_ACTIONS, AnswerWithConfidence, QueryAction, RefineQuery
@@ -151,7 +151,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
     def _confidence(self, reply: dspy.Prediction) -> float:
         if self.knobs.confidence_source == "verbal":
             # Small models state 0.99999: a difference in such a digit says nothing.
-            return round(unit(reply.confidence), 2)
+            return round(probability(reply.confidence), 2)
         likely = [p for _, p in token_probabilities(reply, "answer")]
         return fmean(likely) if likely else 0.0
 

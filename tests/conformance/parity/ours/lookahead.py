@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragbench.programs.lookahead.plan import Node, PlanGraph
+from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from tests.conformance.parity.ours import Parts, World
 from tests.programs.shelf import shelf
@@ -15,7 +15,7 @@ def parts(world: World) -> Parts:
 
     def graph(plan: Sequence[Mapping[str, Any]]) -> PlanGraph:
         nodes = (
-            Node(
+            LookUp(
                 node["id"],
                 node["query"],
                 node["op"],

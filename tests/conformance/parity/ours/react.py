@@ -30,8 +30,8 @@ def parts(world: World) -> Parts:
     def opened(entity: str) -> dict[str, Any]:
         tools = box()
         shown = str(tools.search(entity))
-        if tools._page is not None:
-            return {"page": tools._page.title}
+        if tools.page is not None:
+            return {"page": tools.page.title}
         return {"similar": shown.partition("Similar: ")[2].removesuffix(".").replace("none", "")}
 
     def walked(given: Mapping[str, Any]) -> list[str]:

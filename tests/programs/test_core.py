@@ -1,0 +1,302 @@
+"""What programs stand on: the state of a question, prompts, texts, probabilities of labels."""
+
+import copy
+import math
+import pickle
+import threading
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import dspy
+import pytest
+from dspy import lm15
+
+from ragbench.errors import LMSetupError
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs.core import fuse, predict, render
+from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
+from ragbench.programs.core.prompts import render_one, shortened
+from ragbench.programs.core.text import answers_used, with_answers
+from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
+from ragbench.retrievers.base import Passage
+from ragbench.signatures import AnswerFromContext, IsRel, IsUse
+from tests.fakes import Asked, Reply, Script, ScriptedLM
+from tests.programs.shelf import shelf
+
+
+def new_trace(*, calls: int = 10, searches: int = 10) -> Trace:
+    return Trace("Who wrote Salt Road?", shelf(), Budget(calls, searches))
+
+
+# -- searches and fan-out
+
+
+def test_a_repeated_search_costs_nothing_and_a_long_query_is_cut() -> None:
+    trace = new_trace(searches=2)
+    first = trace.search("Salt Road", k=2)
+    assert trace.search("Salt Road", k=2) == first
+    assert [search.cached for search in trace.searches] == [False, True]
+    trace.search("Salt Road " * 10_000, k=2)
+    assert len(trace.searches[-1].query) == MAX_QUERY_CHARS
+    with pytest.raises(BudgetSpentError):
+        trace.search("Salt Road", k=3)
+
+
+def test_fan_out_merges_logs_in_input_order_whatever_the_timing() -> None:
+    trace, first_may_end = new_trace(), threading.Event()
+
+    def item(name: str) -> str:
+        if name == "a":
+            assert first_may_end.wait(5)
+        trace.step("think", thought=name)
+        trace.search(name, k=1)
+        first_may_end.set()
+        return name
+
+    assert trace.fan_out(item, ["a", "b"]) == ["a", "b"]
+    assert [step.thought for step in trace.steps] == ["a", "b"]
+    assert [search.query for search in trace.searches] == ["a", "b"]
+
+
+def test_fan_out_is_cut_to_the_budget_before_anything_runs() -> None:
+    trace = new_trace(calls=6)
+    assert trace.fan_out(str, [1, 2, 3], calls_each=2) == ["1", "2"]
+    assert trace.counts["cut_by_budget"] == 1
+    with pytest.raises(BudgetSpentError):
+        trace.fan_out(str, [1], calls_each=6)
+
+
+# -- replies that cannot be read, and prompts that are refused
+
+
+def asking(
+    trace: Trace, script: Script, signature: Any, adapter: str = "json", **inputs: Any
+) -> Any:
+    lm = ScriptedLM(script)
+    with dspy.context(lm=lm, adapter=make_adapter(adapter, lm)):
+        return trace.ask(dspy.Predict(signature), question="Where?", **inputs)
+
+
+def test_what_could_be_read_of_a_reply_is_kept() -> None:
+    trace = new_trace()
+    reply = asking(
+        trace,
+        lambda asked: {"answer": "Harwick", "confidence": "high", "label": "rather"},
+        "question -> answer, confidence: float, label: bool",
+        otherwise={"answer": "", "confidence": 0.0, "label": False},
+    )
+    assert (reply.answer, reply.confidence, reply.label) == ("Harwick", 0.0, False)
+    assert trace.counts == {"partial_reply": 1}
+    replies = iter([{"answer": "Harwick", "sure": "so so"}, {"sure": True}])
+    trace = new_trace()
+    reply = asking(trace, lambda asked: next(replies), "question -> answer, sure: bool", "chat")
+    assert (reply.answer, reply.sure) == ("Harwick", True)  # of both replies
+    assert trace.counts == {"adapter_fallback": 1}
+
+
+def refusing(most: int, told: str = "prompt too long") -> ScriptedLM:
+    """An LM whose window holds the fixed part of a prompt and `most` characters of inputs."""
+
+    def script(asked: Asked) -> Reply:
+        if sum(map(len, asked.inputs.values())) > most:
+            return cast(Exception, lm15.ContextLengthError(told, status=400))
+        return {"answer": "x"}
+
+    return ScriptedLM(script, max_tokens=1)
+
+
+LONG = [f"[{n}] Title {n} | {'word ' * 100}".strip() for n in range(1, 9)]
+
+
+def read(lm: ScriptedLM, trace: Trace, *, last: bool = False, context: Any = LONG) -> str:
+    asked = {"context": context, "question": trace.question}
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
+        return trace.answer(predict(AnswerFromContext), last=last, **asked)
+
+
+@pytest.mark.parametrize(
+    ("most", "told", "cuts", "shown"),
+    [
+        (1000, "prompt too long", 3, [1]),  # an eighth of 4,096 characters
+        # 1,250 characters less, not half of all
+        (3500, "maximum is 4,000 tokens, but your messages have 4,250 tokens", 1, [1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_refused_prompt_is_cut_and_costs_one_call(
+    most: int, told: str, cuts: int, shown: list[int]
+) -> None:
+    lm, trace = refusing(most, told), new_trace(calls=3)
+    assert read(lm, trace) == "x"
+    assert (trace.budget.calls, trace.counts) == (1, {"context_cut": cuts})
+    context = lm.asked[-1].inputs["context"]
+    assert [n for n in range(1, 9) if f"Title {n} " in context] == shown
+    assert lm.asked[-1].inputs["question"].startswith(trace.question)
+
+
+def test_what_cannot_be_cut_enough_takes_the_default_but_for_a_last_call() -> None:
+    trace = new_trace()
+    assert read(refusing(10), trace) == ""
+    assert (trace.budget.calls, trace.counts["context_overflow"]) == (0, 1)
+    assert trace.counts["parse_fallback"] == 0
+    with pytest.raises(dspy.ContextWindowExceededError):
+        read(refusing(10), new_trace(), last=True)
+
+
+def cut(**inputs: Any) -> dict[str, Any]:
+    shorter = shortened(inputs)
+    assert shorter is not None
+    return shorter
+
+
+def test_only_the_longest_inputs_are_cut_and_what_grows_loses_its_oldest_part() -> None:
+    shorter = cut(context=["a " * 400, "b " * 400], notes=["short"], draft="c " * 300)
+    assert shorter["notes"] == ["short"]
+    assert (len(shorter["context"]), len(shorter["context"][0])) == (1, pytest.approx(500, abs=50))
+    assert shorter["draft"].startswith("c c ")
+    whole = {"question": "q " * 500, "tools": ["t " * 500], "config": {"n": "c " * 500}}
+    assert cut(context="x " * 500, **whole).items() >= whole.items()
+    assert shortened(whole) is None
+    assert cut(trajectory="old " * 200 + "new " * 200)["trajectory"].endswith("new new ")
+    context = [f"{n}" * 100 for n in range(6)]
+    assert cut(context=context)["context"] == context[:3]
+    messages = [{"n": n, "text": "word " * 40} for n in range(6)]
+    kept = cut(history=dspy.History(messages=messages))["history"].messages
+    assert [message["n"] for message in kept] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reply", "left"),
+    [
+        ("prompt is too long: 2,100 tokens > 2,000 maximum", 0, 4500),
+        ("limit 2000; requested 2100 tokens (1300 in messages, 800 in completion)", 0, 4500),
+        ("prompt is too long: 2,100 tokens > 2,000 maximum", 200, 3500),
+        ("error 400", 0, 2500),
+        ("limit 2000, asked 90000", 0, 2500),  # more too much than there is to cut
+    ],
+)
+def test_how_much_is_left(refusal: str, reply: int, left: int) -> None:
+    shorter = shortened({"text": "word " * 1000}, refusal=refusal, reply_tokens=reply)
+    assert shorter is not None
+    assert left - 20 <= len(shorter["text"]) <= left
+
+
+# -- what was shown
+
+
+def test_render_numbers_passages_and_cuts_the_one_that_crosses_the_limit() -> None:
+    passages = [Passage(str(n), "Title", "word " * 40) for n in range(3)]
+    lines = render(passages, max_tokens=100)
+    assert [line[:4] for line in lines] == ["[1] ", "[2] "]
+    assert lines[1].endswith(" ...")
+    assert sum(map(len, lines)) <= 400 + len(" ...")
+    assert len(render(passages, max_tokens=10)) == 1
+
+
+def test_an_answer_notes_what_the_reader_was_shown() -> None:
+    trace = new_trace()
+    twins = [Passage("a", "A town", "It is old."), Passage("b", "A town", "It is old. It lies by")]
+    context = [*render(twins, max_tokens=100), "[3] No passage | at all"]
+    read(ScriptedLM(lambda asked: {"answer": "x"}), trace, context=context)
+    (step,) = trace.steps
+    assert (step.input, step.pids) == (trace.question, ("a", "b"))
+    assert step.notes == {"context": ["[3] No passage | at all"]}
+    line = render_one(Passage("a", "A town", "It is old. " * 50), max_tokens=100)
+    assert [one.pid for one in cut(context=[line, line])["context"]] == ["a"]
+    assert copy.deepcopy(line).pid == pickle.loads(pickle.dumps(line)).pid == "a"
+
+
+# -- texts and rankings
+
+PARTS = {1: "Who wrote it?", 2: "Where was {1} born?"}
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "filled", "counted"),
+    [
+        *(
+            (f"Where was {form} born?", {1: "Orla"}, "Where was Orla born?", {})
+            for form in ("{1}", "{ 1 }", "{n1}", "{answer 1}", "{answer_1}", "#1")
+        ),
+        *((text, {1: "Orla"}, text, {}) for text in ("the {author} of it", "item # 1", "C#1a")),
+        (PARTS[2], {1: "unknown"}, "Where was (Who wrote it) born?", {"unfilled_placeholder": 1}),
+        (PARTS[2].replace("1", "7"), {}, "Where was born?", {"bad_placeholder": 1}),
+    ],
+)
+def test_placeholders(text: str, answers: Any, filled: str, counted: Any) -> None:
+    counts: Counter[str] = Counter()
+    assert with_answers(text, PARTS, answers, lambda event: counts.update([event])) == filled
+    assert counts == counted
+    assert bool(answers_used(text)) == (filled != text)
+
+
+def listed(*scored: tuple[str, float]) -> list[Passage]:
+    return [Passage(pid, pid, "text", score=score) for pid, score in scored]
+
+
+def test_fusion_by_reciprocal_ranks_or_by_the_best_score() -> None:
+    fused = fuse([listed(("a", 9), ("b", 8)), listed(("b", 1), ("c", 1))], fusion="rrf")
+    assert [p.pid for p in fused] == ["b", "a", "c"]
+    assert [p.score for p in fused] == pytest.approx([1 / 62 + 1 / 61, 1 / 61, 1 / 62])
+    fused = fuse([listed(("a", -2), ("b", -9)), listed(("b", 3), ("c", -2))], fusion="max_score")
+    assert [(p.pid, p.score) for p in fused] == [("b", 3), ("a", -2), ("c", -2)]
+
+
+# -- probabilities of labels
+
+
+def tokens(*given: tuple[str, dict[str, float]]) -> Any:
+    """Token probabilities as DSPy hands them on; the first alternative is the one written."""
+    content = [
+        SimpleNamespace(
+            token=text,
+            logprob=math.log(options.get(text, 1.0)),
+            top_logprobs=[
+                SimpleNamespace(token=t, logprob=math.log(p)) for t, p in options.items()
+            ],
+        )
+        for text, options in given
+    ]
+    return dspy.Prediction(logprobs=SimpleNamespace(content=content))
+
+
+BOOLEANS, RELEVANCE = (True, False), ("relevant", "irrelevant")
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "labels", "expected"),
+    [
+        (
+            (" relevant", {" relevant": 0.6, " irrelevant": 0.2, " a": 0.2}),
+            "relevant", RELEVANCE, [0.75, 0.25],
+        ),
+        (("relevant", {"relevant": 1.0}), "relevant", RELEVANCE, [1, 0]),
+        (("4", {"4": 0.5, "5": 0.25, "1": 0.25}), 4, (1, 2, 3, 4, 5), [0.25, 0, 0, 0.5, 0.25]),
+        ((" false", {" false": 0.6, " true": 0.4}), False, BOOLEANS, [0.4, 0.6]),
+    ],
+)  # fmt: skip
+def test_token_probabilities_are_read_at_the_place_of_the_label(
+    written: Any, value: Any, labels: Any, expected: list[float]
+) -> None:
+    reply = tokens(('{"', {}), ("field", {}), ('": "', {}), written, ("}", {}))
+    found = label_probabilities(reply, "field", value, labels)
+    assert list(found.values()) == pytest.approx(expected)
+
+
+def graded(said: dspy.Prediction, source: Any) -> Any:
+    return ask_probabilities(
+        new_trace(), lambda question: said, "retrieve", BOOLEANS, source=source, question="?"
+    )
+
+
+def test_where_probabilities_come_from() -> None:
+    for signature in (IsRel, IsUse):
+        predictor = grader(signature, "logprob")
+        assert predictor.config == {"logprobs": True, "top_logprobs": 20}
+        assert "confidence" not in predictor.signature.output_fields
+    with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
+        graded(dspy.Prediction(retrieve=True), "logprob")
+    # A stated label is never less likely than by chance.
+    stated = dspy.Prediction(retrieve=False, confidence=0.0)
+    assert graded(stated, "verbal") == {True: 0.5, False: 0.5}
+    assert graded(stated, "label") == {True: 0.0, False: 1.0}
