@@ -2,6 +2,7 @@
 
 import random
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from ragbench.experiments.score.scoring import (
     estimate_scoring,
     score_run,
 )
+from ragbench.optimizers.knn import use_bank
+from ragbench.programs.wrappers import repair_form
 from ragbench.ranges import Range
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import four, make_run
@@ -80,12 +83,18 @@ def test_spending_lies_in_the_range(
     assert found.cost[1] > 0
 
 
-def test_an_embeddings_server_is_not_asked_either(tmp_path: Path, like: RunContext) -> None:
+@pytest.mark.parametrize("bank", [[], [{"question": "Where is it?", "demos": {}}]])
+def test_an_embeddings_server_is_not_asked_either(
+    tmp_path: Path, like: RunContext, bank: list[dict[str, object]]
+) -> None:
+    """Also not by a program compiled by `knn`, which asks a copy of itself."""
     with FakeServer(wordy) as server:
         config = config_of(server, tmp_path / "run", "vanilla", {})
         dense = {"embedder": "openai/small", "api_base": server.url}
-        given = {"retriever": "dense", "retriever_set": dense, "form": True}
-        found = estimate_run(ready(config.but(**given), like=like))
+        bench = ready(config.but(retriever="dense", retriever_set=dense), like=like)
+        if bank:
+            use_bank(bench.program, {"entries": bank, "k": 1})
+        found = estimate_run(replace(bench, program=repair_form(bench.program)))
         assert server.hits == []
     assert found.calls == Range(4, 8)
     assert any("searches also ask a server, at most" in line for line in found.lines())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -160,6 +161,8 @@ def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Reh
 def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
     """`program`, with what it is wrapped in, searching by another retriever."""
     other = copy.copy(program)
+    if bound := vars(other).get("forward"):  # of one that shows examples like the question
+        other.__dict__["forward"] = MethodType(bound.__func__, other)
     other.retriever = retriever
     if isinstance(other, Around):
         other.inner = _over(other.inner, retriever)

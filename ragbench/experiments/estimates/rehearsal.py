@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,21 +32,14 @@ _SHORTEST, _MANY = 2, 5
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Fewest and most of what one question takes, over kinds of replies.
+    """Fewest and most that one question takes, over kinds of replies.
 
-    `cost` is in US dollars, None where a price is not known.
+    `tokens` are of prompts and replies; `cost` in US dollars is None where a price is not known.
     """
 
     calls: tuple[int, int]
-    prompt_tokens: tuple[int, int]
-    reply_tokens: tuple[int, int]
+    tokens: tuple[int, int]
     cost: tuple[float, float] | None
-
-    @property
-    def tokens(self) -> tuple[int, int]:
-        """Fewest and most tokens of prompts and replies together."""
-        low, high = (p + r for p, r in zip(self.prompt_tokens, self.reply_tokens, strict=True))
-        return low, high
 
 
 @dataclass(frozen=True)
@@ -76,8 +70,9 @@ class _Asked:
     longest: int  # tokens that the reply may have
     pricing: Pricing
 
-    def cost(self, reply: int) -> float | None:
-        return priced(self.pricing, None, self.prompt, reply)
+    def cost(self, reply: int) -> float:
+        usd = priced(self.pricing, None, self.prompt, reply)
+        return math.inf if usd is None else usd
 
 
 def rehearse(
@@ -104,17 +99,15 @@ def rehearse(
             runs.append(stand_in.asked)
     if not runs:
         return None
-    lows = [[asked.cost(_SHORTEST) for asked in run] for run in runs]
-    highs = [[asked.cost(asked.longest) for asked in run] for run in runs]
-    unknown = any(cost is None for costs in (*lows, *highs) for cost in costs)
     calls = [len(run) for run in runs]
+    low_cost = min(sum(asked.cost(_SHORTEST) for asked in run) for run in runs)
+    high_cost = max(sum(asked.cost(asked.longest) for asked in run) for run in runs)
     prompts = [sum(asked.prompt for asked in run) for run in runs]
     longest = max(sum(asked.longest for asked in run) for run in runs)
     return Rehearsed(
         calls=(min(calls), max(calls)),
-        prompt_tokens=(min(prompts), max(prompts)),
-        reply_tokens=(_SHORTEST * min(calls), longest),
-        cost=None if unknown else (min(map(sum, lows)), max(map(sum, highs))),  # type: ignore[arg-type]
+        tokens=(min(prompts) + _SHORTEST * min(calls), max(prompts) + longest),
+        cost=(low_cost, high_cost) if math.isfinite(high_cost) else None,
     )
 
 
