@@ -81,7 +81,7 @@ def measure(folder: Path, n: int, url: str) -> None:
     for name, arguments in (
         ("resume", command),
         ("summarize", ["summarize", str(run)]),
-        ("doctor", ["doctor", "--no-data", str(run)]),
+        ("doctor", ["doctor", str(run)]),
         ("compare", ["compare", str(run), str(run)]),
     ):
         seconds, memory = measured(*arguments)

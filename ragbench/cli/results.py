@@ -279,10 +279,8 @@ def export_command(
 
 @command("doctor", examples=["ragbench doctor runs/A"])
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path))
-@option("--data/--no-data", default=True, group="Data",
-        help="Compare question ids with those of the data set.")  # fmt: skip
 @output_options
-def doctor_command(folders: tuple[Path, ...], data: bool) -> None:
+def doctor_command(folders: tuple[Path, ...]) -> None:
     """Check the FOLDERS of runs, compiled programs, verdicts, tunings and sweeps.
 
     Prints a line for each problem, with what to do about it; nothing is changed. Exits with 0 if
@@ -296,7 +294,7 @@ def doctor_command(folders: tuple[Path, ...], data: bool) -> None:
     quiet_libraries()
     wrong, rows = 0, []
     for folder in [folder for given in folders for folder in folders_under(given)]:
-        findings = list(examine(folder, data=data))
+        findings = list(examine(folder))
         wrong += len(findings)
         for path, problem in findings or [(folder, "nothing is wrong")]:
             rows.append({"folder": str(folder), "path": str(path), "finding": one_line(problem)})

@@ -1,12 +1,11 @@
-"""Checks the folders that runs and compiles left. It reads alone: what to do is said, not done."""
+"""Checks the folders that runs and compiled programs left. It reads alone: what to do is said."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.artifacts import SIDECAR, load_artefact, read_sidecar
 from ragbench.experiments.compile import ASKED
-from ragbench.experiments.config import make_config
 from ragbench.experiments.store import (
     CALLS,
     CARD,
@@ -16,6 +15,10 @@ from ragbench.experiments.store import (
     read_card,
     read_object,
     read_records,
+)
+
+_TWICE = (
+    "SELECT qid FROM records WHERE state = 'answered' GROUP BY qid HAVING count(*) > 1 ORDER BY qid"
 )
 
 
@@ -41,24 +44,16 @@ def _is_compile(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (SIDECAR, ASKED))
 
 
-def examine(folder: Path, *, data: bool = True) -> Iterator[tuple[Path, str]]:
-    """What is wrong in the folder, by the file that it is in, with what to do about it.
-
-    `data` says whether the ids of questions are compared with the data set's.
-    """
-    checks = [_compiled] if _is_compile(folder) else []
-    if is_run(folder):
-        checks += [_database, _card, _records]
-        checks += [_questions] if data else []
+def examine(folder: Path) -> Iterator[tuple[Path, str]]:
+    """What is wrong in the folder, by the file that it is in, with what to do about it."""
+    checks: list[Callable[[Path], Iterator[tuple[Path, str]]]] = []
+    checks += [_compiled] if _is_compile(folder) else []
+    checks += [_run, _card] if is_run(folder) else []
     for check in checks:
         try:
             yield from check(folder)
         except RagbenchError as error:
             yield folder, str(error)
-
-
-def _database(folder: Path) -> Iterator[tuple[Path, str]]:
-    return _integrity(folder / DATABASE, "put a copy back, or run again")
 
 
 def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
@@ -67,52 +62,26 @@ def _integrity(path: Path, cure: str) -> Iterator[tuple[Path, str]]:
             yield path, f"the file is damaged: {said}; {cure}"
 
 
-def _card(folder: Path) -> Iterator[tuple[Path, str]]:
-    card = read_card(folder)
-    path = folder / CARD
-    if not path.is_file():
-        yield path, "is missing; the run's command writes it again"
-    elif read_object(path) != card.model_dump(mode="json"):
-        yield path, f"is not what {DATABASE} says; the run's command writes it again"
-
-
-def _records(folder: Path) -> Iterator[tuple[Path, str]]:
+def _run(folder: Path) -> Iterator[tuple[Path, str]]:
     path, reader = folder / DATABASE, Reader(folder / DATABASE)
+    yield from _integrity(path, "put a copy back, or run again")
     for qid in read_records(folder).damaged:
-        yield path, (
-            f"the record of {qid} was damaged or changed after it was written; "
-            "the run's command asks the question again"
-        )
+        problem = f"the record of {qid} was damaged or changed after it was written"
+        yield path, f"{problem}; the run's command asks the question again"
     counted = reader.rows("SELECT value FROM run WHERE name = 'records'")
     there = reader.rows("SELECT count(*) FROM records")[0][0]
     if (was := int(counted[0][0]) if counted else 0) != there:
         yield path, f"it has {there} records, and {was} were written; put a copy back, or run again"
-    twice = (
-        "SELECT qid FROM records WHERE state = 'answered' GROUP BY qid HAVING count(*) > 1 "
-        "ORDER BY qid"
-    )
-    for (qid,) in reader.rows(twice):
+    for (qid,) in reader.rows(_TWICE):
         yield path, f"{qid} has two finished records; the last one counts"
 
 
-def _questions(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Records of questions that the data set has not; loads it as the run did."""
-    from ragbench.data import load_dataset
-
-    card = read_card(folder)
-    try:
-        config = make_config(card.config or card.identity, by_user=False)
-        dataset = load_dataset(config.data_spec())
-    except RagbenchError as error:
-        yield folder, f"its data cannot be loaded ({error}); put them back, or give --no-data"
-        return
-    if dataset.digest != card.data.digest:
-        yield folder, "its data are not what they were when it ran; put them back"
-        return
-    known = {str(example.qid) for example in dataset.select(config.data.split)}
-    for qid in read_records(folder):
-        if qid not in known:
-            yield folder / DATABASE, f"{qid} is not in the data"
+def _card(folder: Path) -> Iterator[tuple[Path, str]]:
+    card, path = read_card(folder), folder / CARD
+    if not path.is_file():
+        yield path, "is missing; the run's command writes it again"
+    elif read_object(path) != card.model_dump(mode="json"):
+        yield path, f"is not what {DATABASE} says; the run's command writes it again"
 
 
 def _compiled(folder: Path) -> Iterator[tuple[Path, str]]:

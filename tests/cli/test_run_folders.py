@@ -71,9 +71,9 @@ def test_a_dry_run_and_a_start_that_fails_leave_no_folder(
 
 def test_doctor_says_what_is_wrong(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", four(), **FULL_CARD)
-    assert invoke("doctor", "--no-data", run) == (0, f"{run}: nothing is wrong\n")
+    assert invoke("doctor", run) == (0, f"{run}: nothing is wrong\n")
     query(run, "UPDATE records SET f1 = 1")
-    code, said = invoke("doctor", "--no-data", tmp_path)
+    code, said = invoke("doctor", tmp_path)
     assert code == 1
     assert "run.db: the record of q2 was damaged or changed after it was written" in said
     (tmp_path / "empty").mkdir()

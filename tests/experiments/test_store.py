@@ -39,7 +39,7 @@ def card() -> RunCard:
 
 
 def said(folder: Path) -> str:
-    return "\n".join(f"{path.name}: {what}" for path, what in examine(folder, data=False))
+    return "\n".join(f"{path.name}: {what}" for path, what in examine(folder))
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_run_folders(world: World, command: Callable[..., int], tmp_path: Path) 
         name = commands[number % len(commands)]
         more = {"compare": [good], "report": ["-o", tmp_path / "page.html"]}.get(name, [])
         command(case, name, folder, *more)
-        command(case, "doctor", folder, "--no-data")
+        command(case, "doctor", folder)
 
 
 def test_compiled_programs(world: World, command: Callable[..., int], tmp_path: Path) -> None:
