@@ -6,6 +6,7 @@ failed, and what was *billed*. `ragbench.record` has the record that calls are k
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -122,7 +123,7 @@ class Totals:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float | None = 0.0
-    latency_s: float = 0.0
+    latency_s: float = field(default=0.0, compare=False)
     list_usd: float | None = 0.0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
@@ -196,9 +197,9 @@ class Sum:
     def totals(self) -> Totals:
         """The sums over the calls so far."""
         sums: dict[str, Any] = dict(self._counts)
-        sums["latency_s"] = sum(self._latencies)
-        sums["cost_usd"] = None if self._unpriced else sum(self._costs)
-        sums["list_usd"] = None if self._unpriced else sum(self._listed)
+        sums["latency_s"] = math.fsum(self._latencies)  # the same in any order
+        sums["cost_usd"] = None if self._unpriced else math.fsum(self._costs)
+        sums["list_usd"] = None if self._unpriced else math.fsum(self._listed)
         return Totals(**sums)
 
 

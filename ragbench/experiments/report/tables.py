@@ -16,8 +16,9 @@ from ragbench.experiments.store import RunCard, StoredRecords
 from ragbench.metrics import cluster_of, get_metric, mean_interval, usable_clusters
 
 if TYPE_CHECKING:
-    from ragbench.experiments.runs import Evaluation, PolicyScores, Spent, Summary
+    from ragbench.experiments.runs import Evaluation, PolicyScores, Summary
     from ragbench.metrics import Grouping
+    from ragbench.record import Totals
 
 #: Settings that are named at the most where runs of one name differ.
 SETTINGS = 4
@@ -301,14 +302,14 @@ def unread_lines(damaged: Sequence[str]) -> list[str]:
     return [f"warning: the record of {', '.join(damaged)} was damaged and was left out"]
 
 
-def paid_in_words(billed: Spent) -> str:
+def paid_in_words(billed: Totals) -> str:
     """What else there is to say of what was billed: the provider's cache, and failed attempts."""
     words = []
-    if billed.list_usd:
+    if billed.list_usd is not None and billed.list_usd != billed.cost_usd:
         words.append(f"list price {money(billed.list_usd)} $")
     if read := billed.cache_read_tokens:
         words.append(f"{read:,} prompt tokens from the provider's cache")
-    if failed := billed.tokens_of_failed_attempts:
+    if failed := billed.failed_tokens:
         words.append(f"{failed:,} tokens of failed attempts included")
     return f" ({'; '.join(words)})" if words else ""
 

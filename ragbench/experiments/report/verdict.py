@@ -87,7 +87,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 def _arms(verdict: Verdict) -> Table:
     every = [run for runs in verdict.arms.values() for run in runs]
-    paid = any(run.summary.billed.list_usd for run in every)
+    paid = any(r.summary.billed.list_usd != r.summary.billed.cost_usd for r in every)
     columns = (
         Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
         *(Column(metric, kind="mean", interval=True) for metric in verdict.design.metrics),

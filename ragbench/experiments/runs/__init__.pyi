@@ -34,7 +34,6 @@ from .summary import (
     HEADLINE as HEADLINE,
     SUMMARY as SUMMARY,
     PolicyScores as PolicyScores,
-    Spent as Spent,
     Summary as Summary,
     error_of as error_of,
     failed as failed,

@@ -40,52 +40,6 @@ SCORED_0, LEFT_OUT, RETRIED = "scored 0", "left out", "retried"
 _NOT_EMPTY = Field(exclude_if=lambda value: not value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """Calls, tokens and US dollars; `cost_usd` is None where a price is unknown.
-
-    `list_usd` is there where another sum was paid, the tokens below it where there are any.
-    """
-
-    calls: int
-    embedding_and_reranking_calls: int
-    failed_calls: int
-    attempts: int
-    fallbacks: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost_usd: float | None
-    list_usd: Annotated[float | None, _NOT_EMPTY] = None
-    cache_read_tokens: Annotated[int, _NOT_EMPTY] = 0
-    cache_write_tokens: Annotated[int, _NOT_EMPTY] = 0
-    tokens_of_failed_attempts: Annotated[int, _NOT_EMPTY] = 0
-
-    @classmethod
-    def of(cls, totals: Totals) -> Spent:
-        """The sums of calls, dollars to 8 decimals."""
-        dollars = (totals.cost_usd, totals.list_usd)
-        cost, listed = (None if usd is None else round(usd, 8) for usd in dollars)
-        return cls(
-            calls=totals.calls,
-            embedding_and_reranking_calls=totals.others,
-            failed_calls=totals.failed,
-            attempts=totals.attempts,
-            fallbacks=totals.fallbacks,
-            prompt_tokens=totals.prompt_tokens,
-            completion_tokens=totals.completion_tokens,
-            cost_usd=cost,
-            list_usd=listed if listed != cost else None,
-            cache_read_tokens=totals.cache_read_tokens,
-            cache_write_tokens=totals.cache_write_tokens,
-            tokens_of_failed_attempts=totals.failed_tokens,
-        )
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.prompt_tokens + self.completion_tokens
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyScores:
     """The headline scores where failed questions are counted by one of the policies."""
@@ -110,9 +64,9 @@ class Summary:
     stop_reasons: Mapping[str, int]
     counts: Mapping[str, int]
     #: What was sent to servers and paid, for records that were replaced or cut off too.
-    billed: Spent
+    billed: Totals
     #: As if nothing had been cached or failed, at list price.
-    as_if: Spent
+    as_if: Totals
     #: Calls by a signature and their tokens.
     by_signature: Mapping[str, Mapping[str, int]]
     critical_path_calls: int
@@ -196,8 +150,8 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
         },
         stop_reasons=Counter(filter(None, _sorted(records, stop_reason))),
         counts=dict(sorted(counts.items())),
-        billed=Spent.of(billed.totals()),
-        as_if=Spent.of(as_if.totals()),
+        billed=billed.totals(),
+        as_if=as_if.totals(),
         by_signature=dict(sorted(by_signature.items())),
         critical_path_calls=path_calls,
         retrievals=searches,
