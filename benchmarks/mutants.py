@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant(STATS + "estimates.py", "2 * t_tail(room", "t_tail(room", ESTIMATES),
     Mutant(STATS + "betting.py", "_BOLDNESS / means", "1.0 / means", ESTIMATES),
     Mutant(STATS + "betting.py", "[[0.25], spread[:-1]]", "[spread]", ESTIMATES),
-    Mutant(STATS + "betting.py", "self.log_down) - math.log(2)", "self.log_down)", ESTIMATES),
+    Mutant(STATS + "betting.py", "math.log(2) - best", "-best", ESTIMATES),
     Mutant(STATS + "betting.py", "_capital(-x, -null / reach)", "_capital(-x, null / reach)",
            COMPARED),
     Mutant(STATS + "estimates.py", "LEAST_SEEDS = 3", "LEAST_SEEDS = 2", ESTIMATES),

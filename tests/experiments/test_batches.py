@@ -50,7 +50,7 @@ def lm_at(server: BatchServer, spec: str, **settings: Any) -> RagbenchLM:
 def judged(folder: Path, lm: RagbenchLM, **fields: Any) -> Any:
     asking = Asking(lm, 2, wait_s=0.01)
     request = ScoreRequest(judge=JudgeRequest(asking, **fields))
-    return score_run(folder, request).summary["judges"]
+    return score_run(folder, request).summary["judges"]["judge"]
 
 
 def journal(folder: Path) -> list[dict[str, Any]]:
@@ -62,16 +62,18 @@ def test_batches_are_asked_and_read_as_direct_calls_at_half_price(
     tmp_path: Path, spec: str
 ) -> None:
     a, b = (make_run(tmp_path / name, four()) for name in "ab")
-    with BatchServer(fair) as server:
-        direct = judged(a, lm_at(server, spec), repeats=2)["judge"]
-        sent = [json.dumps(body, sort_keys=True) for body in server.bodies]
+
+    def sent(server: BatchServer) -> list[str]:
+        bodies = [json.dumps({"stream": False, **b}, sort_keys=True) for b in server.bodies]
         server.bodies.clear()
-        found = judged(b, batched(lm_at(server, spec)), repeats=2)["judge"]
+        return sorted(bodies)
+
+    with BatchServer(fair) as server:
+        direct = judged(a, lm_at(server, spec), repeats=2)
+        asked = sent(server)
+        found = judged(b, batched(lm_at(server, spec)), repeats=2)
         assert (server.direct, len(server.batches), server.items) == (6, 1, 6)
-        again = [json.dumps({"stream": False, **body}, sort_keys=True) for body in server.bodies]
-        assert sorted(again) == sorted(
-            json.dumps({"stream": False, **json.loads(text)}, sort_keys=True) for text in sent
-        )
+        assert sent(server) == asked
     for money in ("as_if", "billed"):
         for usd in ("cost_usd", "list_usd"):
             assert found[money].pop(usd) == pytest.approx(0.5 * direct[money].pop(usd))
@@ -100,9 +102,9 @@ def test_second_try_of_an_unreadable_reply_comes_with_a_second_batch(
         return fair(ask) if "Chad" not in ask.prompt or ask.body["temperature"] else "hm"
 
     with BatchServer(script) as server:
-        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        found = judged(folder, batched(lm_at(server, spec)))
         assert [len(made.items) for made in server.batches] == [3, 2]
-        assert found == judged(folder, batched(lm_at(server, spec)))["judge"]
+        assert found == judged(folder, batched(lm_at(server, spec)))
         assert len(server.batches) == 2
     assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 1, 1)
     assert found["as_if"]["calls"] == 5
@@ -119,12 +121,12 @@ def test_items_that_fail_or_expire_are_sent_again_alone(tmp_path: Path, spec: st
         return kind if kind and (kind.kind == "400" or not ask.times) else fair(ask)
 
     with BatchServer(script) as server:
-        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        found = judged(folder, batched(lm_at(server, spec)))
         assert [len(made.items) for made in server.batches] == [6, 2]
         assert (found["correct"], found["unscored"]) == (5, 1)
         assert "LMInvalidRequestError" in next(iter(found["unscored_because"]))
         spoilt.clear()
-        healed = judged(folder, batched(lm_at(server, spec)))["judge"]
+        healed = judged(folder, batched(lm_at(server, spec)))
         assert (healed["correct"], server.items) == (6, 9)  # the provider's failure is tried anew
 
 
@@ -137,14 +139,14 @@ def test_creation_without_a_reply_is_looked_for_and_repeated_where_it_made_nothi
 ) -> None:
     folder = make_run(tmp_path / "run", four())
     with BatchServer(fair, **faults) as server:
-        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        found = judged(folder, batched(lm_at(server, spec)))
         assert (found["correct"], len(server.batches), server.creations) == (2, 1, creations)
 
 
 def test_item_that_always_expires_is_given_up_for_now(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", [answered("q1", "Norway")])
     with BatchServer(lambda ask: Spoilt("expired")) as server:
-        found = judged(folder, batched(lm_at(server, "openai/judge")))["judge"]
+        found = judged(folder, batched(lm_at(server, "openai/judge")))
         assert (found["unscored"], server.items, found["billed"]["cost_usd"]) == (1, TRIES, 0)
 
 
@@ -174,7 +176,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
             with pytest.raises(StoppedError):
                 judged(folder, batched(lm_at(server, spec)))
         before = server.items
-        found = judged(folder, batched(lm_at(server, spec)))["judge"]
+        found = judged(folder, batched(lm_at(server, spec)))
         assert (found["correct"], server.items) == (4, 4)
         assert before == (0 if event == "planned" else 4)
     batches, _ = read_batches(read_replies(folder))
@@ -190,7 +192,7 @@ def test_batch_of_somebody_else_that_looks_the_same_is_not_taken(tmp_path: Path)
         gone = {**row, "keys": ["a", "b", "c"], "tasks": ["t"], "since_s": time.time() - 9}
         with Store(folder) as store:
             store.add_reply(gone)
-        found = judged(folder, batched(lm_at(server, "anthropic/judge")))["judge"]
+        found = judged(folder, batched(lm_at(server, "anthropic/judge")))
         assert (found["correct"], found["incorrect"], len(server.batches)) == (2, 1, 2)
 
 
@@ -214,7 +216,7 @@ def test_killed_process_finds_its_batch(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="give --batch"):
             judged(folder, lm_at(server, "openai/judge"))
         again = batched(lm_at(server, "openai/judge", schema=None, max_tokens=1024))
-        found = judged(folder, again)["judge"]
+        found = judged(folder, again)
         assert (found["unscored"], server.creations, server.direct) == (0, 1, 0)
 
 
@@ -224,19 +226,19 @@ def test_limit_of_spending_is_kept_whatever_the_replies(tmp_path: Path) -> None:
     with BatchServer(fair) as server:
         lm = lm_at(server, "openai/judge", max_tokens=50)
         with spending(Limits(cost=1e-6)) as spent:
-            none = judged(folder, batched(lm))["judge"]
+            none = judged(folder, batched(lm))
         assert (none["not_asked"], server.items, spent.stopped_by) == (30, 0, "--max-cost 1e-06")
-        all_of_it = judged(other, batched(lm))["judge"]["billed"]["cost_usd"]
+        all_of_it = judged(other, batched(lm))["billed"]["cost_usd"]
         limit, before = 0.7 * all_of_it, len(server.batches)
         with spending(Limits(cost=limit)) as spent:
-            found = judged(folder, batched(lm))["judge"]
+            found = judged(folder, batched(lm))
         assert spent.stopped_by.startswith("--max-cost")
         assert len(server.batches) > before + 1  # what a batch leaves is used by another
         assert found["not_asked"] == 60 - server.items > 0
         assert spent.total.calls == server.items - 30
         assert spent.total.cost == pytest.approx(found["billed"]["cost_usd"])
         assert 0.3 * limit < spent.total.cost <= limit
-        whole = judged(folder, batched(lm))["judge"]
+        whole = judged(folder, batched(lm))
         assert (whole["correct"], server.items) == (30, 60)
         free = lm_at(server, "openai/judge", price=None)
         fresh = make_run(tmp_path / "fresh", four())
@@ -252,7 +254,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         with pytest.raises(RunError, match="enqueued token limit"):
             judged(folder, batched(lm_at(server, "openai/judge")))
         server.refuse = ""
-        assert judged(folder, batched(lm_at(server, "openai/judge")))["judge"]["correct"] == 2
+        assert judged(folder, batched(lm_at(server, "openai/judge")))["correct"] == 2
     code, _, err = command(capsys, "score", str(folder), "--batch")
     assert (code, "--judge" in err, err.count("\n")) == (2, True, 1)
 

@@ -1,7 +1,7 @@
 """Annotation through a provider's batches: half the price, and an answer within a day.
 
 Every task is asked with an LM that collects what it would have sent. What was collected goes out as
-batches; with their replies the tasks are asked again, as often as it takes: a task that needs a
+a batch; with its replies the tasks are asked again, as often as it takes: a task that needs a
 second call, or a second try, waits for a second batch. The prompts, the strict reading and the rows
 of the journal are those of direct calls.
 
@@ -13,8 +13,7 @@ the batches in its journal first; one whose id was lost is looked for at the pro
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -133,42 +132,44 @@ class BatchRunner:
                 self.asking.tell(self._done, self._n)
         if not waiting:
             return []
-        chosen = self._affordable(waiting)
-        with ExitStack() as held:
-            made = [self._submit(group, held) for group in _groups(chosen)]
-            self._await([batch for batch in made if batch])
-        if not any(made):
+        chosen, amount = self._next_batch(waiting)
+        try:
+            with reserved(amount) as reservation:
+                self._await([self._submit(chosen, reservation)])
+        except CallRefusedError:
             return []
         # What did not fit may do so now: a batch takes less than it could have taken.
         return [task for task in tasks if task.key in waiting]
 
-    def _affordable(self, waiting: Mapping[str, Item]) -> dict[str, Item]:
-        """What the limits leave room for, whatever the replies; one at the least."""
-        left, total = room(), Amount(calls=0)
+    def _next_batch(self, waiting: Mapping[str, Item]) -> tuple[dict[str, Item], Amount]:
+        """The items of the next batch, one at least, and what they take at the most.
+
+        They are as many as a batch and the limits have room for; one that no limit has room for is
+        refused later.
+        """
+        left, total, size = room(), Amount(calls=0), 0
         chosen: dict[str, Item] = {}
         for key, item in waiting.items():
             more = total + most(self.asking.lm, item)
+            size += len(json.dumps(item.body)) + 200
             fits = more.calls <= left.calls and more.tokens <= left.tokens
-            if not chosen or (fits and more.cost <= left.cost):  # one that does not is refused
-                chosen[key], total = item, more
-        return chosen
+            fits = fits and more.cost <= left.cost and size <= MOST_BYTES
+            if chosen and (not fits or len(chosen) == MOST_ITEMS):
+                break
+            chosen[key], total = item, more
+        return chosen, total
 
-    def _submit(self, group: Mapping[str, Item], held: ExitStack) -> _Batch | None:
-        """The batch of `group`, submitted and in the journal; None where a limit forbids it."""
+    def _submit(self, group: Mapping[str, Item], reservation: Reservation) -> _Batch:
+        """The batch of `group`, submitted and in the journal."""
         items = list(group.values())
-        try:
-            amount = sum((most(self.asking.lm, item) for item in items), Amount(calls=0))
-            reservation = held.enter_context(reserved(amount))
-        except CallRefusedError:
-            return None
         keys = [item.key for item in items]
-        batch = _Batch(f"ragbench-{uuid4().hex[:16]}", keys, list(group), time.time())
-        self.batches[batch.name] = batch
-        batch.reservation = reservation
+        name = f"ragbench-{uuid4().hex[:16]}"
+        batch = _Batch(name, keys, list(group), time.time(), reservation=reservation)
+        self.batches[name] = batch
         self._note("planned", batch, keys=batch.keys, tasks=batch.tasks, since_s=batch.since_s)
         for wait, _ in zip(self.asking.waits(), range(TRIES), strict=False):
             try:
-                batch.batch_id = self.service.submit(batch.name, items)
+                batch.batch_id = self.service.submit(name, items)
             except RefusedError as error:
                 self._note("lost", batch)
                 raise RunError(f"the provider refuses the batch: {error}") from None
@@ -247,18 +248,3 @@ class BatchRunner:
     def _note(self, event: str, batch: _Batch, **more: Any) -> None:
         batch.over = event in ("ended", "lost")
         self.replies.store.add_reply({"qid": "", "batch": event, "name": batch.name, **more})
-
-
-def _groups(items: Mapping[str, Item]) -> Iterator[dict[str, Item]]:
-    """`items` in as many parts as the providers' limits of a batch ask for."""
-    group: dict[str, Item] = {}
-    size = 0
-    for key, item in items.items():
-        more = len(json.dumps(item.body)) + 200
-        if group and (len(group) >= MOST_ITEMS or size + more > MOST_BYTES):
-            yield group
-            group, size = {}, 0
-        group[key] = item
-        size += more
-    if group:
-        yield group
