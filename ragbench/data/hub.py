@@ -1,17 +1,31 @@
-"""Data sets of the Hugging Face hub: their repositories, and the fetching of their rows."""
+"""Data sets of the Hugging Face hub: fetched once into the cache, and checked at every reading.
 
-from collections.abc import Iterable, Iterator, Mapping
+The checksums of what is published are not known here. What came is recorded instead, as
+`SHA256SUMS` beside the files, so that a data set that changed later is noticed. Files put into the
+folder by hand are recorded when they are first read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from filelock import FileLock
 
 from ragbench.data.base import DataSpec, Split
 from ragbench.data.readers import Row, read_rows
 from ragbench.errors import ConfigError, DataError, needs_extra
+from ragbench.paths import cache_root, make_folder
 
-#: Seconds in which the hub must answer; otherwise only the local cache is used.
+#: Seconds in which the hub must answer; otherwise only its client's local cache is used.
 PROBE_TIMEOUT_S = 5.0
+SUMS = "SHA256SUMS"
+_CORPUS = "corpus.json"
 
 
 @dataclass(frozen=True)
@@ -19,23 +33,43 @@ class HubSource:
     """A repository on the hub; `configs` begins with the default one, and is empty for one only.
 
     `questions` and `corpus` are the paths of JSON files in it, with `{config}` for the
-    configuration; where `questions` is empty, the questions are read by `datasets`.
+    configuration; where `questions` is empty, the questions are read by `datasets`. `by_hand` says
+    what to download, and under what names, where the hub is out of reach.
     """
 
     repo: str
     configs: tuple[str, ...] = ()
     questions: str = ""
     corpus: str = ""
+    by_hand: str = ""
 
 
+_HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
+_GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resolve/main/Datasets"
 HUB: Mapping[str, HubSource] = {
-    "hotpotqa": HubSource("hotpotqa/hotpot_qa", ("distractor", "fullwiki")),
-    "musique": HubSource("dgslibisey/MuSiQue"),
-    "2wikimultihopqa": HubSource("framolfese/2WikiMultihopQA"),
+    "hotpotqa": HubSource(
+        "hotpotqa/hotpot_qa",
+        ("distractor", "fullwiki"),
+        by_hand=f"{_HOTPOT}/hotpot_train_v1.1.json as train.json and "
+        f"{_HOTPOT}/hotpot_dev_distractor_v1.json as validation.json",
+    ),
+    "musique": HubSource(
+        "dgslibisey/MuSiQue",
+        by_hand="https://drive.google.com/file/d/1tGdADlNjWFaHLeZZGShh2IRcpO6Lv24h/view, of it "
+        "musique_ans_v1.0_train.jsonl as train.jsonl and musique_ans_v1.0_dev.jsonl as "
+        "validation.jsonl",
+    ),
+    "2wikimultihopqa": HubSource(
+        "framolfese/2WikiMultihopQA",
+        by_hand="https://www.dropbox.com/s/ms2m13252h6xubs/data_ids_april7.zip, of it train.json "
+        "and dev.json",
+    ),
     "graphrag_bench": HubSource(
         "GraphRAG-Bench/GraphRAG-Bench",
         ("medical", "novel"),
         corpus="Datasets/Corpus/{config}.json",
+        by_hand=f"{_GRAPHRAG}/Questions/medical_questions.json as train.json and "
+        f"{_GRAPHRAG}/Corpus/medical.json as {_CORPUS}",
     ),
     "arag": HubSource(
         "Zly0523/linear-rag",
@@ -71,7 +105,7 @@ def source_of(spec: DataSpec) -> tuple[HubSource, str | None]:
     source = HUB[spec.dataset]
     config = spec.hub_config or next(iter(source.configs), None)
     if spec.hub_repo is not None:
-        return replace(source, repo=spec.hub_repo, configs=()), config
+        return replace(source, repo=spec.hub_repo, configs=(), by_hand=""), config
     if spec.hub_config and spec.hub_config not in source.configs:
         choices = ", ".join(source.configs) or "none: it has only one"
         raise ConfigError(
@@ -86,54 +120,105 @@ def hub_rows(spec: DataSpec) -> Iterator[Row]:
     In an official data set the hub's test part has no answers and is left out. Of a data set
     without a test part the validation part is the test split, and the train part is cut into train
     and validation; a single part is cut into all three. ConfigError and DataError as `source_of`
-    and `fetch`.
+    and `fetched`.
     """
-    source, config = source_of(spec)
-    if source.questions:
-        yield from read_rows(fetch_file(source.repo, source.questions.format(config=config)))
-        return
-    parts = fetch(source.repo, config)
-    known = {_PARTS[name]: rows for name, rows in parts.items() if name in _PARTS}
+    source, _ = source_of(spec)
+    paths = fetched(spec)
+    known = {_PARTS[path.stem]: path for path in paths if path.stem in _PARTS}
     if spec.dataset in HUB:
         known.pop("test", None)
     if not known:
-        raise DataError(
-            f"{source.repo} has no part named {', '.join(_PARTS)}; it has {', '.join(parts)}"
-        )
+        names = ", ".join(path.stem for path in paths)
+        raise DataError(f"{source.repo} has no part named {', '.join(_PARTS)}; it has {names}")
     splits: dict[Split, Split | None] = {part: part for part in known}
     if len(known) == 1:
         splits = dict.fromkeys(known)
     elif "test" not in known:
         splits = {"validation": "test", "train": None}
     order: tuple[Split, ...] = ("test", "validation", "train")
-    for part in order:
-        for number, data in enumerate(known.get(part, ()), start=1):
-            yield Row(f"{source.repo} [{part}]: record {number}", dict(data), splits[part])
+    for part in (part for part in order if part in known):
+        for number, row in enumerate(read_rows(checked(known[part])), start=1):
+            yield Row(f"{source.repo} [{part}]: record {number}", row.data, splits[part])
 
 
-def fetch(repo: str, config: str | None) -> Mapping[str, Iterable[Mapping[str, Any]]]:
-    """The parts of a parquet data set, from the hub or from its cache on this machine.
+def hub_corpus(spec: DataSpec) -> Path | None:
+    """The corpus file of the spec's data set on the hub; None where it has none."""
+    paths = fetched(spec) if source_of(spec)[0].corpus else []
+    return next((checked(path) for path in paths if path.name == _CORPUS), None)
+
+
+def fetched(spec: DataSpec) -> list[Path]:
+    """The files of the spec's data set in the cache, fetched from the hub where they are not there.
 
     DataError where the hub cannot be reached and nothing is cached, or has no such data set.
     """
-    with _hub(repo, repo):
-        import datasets
+    source, config = source_of(spec)
+    folder = cache_root() / "data" / source.repo.replace("/", "--") / (config or "default")
+    make_folder(folder.parent)
+    with FileLock(f"{folder}.lock"):
+        if not any(folder.iterdir() if folder.is_dir() else ()):
+            _fetch(source, config, folder)
+        files = [path for path in sorted(folder.iterdir()) if path.name != SUMS]
+        if not (folder / SUMS).exists():
+            lines = [f"{_sha256(path)}  {path.name}\n" for path in files]
+            (folder / SUMS).write_text("".join(lines))
+    return files
 
-        parts: Mapping[str, Any] = datasets.load_dataset(repo, config)
-    return parts
+
+def checked(path: Path) -> Path:
+    """`path`, whose SHA-256 is the recorded one, else DataError."""
+    recorded = (path.parent / SUMS).read_text().splitlines()
+    if f"{_sha256(path)}  {path.name}" not in recorded:
+        raise DataError(
+            f"{path} is not what was fetched: its SHA-256 is not the one in {SUMS} beside it; "
+            f"delete the folder to fetch it again, or {SUMS} to take the files as they are"
+        )
+    return path
 
 
-def fetch_file(repo: str, name: str) -> Path:
-    """The local path of one file of a data set repository; DataError as `fetch`."""
-    with _hub(repo, f"{repo}/{name}"):
-        from huggingface_hub import hf_hub_download
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
-        return Path(hf_hub_download(repo, name, repo_type="dataset"))
+
+def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
+    """Make `folder` of what the hub has, whole or not at all."""
+    by_default = config == next(iter(source.configs), None)
+    cure = "download its files elsewhere and pass --data-file PATH (docs/data.md names the layouts)"
+    if source.by_hand and by_default:
+        cure = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
+    work = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        with _hub(source.repo, cure):
+            from huggingface_hub import hf_hub_download
+
+            for name, kept in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
+                if name:
+                    file = name.format(config=config)
+                    came = hf_hub_download(source.repo, file, repo_type="dataset")
+                    shutil.copyfile(came, work / kept)
+            if not source.questions:
+                _write_parts(source.repo, config, work)
+        if folder.exists():
+            folder.rmdir()  # empty
+        os.replace(work, folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_parts(repo: str, config: str | None, folder: Path) -> None:
+    """Write the parts of a data set, as the library `datasets` reads it, as JSON lines."""
+    import datasets
+
+    for name, rows in datasets.load_dataset(repo, config).items():
+        with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
 
 
 @contextmanager
-def _hub(repo: str, wanted: str) -> Iterator[None]:
-    """Ask the hub once; where it does not answer, look at the cache alone.
+def _hub(repo: str, cure: str) -> Iterator[None]:
+    """Ask the hub once; where it does not answer, look at its client's cache alone.
 
     The client's own retries take 25 s before they give up.
     """
@@ -143,22 +228,23 @@ def _hub(repo: str, wanted: str) -> Iterator[None]:
         from huggingface_hub import constants
         from huggingface_hub.errors import HfHubHTTPError
 
+    silent = ""
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     if not any(before):
         try:
             huggingface_hub.HfApi().dataset_info(repo, timeout=PROBE_TIMEOUT_S)
         except HfHubHTTPError:
             pass  # it answered; the real request will report what is wrong
-        except Exception:
+        except Exception as error:
+            silent = f"{type(error).__name__}, and nothing of it is in the client's cache"
             constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         yield
     except Exception as error:
         # The hub client raises errors of several libraries; each means that there are no rows.
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = silent or next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
-            f"{wanted} cannot be had from the Hugging Face hub ({reason[:120]}); download its "
-            "files elsewhere and pass --data-file PATH (docs/data.md names the layouts)"
+            f"{repo} cannot be had from the Hugging Face hub ({reason[:120]}); {cure}"
         ) from error
     finally:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before

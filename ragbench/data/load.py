@@ -134,10 +134,8 @@ def need_corpus(spec: DataSpec) -> Path:
     """The corpus file of a data set that cannot do without; DataError where there is none."""
     if spec.corpus_file is not None:
         return spec.corpus_file
-    if spec.hub:
-        source, config = hub.source_of(spec)
-        if source.corpus:
-            return hub.fetch_file(source.repo, source.corpus.format(config=config))
+    if spec.hub and (corpus := hub.hub_corpus(spec)):
+        return corpus
     raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
 
 
