@@ -1,28 +1,14 @@
-"""A-RAG: an agent that searches a corpus by keyword, by sentence and by chunk.
+"""A-RAG: an agent that searches a corpus by keyword, by sentence and by chunk (Du et al. 2026).
 
-Du et al. 2026 (A-RAG). The model chooses among `keyword_search` (counts of exact text), and
-`semantic_search` (nearest sentences), which show the matching sentences of at most `k` chunks, and
-`chunk_read`, which shows whole chunks; a chunk read before is not shown again. Variants:
+`keyword_search` (counts of exact text) and `semantic_search` (nearest sentences) show the matching
+sentences of at most `k` chunks, `chunk_read` shows whole chunks; one read before is not shown
+again. A chunk is named by its position in the corpus, so that n - 1 and n + 1 stand beside chunk n.
+`naive` has one tool, which searches embeddings of whole chunks and shows them; the other variants
+have one tool less. The index is made of the retriever's corpus by `embedder`.
 
-- `full`: all three tools.
-- `naive`: one tool, which searches embeddings of whole chunks and shows them.
-- `no_keyword`, `no_semantic`, `no_read`: one tool less; without `chunk_read` searches show whole
-  chunks.
-
-The index is made of the retriever's corpus by `embedder`; how the retriever itself searches is not
-used. On a paragraph view a title is part of its text. `backend=native` is the provider's own tool
-calling, as published, where the model may ask for up to 20 chunks; it is the default where the LM
-can call tools. `backend=typed` asks with `ToolStep`, which works with any LM and can be compiled;
-every search shows `k` chunks there. One tool is used per turn, as the paper says; with
-`parallel_tools` all that a native turn asks for, as its code does.
-
-After `max_steps` turns, or once the conversation has `token_budget` tokens, the same conversation
-answers without tools. The oldest steps leave the prompt where they outgrow `context_tokens` or the
-LM's own window; answers are brief by default (`answer_style=free` as published). `guards` lists
-what is added to help a model (see `ragbench.programs.core.tools`); `short_words` shows chunks of so
-many words whole, since a snippet hides the sentence after its match.
-
-A chunk is named by its position in the corpus, so that n - 1 and n + 1 stand beside chunk n.
+One tool is used per turn, as the paper says; with `parallel_tools` all that a native turn asks for,
+as its code does. At a limit the same conversation answers without tools. docs/programs.md has the
+departures.
 """
 
 import json

@@ -1,21 +1,16 @@
 """IRCoT: interleave retrieval with the sentences of a chain of thought.
 
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
-passages so far, then searches with it. Variants:
+passages so far, then searches with it. `spec`: at most 5 sentences; the chain answers, or else an
+answer is forced from it. `paper`: at most 10; a query from the last sentence that is no mere
+inference, without question words; paragraphs of at most 600 words (chunks of any length), shown up
+to 350, at most 15, near-duplicates dropped; and a reader that sees no chain. `flash`, as FlashRAG
+runs it: every passage ranked by the best score it ever had and, from the second search on, shown
+worst first.
 
-- `spec`: the simplified specification: k=3, at most 5 sentences, the chain answers; where it has
-  not when it ends, its answer is forced from the chain and the passages.
-- `paper`: one sentence a round, at most 10; a query from the last sentence that is no mere
-  inference, without question words; paragraphs of at most 600 words (chunks of any length), shown
-  up to 350, at most 15, near-duplicates dropped; and a reader that sees the paragraphs but not the
-  chain. The published demonstrations are left to `compile`.
-- `flash`: as FlashRAG and HippoRAG run it: every passage ranked by the best score it ever had and,
-  from the second search on, shown worst first; the chain answers.
-
-All search the question first, as published; `initial_retrieval=false` begins from memory, as an
-ablation. A typed choice of the next step ends the chain; the phrase "the answer is ..." counts only
-where that could not be read, and a refusal is no answer. A sentence that repeats an earlier one or
-the question can find nothing new, so it ends the chain; `resample` asks for another one first.
+A typed choice of the next step ends the chain; the phrase "the answer is ..." counts only where
+that could not be read, and a refusal is no answer. A sentence that repeats an earlier one or the
+question can find nothing new, so it ends the chain.
 """
 
 from __future__ import annotations
@@ -31,7 +26,6 @@ from pydantic import Field
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import (
     PROGRAMS,
-    RESAMPLING_TEMPERATURE,
     Autonomy,
     BudgetSpentError,
     ProgramKnobs,
@@ -80,7 +74,6 @@ class IRCoTKnobs(ProgramKnobs):
     )
     shown_words: int = Field(0, ge=0, description="words shown of a passage; 0: all")
     separate_reader: bool = Field(False, description="a reader that sees no chain answers")
-    resample: bool = Field(False, description="ask once more where a sentence is repeated")
 
 
 @PROGRAMS.register("ircot")
@@ -133,15 +126,12 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 f"all {len(chain.passages)} passages found have more than "
                 f"{self.knobs.passage_words} words; raise passage_words"
             )
-        if self.knobs.separate_reader or not answer:
-            answer = self._answer_of(trace, chain) or answer
-        return trace.prediction(answer, reason, passages=kept)
-
-    def _answer_of(self, trace: Trace, chain: Chain) -> str:
         shown = {"context": chain.context(), "question": trace.question}
         if self.knobs.separate_reader:
-            return trace.answer(self.read, last=True, **shown)
-        return trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **shown)
+            answer = trace.answer(self.read, last=True, **shown) or answer
+        elif not answer:
+            answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **shown)
+        return trace.prediction(answer, reason, passages=kept)
 
     def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, StopReason]:
         """The chain's answer, blank if it gives none, and why it ended."""
@@ -149,13 +139,17 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         if knobs.initial_retrieval:
             chain.search(trace.question)
         for left in reversed(range(knobs.max_steps)):
-            step, thought = self._next(trace, chain)
-            said = [*chain.thoughts, trace.question]
-            if knobs.resample and _says_again(thought, said) and not is_answer(str(step.answer)):
-                trace.count("resampled")
-                step, thought = self._next(trace, chain, copied=thought)
+            step = trace.ask(
+                self.think,
+                otherwise={"thought": "", "next_step": "", "answer": ""},
+                context=chain.context(),
+                question=trace.question,
+                thoughts="\n".join(f"{n}. {said}" for n, said in enumerate(chain.thoughts, 1)),
+            )
+            thought = first_sentence(str(step.thought or "").strip())
+            said_before = map(normalise_answer, [*chain.thoughts, trace.question])
+            repeated = bool(thought) and normalise_answer(thought) in said_before
             done, answer = ending(step, thought)
-            repeated = _says_again(thought, said)
             if repeated and not done:  # with an answer beside it, it has nothing else to add
                 answer = str(step.answer or "").strip()
                 done = is_answer(answer)
@@ -169,24 +163,8 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 trace.step("think", thought=thought)
                 continue
             query = chain.query()
-            pids = chain.search(query)
-            trace.step("think", thought=thought, input=query, pids=pids)
+            trace.step("think", thought=thought, input=query, pids=chain.search(query))
         return "", "max_steps"
-
-    def _next(self, trace: Trace, chain: Chain, *, copied: str = "") -> tuple[dspy.Prediction, str]:
-        """The next step and its one sentence; `copied` is what an earlier reply repeated."""
-        written = [f"{number}. {thought}" for number, thought in enumerate(chain.thoughts, start=1)]
-        if copied:
-            written.append(f"Already known, write something else: {copied}")
-        step = trace.ask(
-            self.think,
-            otherwise={"thought": "", "next_step": "", "answer": ""},
-            context=chain.context(),
-            question=trace.question,
-            thoughts="\n".join(written),
-            config={"temperature": RESAMPLING_TEMPERATURE} if copied else {},
-        )
-        return step, first_sentence(str(step.thought or "").strip())
 
 
 class Chain:
@@ -228,13 +206,15 @@ class Chain:
 
     def kept(self) -> list[Passage]:
         """The passages to show, in order."""
-        passages = list(self.passages.values())
+        passages = [passage for passage in self.passages.values() if not self._too_long(passage)]
         if self.knobs.keep == "best":
             passages.sort(key=lambda passage: -self.best[passage.pid])
-        passages = [passage for passage in passages if not self._too_long(passage)]
-        if self.knobs.keep == "first_distinct":
-            passages = _distinct(passages)
-        return passages[: self.knobs.max_passages]
+        kept: list[Passage] = []
+        for new in passages:
+            twins = (_alike(new.title, p.title) and _alike(new.text, p.text) for p in kept)
+            if self.knobs.keep != "first_distinct" or not any(twins):
+                kept.append(new)
+        return kept[: self.knobs.max_passages]
 
     def _too_long(self, passage: Passage) -> bool:
         limit = self.knobs.passage_words
@@ -273,19 +253,6 @@ def first_words(passage: Passage, words: int) -> Passage:
     if not words or len(parts) <= words:
         return passage
     return replace(passage, text=" ".join(parts[:words]) + " ...")
-
-
-def _says_again(thought: str, earlier: Sequence[str]) -> bool:
-    """Whether `thought` says what one of `earlier` says, by its normalised words."""
-    return bool(thought) and normalise_answer(thought) in map(normalise_answer, earlier)
-
-
-def _distinct(passages: Sequence[Passage]) -> list[Passage]:
-    kept: list[Passage] = []
-    for passage in passages:
-        if not any(_alike(passage.title, p.title) and _alike(passage.text, p.text) for p in kept):
-            kept.append(passage)
-    return kept
 
 
 def _alike(a: str, b: str) -> bool:

@@ -1,10 +1,8 @@
 """Multi-query RAG: rewrite the question a few ways, search with all, fuse, and read once.
 
-The flow of LookaheadRAG's baseline, which asks for paraphrases (`mode=paraphrase`); by default the
-queries are about the different things that the question depends on. The lists are fused with
-RAG-Fusion's reciprocal rank fusion (Rackauckas 2024, arXiv:2402.03367), since raw BM25 scores of
-different queries cannot be compared. A reply that cannot be parsed leaves the question alone as the
-query, even if `include_original` is off: the program then does what `vanilla` does.
+The flow of LookaheadRAG's baseline, which asks for paraphrases (`mode=paraphrase`), fused as in
+RAG-Fusion (Rackauckas 2024, arXiv:2402.03367). A reply that cannot be parsed leaves the question
+alone as the query, even if `include_original` is off.
 """
 
 import dspy

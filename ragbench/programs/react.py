@@ -1,28 +1,15 @@
 """ReAct: think, use a tool, look at what it shows, and repeat until finished.
 
-Yao et al. 2023 (arXiv:2210.03629). Variants:
+Yao et al. 2023 (arXiv:2210.03629). `spec`, the simplified specification: `search` shows the first
+words of the top passages, `lookup` all matching sentences of every passage found so far; at the
+limit an answer is forced from passages and thoughts. `page`, the original's tools: `search` opens
+the page of a title, `lookup` walks it one hit at a time. `tree`, the loop at inference of
+TreePS-RAG (arXiv:2601.06922), untrained: a tree of steps instead of one chain; nothing ranks the
+paths, so the first sample of each stands before the second of any.
 
-- `spec`: the simplified specification. `search` shows the first words of the top passages of the
-  corpus, `lookup` all matching sentences of every passage found so far; at the limit an answer is
-  forced from the passages and thoughts.
-- `page`: the original's tools. `search` opens the page of a title, or names similar ones; `lookup`
-  walks the open page one hit at a time. The live Wikipedia is the given corpus here, and the six
-  worked examples are left to `compile`. `force_answer=False` gives no answer at the limit, as the
-  original did.
-- `tree`: the loop at inference of TreePS-RAG (arXiv:2601.06922), by prompting: a tree of steps
-  instead of one chain. Its training, with rewards for single steps from the outcomes below them, is
-  left out, so nothing ranks the paths: the first sample of each stands before the second of any.
-
-`act_only` and `lookup=False` are the paper's ablations, `initial_retrieval` searches the question
-before the first turn. `backend=native` takes the turns by the provider's own tool calls: a turn
-without a call is the answer, and at the limit the same conversation goes on without tools. It is
-the default of `spec` where the LM can call tools; `page` keeps the text protocol of the paper, and
-`act_only` has no text beside a call.
-
-A typed turn writes an answer, which may be blank, before its tool; in the paper it is the argument
-of `Finish`. One beside another tool is kept as a part of that turn's thought. `guards` lists what
-is added to help a model (see `ragbench.programs.core.tools`); `guards=false` is the bare loop of
-the paper. The oldest steps leave the prompt where the trajectory outgrows `context_tokens`.
+`act_only` and `lookup=False` are the paper's ablations, `guards=false` is its bare loop. A typed
+turn writes an answer, which may be blank, before its tool; in the paper it is the argument of
+`Finish`. docs/programs.md has the departures.
 """
 
 from __future__ import annotations

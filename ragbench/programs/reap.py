@@ -1,22 +1,15 @@
 """REAP: plan sub-tasks, extract facts for each, and answer from the facts alone.
 
-Recursive Evaluation and Adaptive Planning (2025, arXiv:2511.09966). The paper fine-tunes its parts
-on plans made by a stronger model; here they are prompted, so a run of this is no reproduction of
-its numbers. Variants:
+Recursive Evaluation and Adaptive Planning (2025, arXiv:2511.09966), prompted where the paper
+fine-tunes. `spec`: a planner names the first look-ups; each round searches them all, and one call
+reads facts off the passages, scores whether they suffice, and names what is still to be looked up.
+`paper`: a plan of requirements that depend on each other, which each round rewrites. A plan updater
+(where all facts of the last round are direct) or a re-planner names look-ups, which run at once and
+are read one by one. A malformed reply is asked again with another sample, and a second one in a row
+is replaced by the open requirements in their own words.
 
-- `spec`: the simplified specification. A planner names the first look-ups, as many as need nothing
-  of each other. Each round searches them all, and one call reads facts off the passages, scores
-  whether the facts suffice, and names what is still to be looked up. The planner is asked again
-  only where that names nothing new.
-- `paper`: a plan of requirements that depend on each other, which each round rewrites. A plan
-  updater (where all facts of the last round are direct) or a re-planner (otherwise) names look-ups,
-  which run at once and are read one by one. A malformed reply is asked again with another sample
-  (at temperature 0 it would come back unchanged), and a second one in a row is replaced by the open
-  requirements in their own words; the planners see the queries tried, and exact repeats are
-  refused; placeholders that a planner left in a query are filled, and forked, here.
-
-In both, the first round always searches, and nothing is extracted from no passages. Where no fact
-was found (`no_facts`) the answer is from nothing, as published; `read_passages` shows the passages.
+In both the first round always searches. Where no fact was found (`no_facts`) the answer is from
+nothing, as published; `read_passages` shows the passages.
 """
 
 import re

@@ -1,11 +1,10 @@
 """RLM by decomposition: a question is answered from its passages, or split and combined.
 
-The recursion of the simplified specification, without code or variables; Recursive Language Models
-as published are `rlm_repl`, another system with other prompts and costs. Unlike the pseudo-code
-this searches at every node, keeps its memo for one question only, stops at `max_depth` (not one
-below it), lets a sub-question use earlier answers as {1}, {2}, refuses a sub-question that equals
-one above it, and gives each branch a share of `max_calls`, so that what is asked does not depend on
-timing.
+The recursion of the simplified specification; Recursive Language Models as published are
+`rlm_repl`. Unlike the pseudo-code this searches at every node, keeps its memo for one question
+only, stops at `max_depth` (not one below it), lets a sub-question use earlier answers as {1}, {2},
+refuses one that equals one above it, and gives each branch a share of `max_calls`, so that what is
+asked does not depend on timing.
 """
 
 from __future__ import annotations

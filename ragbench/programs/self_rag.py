@@ -1,23 +1,13 @@
 """Self-RAG by prompting: a gate, a critique of each candidate, and the best candidate's answer.
 
 Asai et al. 2023 (arXiv:2310.11511) train reflection tokens into the model; here each token is a
-typed label asked of any LM, so a run of this is not a reproduction of the paper's numbers. All k
-passages that were searched are graded. Variants:
+typed label asked of any LM. `combined`: one call per passage grades its relevance, answers from it,
+and grades the answer's support and usefulness. `per_passage`: relevance of all passages first, as a
+filter; each relevant one is then answered from, and the answer graded.
 
-- `combined`: one call per passage grades its relevance, answers from it, and grades the answer's
-  support and usefulness.
-- `per_passage`: relevance of all passages first, as a filter; each relevant one is then answered
-  from, and the answer graded for support and usefulness.
-
-An answer's score is the weighted sum of its grades: usefulness 1 to 5 (`signed_utility`: -1 to 1),
-support 1, 0.5 or 0, relevance 1 or 0. The weights of the specification are 1, 2 and 0.5; those of
-the paper, which weighs by probabilities, are `w_utility=0.5 w_support=1 w_relevance=1
-signed_utility=true confidence_source=verbal`. The reference script forms the gate's ratio from raw
+An answer's score is the weighted sum of its grades, with the specification's weights; those of the
+paper are in docs/programs.md. The reference script forms the gate's ratio from raw
 log-probabilities, which inverts it, and maps usefulness to the wrong tokens; neither is copied.
-
-A reader of single passages cannot join two paragraphs: expect weak multi-hop results. `join` reads
-the relevant passages together where none answers alone. Without a candidate the model answers from
-memory.
 """
 
 from collections import Counter

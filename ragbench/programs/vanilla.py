@@ -1,8 +1,7 @@
 """Retrieve once, read once: the standard baseline (Lewis et al. 2020, arXiv:2005.11401, prompted).
 
-`reader=cot` reasons before it answers. The passages are packed in rank order up to
-`context_tokens`. The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): five chunks of
-about 1,000 tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
+The variant `naive_rag` is the baseline of A-RAG (Du et al. 2026): five chunks of about 1,000
+tokens, shown whole; give it a corpus of chunks and `--retriever dense`.
 """
 
 import dspy

@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from ragbench.programs.planner.program import PlannerRAG
-from ragbench.programs.planner.tree import Node, Tree, best_entity, is_poor
+from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor
 from ragbench.record import Ledger
 from tests.fakes import ScriptedLM
 from tests.programs.shelf import converse, shelf
@@ -246,8 +246,8 @@ def test_poor_answers(answer: str, question: str, poor: bool) -> None:
 
 
 def test_the_best_supported_name_wins_and_of_equals_the_last() -> None:
-    def node(number: int, answer: str, confidence: float) -> Node:
-        return Node(f"n{number}", "?", answer=answer, confidence=confidence)
+    def node(number: int, answer: str, confidence: float) -> SubQuestion:
+        return SubQuestion(id=f"n{number}", question="?", answer=answer, confidence=confidence)
 
     asked = "Where was the author of Salt Road born?"
     nodes = [node(1, "Orla Venn of Salt Road", 0.5), node(2, "Harwick in Dunmoor", 0.5)]

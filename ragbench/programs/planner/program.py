@@ -1,22 +1,15 @@
 """Planner: a tree of sub-questions that the model explores action by action.
 
-The design is the specification's own; the two papers it names, TreePS-RAG (arXiv:2601.06922: tree
-search to train an agent) and RAGShaper (arXiv:2601.08699: data synthesis), have none of these
-actions, so this implements neither. After a gate, the actions are:
-
-- TRAVERSE solves a node: one search, then its answer, a confidence and, where that settles it, the
-  answer to the main question, in one call.
-- ROLLOUT splits a node into sub-questions, which the same call writes; a later one names the answer
-  of an earlier one as {1}.
-- SELECT makes a node active; an open one is solved, a solved one costs nothing.
-- BACKTRACK gives the active node up and goes to its parent; at the root it does nothing.
-- STOP ends the search, as does a root solved with `stop_confidence`.
-
-Departure: an action is asked for where there is a choice, and the sub-questions of a split are
-solved in order; the specification asks before each (`ask_always`). docs/programs.md has what else
-is decided here.
+The design is the specification's own; the two papers it names, TreePS-RAG and RAGShaper, have none
+of these actions. After a gate: TRAVERSE solves a node by one search and one call, which also
+answers the main question where that settles it; ROLLOUT splits a node into sub-questions, of which
+a later one names the answer of an earlier one as {1}; SELECT makes a node active and solves it if
+it is open; BACKTRACK gives the active node up and goes to its parent; STOP ends the search, as does
+a root solved with `stop_confidence`. An action is asked for where there is a choice (`ask_always`:
+always).
 """
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import dspy
@@ -35,7 +28,7 @@ from ragbench.programs.core import (
     probability,
     render,
 )
-from ragbench.programs.planner.tree import Node, Tree, best_entity, is_poor, without_repeats
+from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor, without_repeats
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import (
     PLANNER_ACTIONS,
@@ -153,17 +146,20 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return answer if is_answer(answer) else root.answer or answer
 
     def _refined(
-        self, trace: Trace, known: list[Node], notes: list[str], passages: list[Passage], draft: str
+        self,
+        trace: Trace,
+        known: list[SubQuestion],
+        notes: list[str],
+        passages: list[Passage],
+        draft: str,
     ) -> str:
         """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
-        try:
+        with suppress(BudgetSpentError):
             context = render(passages, max_tokens=self.knobs.context_tokens)
             better = trace.answer(
                 self.refine, context=context, notes=notes, question=trace.question, draft=draft
             )
-        except BudgetSpentError:
-            pass
         if not is_poor(better, trace.question):
             return better
         if entity := best_entity(trace.question, known):
@@ -223,7 +219,7 @@ class Exploration:
                 self._idle = 0
         return "answered" if self.settled else "max_steps"
 
-    def _choose(self) -> tuple[str, Node, list[str]]:
+    def _choose(self) -> tuple[str, SubQuestion, list[str]]:
         room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
         reply = self.trace.ask(
             self.program.choose,
@@ -239,7 +235,7 @@ class Exploration:
         self.trace.step("plan", input=node.id, thought=reply.action)
         return reply.action, node, list(reply.get("sub_questions") or [])
 
-    def _do(self, action: str, node: Node, questions: list[str]) -> bool:
+    def _do(self, action: str, node: SubQuestion, questions: list[str]) -> bool:
         """Whether the action changed anything."""
         if action == "ROLLOUT":
             return self._rollout(node, questions)
@@ -253,7 +249,7 @@ class Exploration:
         self._steps += moved
         return moved
 
-    def _rollout(self, node: Node, questions: list[str]) -> bool:
+    def _rollout(self, node: SubQuestion, questions: list[str]) -> bool:
         """Split `node`; a split counts as no step, since each of its parts takes one."""
         full = len(self.tree.children(node)) >= self.knobs.max_children
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
@@ -269,7 +265,7 @@ class Exploration:
                 self.trace.count("questions_with_rollout")
         return bool(added)
 
-    def _traverse(self, node: Node) -> bool:
+    def _traverse(self, node: SubQuestion) -> bool:
         """Search for `node` and answer it; False where that was done with the same knowledge."""
         if node.status == "pruned":
             return False
@@ -306,7 +302,11 @@ class Exploration:
             answer = answer if first or not is_answer(main) else main
         node.learn(answer, confidence, shown)
         tree.close_above(node)
-        settles = self._settles(node, main, confidence)
+        # Not while other sub-questions are open if it only repeats this one's answer.
+        sure = is_answer(main) and confidence >= self.knobs.stop_confidence
+        settles = bool(
+            node.parent and sure and (main != node.answer or not self.tree.open_leaves())
+        )
         if settles:
             tree.root.learn(main, confidence, shown)
         trace.step(
@@ -317,15 +317,6 @@ class Exploration:
             notes={"node": node.id, "confidence": round(confidence, 4), "settles": settles},
         )
         return True
-
-    def _settles(self, node: Node, main: str, confidence: float) -> bool:
-        """Whether `main`, said of the main question in solving `node`, is to be believed.
-
-        Not while other sub-questions are open if it only repeats this one's answer.
-        """
-        if not node.parent or not is_answer(main) or confidence < self.knobs.stop_confidence:
-            return False
-        return main != node.answer or not self.tree.open_leaves()
 
 
 def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:

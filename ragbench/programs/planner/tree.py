@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
+
+from pydantic import Field
 
 from ragbench.metrics import contains, tokens
 from ragbench.programs.core import answers_used, is_answer, jaccard, with_answers
@@ -24,29 +25,20 @@ _YES_NO = re.compile(
 )
 
 
-@dataclass
-class Node:
+class SubQuestion(TreeNode):
     """A sub-question; `number` is its place among its sisters, from 1, and 0 for the root.
 
     `filled` is the question as it was last asked, with its placeholders filled.
     """
 
-    id: str
-    question: str
-    parent: str = ""
-    depth: int = 0
     number: int = 0
-    status: Literal["open", "solved", "pruned"] = "open"
-    answer: str = ""
-    confidence: float = 0.0
     tries: int = 0
     filled: str = ""
-    passages: list[Passage] = field(default_factory=list)
+    passages: list[Passage] = Field(default=[])
 
     def record(self) -> dict[str, Any]:
         """What the record keeps of it."""
-        kept = {name: getattr(self, name) for name in TreeNode.model_fields}
-        return TreeNode(**kept).model_dump()
+        return self.model_dump(include=set(TreeNode.model_fields))
 
     def learn(self, answer: str, confidence: float, passages: Sequence[Passage]) -> None:
         """Keep `answer` and its proofs of `passages`; the node is solved if that is sure enough.
@@ -70,10 +62,9 @@ class Node:
     def line(self) -> str:
         """The node as the model sees it."""
         part = f" (part of {self.parent})" if self.parent else ""
+        state = "not found" if self.tries else "open"
         if self.answer:
             state = f"{self.answer} (confidence {self.confidence:.1f})"
-        else:
-            state = "not found" if self.tries else "open"
         return f"{self.id}{part}: {self.filled or self.question} -> {state}"
 
 
@@ -81,32 +72,32 @@ class Tree:
     """Nodes by id, in the order made; `active` is the id of the one in focus."""
 
     def __init__(self, question: str) -> None:
-        self.nodes = {ROOT: Node(ROOT, question)}
+        self.nodes = {ROOT: SubQuestion(id=ROOT, question=question)}
         self.active = ROOT
 
     @property
-    def root(self) -> Node:
+    def root(self) -> SubQuestion:
         """The node of the question itself."""
         return self.nodes[ROOT]
 
-    def node(self, node_id: str) -> Node:
+    def node(self, node_id: str) -> SubQuestion:
         """The node called `node_id`; the active one if there is none."""
         return self.nodes.get(node_id.strip(), self.nodes[self.active])
 
-    def children(self, node: Node) -> list[Node]:
+    def children(self, node: SubQuestion) -> list[SubQuestion]:
         """The children of `node`, pruned ones included."""
         return [n for n in self.nodes.values() if n.parent == node.id]
 
-    def solved(self) -> list[Node]:
+    def solved(self) -> list[SubQuestion]:
         """The solved nodes, in the order made."""
         return [n for n in self.nodes.values() if n.status == "solved"]
 
-    def open_leaves(self) -> list[Node]:
+    def open_leaves(self) -> list[SubQuestion]:
         """The nodes below the root that are neither solved, pruned nor split, in the order made."""
         below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
         return [n for n in below if not self.children(n)]
 
-    def due(self) -> Node | None:
+    def due(self) -> SubQuestion | None:
         """The first leaf not tried yet whose question waits for no other; None if there is none."""
         for node in self.open_leaves():
             sisters = {n.number: n for n in self.children(self.nodes[node.parent])}
@@ -115,7 +106,7 @@ class Tree:
                 return node
         return None
 
-    def known_to(self, node: Node) -> list[Node]:
+    def known_to(self, node: SubQuestion) -> list[SubQuestion]:
         """Solved nodes that bear on `node`: its ancestors, their and its sisters, its children.
 
         A later sub-question usually asks about the answer of an earlier one.
@@ -127,24 +118,23 @@ class Tree:
             at = parent
         return [n for n in [*known[::-1], *self.children(node)] if n.status == "solved"]
 
-    def asked(self, node: Node, count: Callable[[str], None]) -> str:
+    def asked(self, node: SubQuestion, count: Callable[[str], None]) -> str:
         """The question of `node` with its placeholders filled."""
         if not node.parent:
             return node.question
-        sisters = {n.number: n for n in self.children(self.nodes[node.parent])}
-        parts = {
-            number: n.question if n is node else n.filled or n.question
-            for number, n in sisters.items()
-        }
-        answers = {number: n.answer for number, n in sisters.items()}
+        sisters = self.children(self.nodes[node.parent])
+        parts = {n.number: n.question if n is node else n.filled or n.question for n in sisters}
+        answers = {n.number: n.answer for n in sisters}
         return with_answers(node.question, parts, answers, count)
 
-    def add(self, parent: Node, questions: Sequence[str], *, most: int, alike: float) -> list[Node]:
+    def add(
+        self, parent: SubQuestion, questions: Sequence[str], *, most: int, alike: float
+    ) -> list[SubQuestion]:
         """New children of `parent`, up to `most` in all, but those too much `alike` a node's.
 
         Each keeps its number in `questions`, by which placeholders refer to it.
         """
-        added: list[Node] = []
+        added: list[SubQuestion] = []
         last = max((child.number for child in self.children(parent)), default=0)
         for number, text in enumerate(questions, start=last + 1):
             question = " ".join(text.split())
@@ -153,12 +143,18 @@ class Tree:
             # {1} stands for another answer under each parent, so such questions are never repeats.
             others = self.children(parent) if answers_used(question) else self.nodes.values()
             if question and all(jaccard(question, n.question) < alike for n in others):
-                node = Node(f"n{len(self.nodes)}", question, parent.id, parent.depth + 1, number)
+                node = SubQuestion(
+                    id=f"n{len(self.nodes)}",
+                    question=question,
+                    parent=parent.id,
+                    depth=parent.depth + 1,
+                    number=number,
+                )
                 self.nodes[node.id] = node
                 added.append(node)
         return added
 
-    def close_above(self, node: Node) -> None:
+    def close_above(self, node: SubQuestion) -> None:
         """Solve the ancestors of `node` below the root whose children are all solved.
 
         The answer is that of the last child if it uses an earlier one's, else those of all: the
@@ -211,7 +207,7 @@ def is_poor(answer: str, question: str) -> bool:
     return not is_answer(answer) or set(said) <= set(tokens(question))
 
 
-def best_entity(question: str, solved: Sequence[Node]) -> str:
+def best_entity(question: str, solved: Sequence[SubQuestion]) -> str:
     """The capitalised span of the solved answers with the most support; blank if there is none.
 
     Support is the sum of the confidences of the nodes whose answer holds the span. Spans of the
@@ -221,11 +217,10 @@ def best_entity(question: str, solved: Sequence[Node]) -> str:
     asked = f" {' '.join(tokens(question))} "
     support: dict[str, float] = {}
     ordered = sorted(solved, key=lambda n: int(n.id[1:]))
-    for node in ordered:
-        for span in _SPAN.findall(node.answer):
-            name = " ".join(tokens(span))
-            if name and f" {name} " not in asked:
-                backing = [n.confidence for n in ordered if span in n.answer]
-                support.pop(span, None)
-                support[span] = sum(backing) + 1e-6 * len(backing)
+    for span in (span for node in ordered for span in _SPAN.findall(node.answer)):
+        name = " ".join(tokens(span))
+        if name and f" {name} " not in asked:
+            backing = [n.confidence for n in ordered if span in n.answer]
+            support.pop(span, None)
+            support[span] = sum(backing) + 1e-6 * len(backing)
     return max(reversed(support), key=lambda span: support[span], default="")

@@ -1,15 +1,11 @@
 """Recursive Language Models: the passages are a variable, which the model looks at with code.
 
 Zhang, Kraska and Khattab 2025 (arXiv:2512.24601). The model never sees the passages but what its
-code prints of them; `llm_query` asks a model about a part of them. Variants:
-
-- `corpus`: as published; `context` holds all passages of the corpus. No search: report no retrieval
-  scores. Of a corpus of more than `max_variable` passages it holds those that a search for the
-  question finds, filled up with others.
-- `tools`: `context` holds the question's top k, and `search` and `read` are functions.
-
-The code runs in `Sandbox`. The loop ends with SUBMIT; after `max_turns`, a spent budget, or three
-turns without new code an answer is extracted from the turns. The prompts are ours.
+code prints of them; `llm_query` asks a model about a part of them. `corpus`, as published:
+`context` holds all passages of the corpus, or those that a search finds, filled up with others.
+`tools`: it holds the question's top k, and `search` and `read` are functions. The loop ends with
+SUBMIT; after `max_turns`, a spent budget, or three turns without new code an answer is extracted
+from the turns.
 """
 
 from __future__ import annotations

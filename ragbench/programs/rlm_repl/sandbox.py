@@ -1,10 +1,8 @@
-"""The sandbox that runs the Python which a model writes.
+"""The sandbox that runs the Python which a model writes; see docs/sandbox.md for attacks on it.
 
-Monty (`pydantic-monty`) is an interpreter of a subset of Python, written in Rust, that has no
-files, sockets, processes or environment to give, and runs in a worker process of its own. What
-leaves it is converted and formatted in a second process (`sandbox_worker`), which is killed if that
-takes too long; this process only sees short texts and plain JSON. See docs/sandbox.md for the
-attacks this was tried on.
+Monty (`pydantic-monty`) interprets a subset of Python without files, sockets, processes or
+environment, in a worker process of its own. What leaves it is converted and formatted in a second
+process (`sandbox_worker`), which is killed if that takes too long; this one sees short texts alone.
 """
 
 import inspect
