@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.kept import KeptRows
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.retrievers.lm_index.replies import IndexLM, ReplyStore
+from ragbench.retrievers.lm_index.replies import IndexLM
 from ragbench.signatures import ExtractEntities
 from tests.fakes import ScriptedLM
 
@@ -52,7 +52,7 @@ def test_a_file_that_fails_in_the_middle_loses_nothing_that_is_written_now(tmp_p
     rows.close()
 
 
-def extracted(cache: ReplyStore) -> ScriptedLM:
+def extracted(cache: KeptRows) -> ScriptedLM:
     lm = ScriptedLM(lambda asked: {"entities": ["Orla"]})
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
         reply = IndexLM(cache).ask(ExtractEntities, text="Orla met Tam.")
@@ -62,11 +62,11 @@ def extracted(cache: ReplyStore) -> ScriptedLM:
 
 def test_a_kept_reply_that_was_changed_is_asked_for_again(tmp_path: Path) -> None:
     path = tmp_path / "replies.sqlite"
-    with closing(ReplyStore(path)) as cache:
+    with closing(KeptRows(path)) as cache:
         assert len(extracted(cache).asked) == 1
         assert extracted(cache).asked == []
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("UPDATE kept SET value = CAST(replace(value, 'Orla', 'Orlo') AS BLOB)")
-    with closing(ReplyStore(path)) as cache:
+    with closing(KeptRows(path)) as cache:
         assert len(extracted(cache).asked) == 1
         assert extracted(cache).asked == []

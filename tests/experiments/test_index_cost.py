@@ -1,5 +1,6 @@
 """The cost of a program's own index: in the estimate, in the run card, and in the tables."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_the_estimate_names_what_the_index_still_takes(world: World, tmp_path: P
     assert estimate.index is not None
     assert estimate.index.calls == Range(40, 80)  # a reply that is cut is asked for twice
     assert estimate.lines()[-1].startswith("  the index, in addition: 40 to 80 calls, ")
-    assert "$" in estimate.lines()[-1]
+    assert re.search(r", likely [\d,]+ tokens, \$", estimate.lines()[-1])
     assert world.lm.asked == []
     evaluate(config)
     index = estimate_run(ready(world.config(**knobs, out=tmp_path / "again"))).index
@@ -76,7 +77,11 @@ def test_the_card_and_the_tables_show_the_index(world: World, tmp_path: Path) ->
     assert cost is not None
     assert (cost.calls, without) == (80, None)
     lines = index_lines(indexed, [("hippo_rag", indexed), ("vanilla", plain)])
-    assert lines[0].startswith("index: 80 calls, ")
+    assert lines[0].startswith("index: 80 calls (80 to 160 expected), ")
+    found = re.search(r"([\d,]+) tokens \(([\d,]+) to ([\d,]+) expected\)", lines[0])
+    assert found
+    taken, least, most = (int(number.replace(",", "")) for number in found.groups())
+    assert least <= taken <= most
     assert lines[1].startswith("the index pays against vanilla, in tokens: n")
     assert len(lines) == 2
     assert index_lines(plain, [("hippo_rag", indexed)]) == []
@@ -115,6 +120,7 @@ def test_an_index_is_kept_in_the_card_of_a_run_that_continues(world: World, tmp_
     config = world.config(program="linear_rag", setting="pooled", limit=1, out=tmp_path / "run")
     evaluate(config)
     before = read_card(tmp_path / "run").index
+    assert before["expected_calls"] == [40, 80]
     asked = len(world.lm.asked)
     evaluate(config)
     assert len(world.lm.asked) == asked

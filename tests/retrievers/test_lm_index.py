@@ -10,6 +10,7 @@ import pytest
 
 import ragbench as rb
 from ragbench.errors import ConfigError, LMUnavailableError
+from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.retrievers import store as index_store
@@ -30,7 +31,7 @@ from ragbench.retrievers.lm_index.linear import (
     mention_bonus,
     sentences_of,
 )
-from ragbench.retrievers.lm_index.replies import IndexLM, ReplyStore, at_once
+from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
 from tests.fake_server import FakeServer, Fault
@@ -66,10 +67,10 @@ def with_lm(script: Any = names, **settings: Any) -> tuple[ScriptedLM, Any]:
 
 def test_a_reply_is_asked_for_once_and_filed_once(tmp_path: Path) -> None:
     lm, active = with_lm()
-    cache = ReplyStore(tmp_path / "replies.sqlite")
+    cache = KeptRows(tmp_path / "replies.sqlite")
     with active, open_ledger() as ledger:
         first = IndexLM(cache).ask(ExtractEntities, text="Orla met Tam.")
-        again = IndexLM(ReplyStore(tmp_path / "replies.sqlite"))
+        again = IndexLM(KeptRows(tmp_path / "replies.sqlite"))
         assert again.ask(ExtractEntities, text="Orla met Tam.") == first
     assert first.values == {"entities": ["Orla", "Tam"]}
     assert len(lm.asked) == len(ledger.calls) == 1
@@ -79,7 +80,7 @@ def test_a_reply_is_asked_for_once_and_filed_once(tmp_path: Path) -> None:
 
 
 def test_another_lm_or_text_is_asked_anew() -> None:
-    cache = ReplyStore()
+    cache = KeptRows(None)
     asked = 0
     for name, text in (("a", "Orla."), ("b", "Orla."), ("b", "Tam."), ("a", "Orla.")):
         lm, active = with_lm(name=name)
@@ -95,7 +96,7 @@ def test_a_text_that_is_too_long_is_cut_and_counted() -> None:
 
     lm, active = with_lm(narrow)
     with active:
-        reply = IndexLM(ReplyStore()).ask(ExtractEntities, text="Orla met Tam. " * 20)
+        reply = IndexLM(KeptRows(None)).ask(ExtractEntities, text="Orla met Tam. " * 20)
     assert (reply.shortened, reply.loss) == (True, "")
     assert len(reply.calls) == len(lm.asked) == 5  # 280, with a shorter reply, 140, 70, 35
 
@@ -107,7 +108,7 @@ def test_a_reply_that_is_cut_is_asked_again_larger_and_then_loses_its_last_item(
         room.append(asked.request.config.max_tokens)
         return '{"entities": ["Orla", "' + "Tam " * 10_000
 
-    store, (_, active) = ReplyStore(), with_lm(endless, cuts=True)
+    store, (_, active) = KeptRows(None), with_lm(endless, cuts=True)
     with active:
         index_lm = IndexLM(store)
         reply = index_lm.ask(ExtractEntities, text="Orla met Tam.")
@@ -147,7 +148,7 @@ def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
 
     _, active = with_lm(fails_larger, cuts=True)
     with active, open_ledger() as ledger, pytest.raises(dspy.LMError):
-        IndexLM(ReplyStore()).ask(ExtractEntities, text="Orla met Tam.")
+        IndexLM(KeptRows(None)).ask(ExtractEntities, text="Orla met Tam.")
     assert [call.error for call in ledger.calls] == [None, "LMRateLimitError"]
 
 
@@ -260,7 +261,7 @@ def test_entities_by_an_installed_pipeline(tmp_path: Path) -> None:
     text = "Orla Venn has nine books in Harwick, where Orla Venn lives."
     assert by_spacy(pipeline(text)) == ["Orla Venn", "Harwick"]
     pipeline.to_disk(tmp_path / "rules")
-    lm = IndexLM(ReplyStore())
+    lm = IndexLM(KeptRows(None))
     found = entities_of([text, ""], "spacy", lm, pipeline=str(tmp_path / "rules"))
     assert found == [["Orla Venn", "Harwick"], []]
 

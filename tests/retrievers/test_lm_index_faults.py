@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from ragbench.retrievers import Corpus, store as index_store
 from ragbench.retrievers.lm_index import (
     GistIndex,
     HippoIndex,
+    IndexAhead,
     KnowledgeGraph,
     LightIndex,
     LinearIndex,
@@ -142,6 +143,29 @@ def estimated(name: str, corpus: Corpus, server: FakeServer) -> Any:
         return rehearsed(kind, [corpus], lm="fake", **settings)[1]
 
 
+def within(ahead: IndexAhead, hits: Sequence[Hit]) -> None:
+    """What was asked lies within what was expected; estimated tokens have a margin of 1.4."""
+    prompts, replies = ahead.prompt_tokens, ahead.reply_tokens
+    assert ahead.calls.low <= len(hits) <= ahead.calls.high
+    assert prompts.low / 1.4 <= sum(hit.prompt_tokens for hit in hits) <= 1.4 * prompts.high
+    assert replies.low <= sum(hit.completion_tokens for hit in hits) <= replies.high
+    assert prompts.low <= ahead.likely[0] <= prompts.high
+    assert replies.low <= ahead.likely[1] <= replies.high
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_replies_that_say_little_are_within_the_estimate(name: str, corpus: Corpus) -> None:
+    def little(hit: Hit) -> str:
+        said = whole(hit)
+        least = {"rating": 1.0, "summary": "So.", "title": "So"}
+        return json.dumps({name: least.get(name, []) for name in said})
+
+    with FakeServer(little) as server:
+        ahead = estimated(name, corpus, server)
+        made(name, corpus, server)
+        within(ahead, server.hits)
+
+
 def stored(folder: Path) -> list[str]:
     """The values of the replies that are kept, sorted."""
     with closing(sqlite3.connect(folder / "indexes" / "replies.sqlite")) as db:
@@ -164,7 +188,7 @@ def test_what_is_stored_is_what_was_said_and_the_rest_is_counted_and_asked_again
             assert facts[loss] == list(said.lost.values()).count(loss)
         assert said.lost
         # The estimate, the bill and the server's own count agree.
-        assert ahead.calls.low <= len(hits) <= ahead.calls.high
+        within(ahead, hits)
         calls = [call for call in ledger.calls if call.kind == "lm"]
         assert len(calls) == len(hits) == facts["index_calls"]
         assert sum(call.completion_tokens for call in calls) == sum(

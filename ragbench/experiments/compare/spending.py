@@ -14,6 +14,7 @@ from ragbench.experiments.compare.arms import Arm, clusters_of
 from ragbench.experiments.runs import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import Comparison, Interval, Method, compare_scores
+from ragbench.ranges import Range
 from ragbench.record import Record
 
 #: What a question costs, as if nothing had been cached.
@@ -243,17 +244,24 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
         return []
     whole = whole_cost(evaluation)
     usd, in_all = ("unknown" if x is None else f"{x:.4f}" for x in (index.usd, whole))
-    lines = [
-        f"index: {index.calls:,} calls, {index.tokens:,} tokens, {usd} $; "
-        f"the {n} questions with it: {in_all} $"
-    ]
-    losses = [(name, evaluation.card.index.get(name)) for name in _LOSSES]
+    facts = evaluation.card.index
+    calls, tokens = (
+        f"{taken:,} {what}{_expected(facts.get(f'expected_{what}'))}"
+        for what, taken in (("calls", index.calls), ("tokens", index.tokens))
+    )
+    lines = [f"index: {calls}, {tokens}, {usd} $; the {n} questions with it: {in_all} $"]
+    losses = [(name, facts.get(name)) for name in _LOSSES]
     if lost := ", ".join(f"{name} {count}" for name, count in losses if count):
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")
     for name, other in others:
         if index_cost(other.card) is None and other.summary.n:
             lines.append(f"the index pays against {name}, {_pays(evaluation, index, other)}")
     return lines
+
+
+def _expected(bounds: Sequence[int] | None) -> str:
+    """What was expected before the index was made, where that is known."""
+    return f" ({Range(*bounds)} expected)" if bounds else ""
 
 
 def _pays(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str:

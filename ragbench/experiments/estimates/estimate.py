@@ -180,13 +180,19 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         prompt = Range(int(MARGIN[0] * prompt.low), int(MARGIN[1] * prompt.high))
         low = priced(lm.pricing, None, prompt.low, reply.low)
         high = priced(lm.pricing, None, prompt.high, reply.high)
+        likely, notes = priced(lm.pricing, None, *part.likely), []
+        if any(part.likely):
+            money = f", {usd(likely)}" if likely else ""
+            notes.append(f"likely {sum(part.likely):,} tokens{money}")
+        if part.kept:
+            notes.append(f"{part.kept:,} replies are kept from before")
         parts.append(
             Estimate(
                 title="the index, in addition",
                 calls=part.calls,
                 tokens=prompt + reply,
                 cost=None if low is None or high is None else (low, high),
-                notes=(f"{part.kept:,} replies are kept from before",) if part.kept else (),
+                notes=tuple(notes),
             )
         )
     return in_all(parts[0].title, parts, [n for p in parts for n in p.notes]) if parts else None

@@ -205,9 +205,9 @@ def _prepare(
                 f"{redact(str(error))}; what was read is kept, and the same command continues"
             ) from error
         finally:
-            store.put_card(
-                make_card(run_context).model_copy(update={"run": card.run, "price": card.price})
-            )
+            made = make_card(run_context)
+            kept = {"run": card.run, "price": card.price, "index": {**card.index, **made.index}}
+            store.put_card(made.model_copy(update=kept))
     return ""
 
 

@@ -66,7 +66,6 @@ from ragbench.programs.core.program import (
     PROGRAMS as PROGRAMS,
     Autonomy as Autonomy,
     CallKind as CallKind,
-    IndexAhead as IndexAhead,
     ProgramKnobs as ProgramKnobs,
     RAGProgram as RAGProgram,
     Reader as Reader,

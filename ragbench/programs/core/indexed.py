@@ -1,16 +1,17 @@
 """Programs with an index of their own, which an LM helps to make before the first question."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import dspy
 
 from ragbench.context import current
 from ragbench.ledger import open_ledger
-from ragbench.programs.core.program import CallKind, IndexAhead, K, RAGProgram
+from ragbench.programs.core.program import CallKind, K, RAGProgram
 from ragbench.programs.core.trace import Trace, role_lm
 from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
-from ragbench.retrievers.lm_index import LMIndex, at_once, rehearsed
+from ragbench.retrievers.lm_index import IndexAhead, LMIndex, at_once, rehearsed
 from ragbench.signatures import role_of
 
 
@@ -41,7 +42,8 @@ class IndexProgram(RAGProgram[K]):
         """
         retriever = self.retriever
         if not isinstance(retriever, PerQuestion):
-            self._facts = self.index_of(retriever, progress).facts()
+            expected = self._expected(retriever.corpus)
+            self._facts = {**self.index_of(retriever, progress).facts(), **expected}
             return
         corpus, questions = retriever.corpus, list(dict.fromkeys(current().ahead))
         rows = dict.fromkeys(row for text in questions for row in corpus.contexts[text])
@@ -68,8 +70,7 @@ class IndexProgram(RAGProgram[K]):
             indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
         if len(corpora) == 1:
             _REHEARSED[self._key(corpus)] = indexes[0]
-        tokens = ahead.prompt_tokens, ahead.reply_tokens
-        return [IndexAhead(calls[0].role, ahead.calls, *tokens, ahead.kept)]
+        return [replace(ahead, role=calls[0].role)]
 
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
         """The index of the corpus that `retriever` searches, built; in a rehearsal, a made-up one.
@@ -112,6 +113,19 @@ class IndexProgram(RAGProgram[K]):
     def index_facts(self) -> Mapping[str, Any]:
         """What the index took and how large it is; those of all questions ahead together."""
         return self._facts
+
+    def _expected(self, corpus: Corpus) -> dict[str, list[int]]:
+        """Fewest and most calls and tokens of an index that is yet to be made, with those kept."""
+        with dspy.context(lm=self._index_lm()):
+            if self.index_kind(corpus, **self._settings()).is_stored_whole():
+                return {}
+        expected: dict[str, list[int]] = {}
+        for ahead in self.index_ahead():
+            calls, tokens = ahead.known
+            more = ahead.prompt_tokens + ahead.reply_tokens
+            expected["expected_calls"] = [calls + ahead.calls.low, calls + ahead.calls.high]
+            expected["expected_tokens"] = [tokens + more.low, tokens + more.high]
+        return expected
 
     def _index_lm(self) -> Any:
         return role_lm(next((call.role for call in self.other_calls()), ""))

@@ -22,9 +22,9 @@ from ragbench.errors import UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace
-from ragbench.ranges import Range
 from ragbench.registry import Registry
 from ragbench.retrievers import Passage, Progress, Retriever
+from ragbench.retrievers.lm_index import IndexAhead
 from ragbench.signatures import AnswerStyle, role_of
 
 #: How a reader answers: at once, or after a reasoning of its own.
@@ -95,20 +95,6 @@ class CallKind:
     predictor: str
     signature: str
     role: str
-
-
-@dataclass(frozen=True)
-class IndexAhead:
-    """Calls to the LM of `role` that an index still needs, with the tokens that they take.
-
-    `kept` is the number of replies that are kept from before.
-    """
-
-    role: str
-    calls: Range
-    prompt_tokens: Range
-    reply_tokens: Range
-    kept: int = 0
 
 
 # Covariant: a program of certain knobs is a program. Without a parameter, of those that all have.

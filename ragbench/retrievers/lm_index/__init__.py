@@ -27,7 +27,7 @@ from ragbench.retrievers.lm_index.linear import (
     load_pipeline as load_pipeline,
     plain_names as plain_names,
 )
-from ragbench.retrievers.lm_index.rehearsal import Ahead as Ahead, rehearsed as rehearsed
+from ragbench.retrievers.lm_index.rehearsal import IndexAhead as IndexAhead, rehearsed as rehearsed
 from ragbench.retrievers.lm_index.replies import at_once as at_once
 from ragbench.retrievers.lm_index.tree import (
     SummaryTree as SummaryTree,

@@ -1,9 +1,8 @@
 """What indexes made by an LM share: one per corpus and settings, kept replies, their cost."""
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,12 +13,13 @@ from pydantic import Field, TypeAdapter
 
 from ragbench.context import making
 from ragbench.errors import needs_extra
+from ragbench.kept import KeptRows
 from ragbench.knobs import Knobs
 from ragbench.ledger import file_call, open_ledger
 from ragbench.record import LM_KINDS, Call, total
 from ragbench.retrievers.base import Corpus, Passage, Progress, Retriever
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
-from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM, ReplyStore
+from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
 from ragbench.retrievers.store import IndexStore, index_key, opened, read_manifest
 
 #: Passages; a smaller index is made of kept replies sooner than it is looked up.
@@ -97,12 +97,12 @@ class LMIndex(Retriever):
         """The current LM, with the replies kept in the usual store.
 
         Raises:
-            LMSetupError: it cannot be asked.
+            LMSetupError: it cannot be asked: it has no key, or its server not the model.
         """
-        lm = IndexLM(open_replies())
-        if self.asked(self.settings):
-            lm.check()
-        return lm
+        check = getattr(dspy.settings.lm, "check", None)
+        if self.asked(self.settings) and check is not None:
+            check()
+        return IndexLM(open_replies())
 
     def is_stored_whole(self) -> bool:
         """Whether the index can be loaded from the usual store, and nothing was lost from it."""
@@ -222,19 +222,15 @@ def passage_text(passage: Passage) -> str:
     return f"{passage.title} {passage.text}".strip()
 
 
-def open_replies(*, make: bool = True) -> ReplyStore:
-    """The replies kept in the usual store, opened once in a process; without a file, `make` one."""
+def open_replies(*, make: bool = True) -> KeptRows:
+    """The replies kept in the usual store; without a file, `make` one, or keep them in memory."""
     path = IndexStore().root / "replies.sqlite"
-    if not make and not path.exists():
-        return ReplyStore()
-    with _LOCK:
-        if path not in _REPLIES:
-            _REPLIES[path] = ReplyStore(path)
-        return _REPLIES[path]
+    return _opened(path) if make or path.exists() else KeptRows(None)
 
 
-_LOCK = threading.Lock()
-_REPLIES: dict[Path, ReplyStore] = {}
+@cache
+def _opened(path: Path) -> KeptRows:
+    return KeptRows(path)
 
 
 Floats = npt.NDArray[np.float64]

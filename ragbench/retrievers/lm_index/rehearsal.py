@@ -17,73 +17,98 @@ from typing import Any
 import dspy
 import numpy as np
 
+from ragbench.kept import KeptRows
 from ragbench.ranges import Range
-from ragbench.record import Call
+from ragbench.record import Call, total
 from ragbench.retrievers.base import Corpus, Progress
 from ragbench.retrievers.embedders import Embedder, Vectors
 from ragbench.retrievers.embedders.base import normalized
 from ragbench.retrievers.lm_index.base import STORED_FROM, LMIndex, open_replies
 from ragbench.retrievers.lm_index.linear import by_pattern
-from ragbench.retrievers.lm_index.replies import IndexLM, IndexReply, ReplyStore, reply_key
+from ragbench.retrievers.lm_index.replies import IndexLM, IndexReply, reply_key, reply_tokens
 from ragbench.tokens import estimate_tokens
 
 #: Passages that are rehearsed; what more of them take is scaled up from these.
 SAMPLE = 1000
-#: Fewest and most calls for each that is rehearsed: one that is cut is made twice, and how many
-#: depend on what was read is a guess. Real replies are taken to be a fifth to four times as long.
-_READING, _JOINING, _LENGTH = (1.0, 2.0), (0.5, 3.0), (0.2, 4.0)
+#: Fewest and most calls for each that is rehearsed: one that is cut is made twice. How many depend
+#: on what was read is a guess, and none may; layers of summaries there are whatever these say.
+_READING, _JOINING, _LAYERS = (1.0, 2.0), (0.0, 3.0), (0.5, 3.0)
+#: Tokens of a reply that says nothing, and of one that is cut, once at its limit and once at twice
+#: that, as a share of both calls.
+_SHORTEST, _CUT = 2, 1.5
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """What is still to be asked for an index, and the number of replies that are kept."""
+class IndexAhead:
+    """What is still to be asked for an index of the LM of `role`.
+
+    `likely` are tokens of prompts and of replies if these are as long as usual. `kept` replies are
+    there from before, which took `known` calls and tokens.
+    """
 
     calls: Range = Range()
     prompt_tokens: Range = Range()
     reply_tokens: Range = Range()
+    likely: tuple[int, int] = (0, 0)
     kept: int = 0
+    known: tuple[int, int] = (0, 0)
+    role: str = ""
 
 
 @dataclass(frozen=True)
 class _Call:
-    prompt_tokens: int
-    reply_tokens: int
+    prompt: int  # tokens
+    reply: int
+    longest: int
+    longest_prompt: int  # made of replies that may be as long as they are allowed
     often: tuple[float, float]
 
 
 class RehearsedLM(IndexLM):
     """Makes up each reply that is not kept, and counts it."""
 
-    def __init__(self, store: ReplyStore) -> None:
-        super().__init__(store)
-        self.made_up: dict[str, _Call] = {}
-        self.kept: set[str] = set()
+    def __init__(self, rows: KeptRows, joining: tuple[float, float] = _JOINING) -> None:
+        super().__init__(rows)
+        self._often = joining
+        self._made_up: dict[bytes, _Call] = {}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
         """As `IndexLM.ask`, but nobody is asked."""
         key = reply_key(signature, inputs)
-        reply = self.store.get(key)
-        if reply is not None:
-            self.kept.add(key)
+        if (reply := self.kept(key)) is not None:
+            self._used[key] = reply
             return reply
-        values = _made_up(signature.__name__, inputs)
-        often = _JOINING if self.joining else _READING
-        tokens = prompt_tokens(signature, inputs), estimate_tokens(str(values))
-        self.made_up[key] = _Call(*tokens, often)
+        values, prompt = _made_up(signature.__name__, inputs), prompt_tokens(signature, inputs)
+        longest = reply_tokens(inputs)
+        self._made_up[key] = _Call(
+            prompt,
+            estimate_tokens(str(values)),
+            longest,
+            prompt + longest * self.joining,
+            self._often if self.joining else _READING,
+        )
         return IndexReply(values, ())
 
-    def ahead(self, scale: float = 1.0) -> Ahead:
+    def ahead(self, scale: float = 1.0) -> IndexAhead:
         """What would be asked for `scale` times as many passages."""
+        made, known = list(self._made_up.values()), total(self.calls)
 
-        def spread(weight: Callable[[_Call], float], more: tuple[float, float]) -> Range:
-            sums = [sum(weight(c) * c.often[i] for c in self.made_up.values()) for i in (0, 1)]
-            return Range(int(scale * more[0] * sums[0]), math.ceil(scale * more[1] * sums[1]))
+        def spread(low: Callable[[_Call], float], high: Callable[[_Call], float]) -> Range:
+            least = sum(low(call) * call.often[0] for call in made)
+            return Range(
+                int(scale * least), math.ceil(scale * sum(high(c) * c.often[1] for c in made))
+            )
 
-        return Ahead(
-            spread(lambda call: 1, (1, 1)),
-            spread(lambda call: call.prompt_tokens, (1, 1)),
-            spread(lambda call: call.reply_tokens, _LENGTH),
-            round(scale * len(self.kept)),
+        return IndexAhead(
+            spread(lambda call: 1, lambda call: 1),
+            spread(lambda call: call.prompt, lambda call: call.longest_prompt),
+            spread(lambda call: _SHORTEST, lambda call: _CUT * call.longest),
+            (
+                round(scale * sum(call.prompt for call in made)),
+                round(scale * sum(call.reply for call in made)),
+            ),
+            round(scale * len(self._used)),
+            (round(scale * known.calls), round(scale * known.tokens)),
         )
 
 
@@ -109,12 +134,12 @@ def _word_vector(word: str) -> Any:
 
 def rehearsed(
     kind: type[LMIndex], corpora: Sequence[Corpus], **settings: Any
-) -> tuple[list[LMIndex], Ahead]:
+) -> tuple[list[LMIndex], IndexAhead]:
     """An index of each of `corpora`, or of some of their passages, and what all of them would take.
 
     Like the real ones, they share their replies. One that is stored takes nothing.
     """
-    lm = RehearsedLM(open_replies(make=False))
+    lm = RehearsedLM(open_replies(make=False), _LAYERS if kind.by_vectors else _JOINING)
     indexes = []
     sample = _sample(corpora)
     for corpus in sample:
@@ -128,7 +153,8 @@ def rehearsed(
     if len(corpora) == 1 and len(corpora[0]) >= STORED_FROM:
         made = kind(corpora[0], **settings)
         if made.is_stored_whole():
-            return indexes, Ahead(kept=lm.ahead().kept)
+            ahead = lm.ahead()
+            return indexes, IndexAhead(kept=ahead.kept, known=ahead.known)
     return indexes, lm.ahead(sum(map(len, corpora)) / max(1, sum(map(len, sample))))
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
@@ -56,39 +55,16 @@ class IndexReply:
     shortened: bool = False
 
 
-class ReplyStore:
-    """Whole replies in one SQLite file, shared by threads and processes; by default in memory."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._rows = KeptRows(path)
-
-    def get(self, key: str) -> IndexReply | None:
-        """The reply kept under `key`, if there is one."""
-        value = self._rows.get([key.encode()]).get(key.encode())
-        if value is None:
-            return None
-        kept = json.loads(value)
-        return IndexReply(**{**kept, "calls": tuple(map(parse_call, kept["calls"]))})
-
-    def put(self, key: str, reply: IndexReply) -> None:
-        """Keep `reply`; on disk when this returns."""
-        self._rows.put({key.encode(): json.dumps(asdict(reply)).encode()})
-
-    def close(self) -> None:
-        """Close the file."""
-        self._rows.close()
-
-
 class IndexLM:
     """The current LM as the maker of an index: whatever it said before is not asked for again.
 
     `joining` says whether what it is asked depends on what it has read off the passages.
     """
 
-    def __init__(self, store: ReplyStore) -> None:
-        self.store, self.joining = store, False
+    def __init__(self, rows: KeptRows) -> None:
+        self._rows, self.joining = rows, False
         self._lock = threading.Lock()
-        self._used: dict[str, IndexReply] = {}
+        self._used: dict[bytes, IndexReply] = {}
 
     @property
     def calls(self) -> list[Call]:
@@ -104,16 +80,6 @@ class IndexLM:
             _log.warning("most of what the LM replied for the index could not be read: %s", losses)
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
 
-    def check(self) -> None:
-        """Do nothing if the LM can be asked: its key is there, and the server has the model.
-
-        Raises:
-            LMSetupError: it cannot; nothing was paid for.
-        """
-        check = getattr(dspy.settings.lm, "check", None)
-        if check is not None:
-            check()
-
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
         """The reply to `inputs`: the kept one, or a new one, whose calls are filed as they end.
 
@@ -121,14 +87,38 @@ class IndexLM:
             dspy.LMError: the provider failed.
         """
         key = reply_key(signature, inputs)
-        reply = self.store.get(key)
+        reply = self.kept(key)
         if reply is None:
-            reply = _asked(signature, inputs)
+            reply = self._new(signature, inputs)
             if not reply.loss:
-                self.store.put(key, reply)
+                self._rows.put({key: json.dumps(asdict(reply)).encode()})
         with self._lock:
             self._used[key] = reply
         return reply
+
+    def kept(self, key: bytes) -> IndexReply | None:
+        """The whole reply that is kept under `key`, if there is one."""
+        value = self._rows.get([key]).get(key)
+        if value is None:
+            return None
+        told = json.loads(value)
+        return IndexReply(**{**told, "calls": tuple(map(parse_call, told["calls"]))})
+
+    def _new(self, signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
+        """A new reply; one that is cut at its limit is asked for again with twice the room."""
+        outer = current()
+
+        def book(call: Call) -> None:
+            with use(outer):
+                file_call(call)
+
+        caller = (signature.__name__, role_of(signature))
+        with open_ledger(also=book) as ledger, use(replace(current(), caller=caller), trace=None):
+            reply = _attempt(signature, inputs)
+            if reply.loss == CUT:
+                reply = _attempt(signature, inputs, times=2)
+        values = reply.values if reply.loss != CUT else _without_last(dict(reply.values))
+        return replace(reply, values=values, calls=tuple(ledger.calls))
 
 
 def at_once(
@@ -162,7 +152,7 @@ def at_once(
     return [future.result() for future in futures]
 
 
-def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> str:
+def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> bytes:
     """What the reply to `inputs` is filed under: a hash of them, the signature and the LM."""
     fields = {
         name: [str(field.annotation), field.json_schema_extra.get("desc", "")]
@@ -170,7 +160,7 @@ def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> str
     }
     model = str(getattr(dspy.settings.lm, "model", ""))
     parts = [model, signature.__name__, signature.instructions, fields, inputs]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
 
 
 def reply_tokens(inputs: Mapping[str, Any]) -> int:
@@ -178,50 +168,19 @@ def reply_tokens(inputs: Mapping[str, Any]) -> int:
     return max(_REPLY_TOKENS, 2 * int(inputs.get("max_words", 0)) * 4 // 3)
 
 
-def _asked(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
-    """A new reply; one that is cut at its limit is asked for again with twice the room."""
-    outer = current()
-
-    def book(call: Call) -> None:
-        with use(outer):
-            file_call(call)
-
-    caller = (signature.__name__, role_of(signature))
-    with open_ledger(also=book) as ledger, use(replace(current(), caller=caller), trace=None):
-        said = _attempt(signature, inputs)
-        if said.cut:
-            said = _attempt(signature, inputs, times=2)
-    values = to_jsonable_python(dict(said.values))
-    loss = ""
-    if said.cut:
-        values, loss = _without_last(values), CUT
-    elif not said.readable or not any(v or isinstance(v, list) for v in values.values()):
-        loss = UNREADABLE
-    return IndexReply(values, tuple(ledger.calls), loss, said.shortened)
-
-
-@dataclass(frozen=True)
-class _Said:
-    """What one attempt gave: fields that could be read, and whether that is the whole reply."""
-
-    values: Mapping[str, Any]
-    readable: bool = False
-    cut: bool = False
-    shortened: bool = False
-
-
 def _attempt(
     signature: type[dspy.Signature], inputs: Mapping[str, Any], *, times: int = 1
-) -> _Said:
-    """One reply, with so many `times` the usual room."""
+) -> IndexReply:
+    """One reply, with so many `times` the usual room, without the calls it took."""
     kwargs = dspy.settings.lm.kwargs
     limit = "max_completion_tokens" if kwargs.get("max_completion_tokens") else "max_tokens"
     own = kwargs.get(limit)
-    # What is kept is kept by the store: DSPy's cache would repeat a reply that could not be read.
+    # What is kept is kept by the index: DSPy's cache would repeat a reply that could not be read.
     config: dict[str, Any] = {"cache": False}
     if own:  # else the LM's replies have no limit
         config[limit] = times * max(own, reply_tokens(inputs))
-    shortened = False
+    shortened, loss = False, UNREADABLE
+    values: Mapping[str, Any] = {}
     for _ in range(_HALVINGS):
         events: Counter[str] = Counter()
         with use(replace(current(), counts=events)):
@@ -234,11 +193,13 @@ def _attempt(
                     inputs, shortened = _halved(inputs), True
                 continue
             except AdapterParseError as error:
-                values, readable = getattr(error, "read", {}), False
+                values = getattr(error, "read", {})
             else:
-                values, readable = {name: reply[name] for name in signature.output_fields}, True
-        return _Said(values, readable, events["truncated"] > 0, shortened)
-    return _Said({}, shortened=shortened)
+                values = {name: reply[name] for name in signature.output_fields}
+                loss = "" if any(v or isinstance(v, list) for v in values.values()) else UNREADABLE
+        loss = CUT if events["truncated"] else loss
+        break
+    return IndexReply(to_jsonable_python(dict(values)), (), loss, shortened)
 
 
 def _without_last(values: dict[str, Any]) -> dict[str, Any]:
