@@ -1,11 +1,36 @@
-"""Configs: layering, both forms of a key, and one clear line for each mistake."""
+"""Configs: layering, both forms of a key, the shipped ones, the data they come to, and mistakes."""
 
+import json
+import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ragbench.cli.options import to_config
+from ragbench.data import DataSpec, load_dataset
+from ragbench.data.base import DATASETS
 from ragbench.errors import ConfigError, KnobError
-from ragbench.experiments.config import load_config, make_config
+from ragbench.experiments.artifacts import load_artefact, question_hash
+from ragbench.experiments.config import (
+    SHIPPED_FOLDER,
+    RunConfig,
+    compiled_folder,
+    load_config,
+    make_config,
+    shipped_configs,
+    shipped_programs,
+)
+from ragbench.experiments.runs.context import build, choose
+from ragbench.knobs import resolve
+from ragbench.lms import make_lm
+from ragbench.programs import PROGRAMS
+from ragbench.retrievers.base import RETRIEVERS
+from tests.data.samples import HOTPOT, MUSIQUE
+from tests.programs.shelf import shelf
+
+SHIPPED = Path(__file__).parents[2] / "ragbench" / "experiments" / "config" / "shipped"
 
 
 @pytest.mark.parametrize(
@@ -18,14 +43,26 @@ from ragbench.experiments.config import load_config, make_config
         ({"split": "dev"}, r"split='dev' .*train \| validation \| test"),
         ({"temperature": 3}, "temperature=3 .*<= 2"),
         ({"workers": -1}, "workers=-1 .*>= 1"),
+        ({"workers": True}, "workers=True is not allowed; give a number"),
         *(({"timeout": v}, "timeout") for v in ("nan", "-inf", float("nan"), float("inf"))),
         *(({field: "inf"}, field) for field in ("temperature", "rpm", "patience")),
+        *(({"shard": shard}, "shard") for shard in ("0/3", "4/3", "1", "1/0", "a/b")),
     ],
 )
 def test_a_mistake_is_one_line_with_the_cure(given: dict[str, object], expected: str) -> None:
     with pytest.raises(KnobError, match=expected) as error:
         make_config(given)
     assert "\n" not in str(error.value)
+
+
+def test_a_knob_is_checked_when_the_program_is_known(tmp_path: Path) -> None:
+    for knobs, told in (
+        ("{max_step: 6}", "did you mean max_steps"),
+        ("{k: true}", "k=True is not"),
+    ):
+        (tmp_path / "mine.yaml").write_text(f"inherits: ircot\nset: {knobs}\n")
+        with pytest.raises(KnobError, match=told):
+            make_config({}, base=load_config(tmp_path / "mine.yaml")).identity()
 
 
 def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
@@ -46,7 +83,6 @@ def test_inherits_merges_mappings_key_by_key(tmp_path: Path) -> None:
         ("a: [1\n", "is not YAML"),
         ("set: &a {k: 3}\nlm: *a\n", "aliases are not allowed"),
         ("seed: 1\nseed: 2\n", "key 'seed' comes twice"),
-        ("set: {k: 1, k: 2}\n", "key 'k' comes twice"),
         ("set: " + "[" * 30 + "]" * 30, "nested more than 20 levels deep"),
         ("lm: " + "x" * 1_000_001, "larger than 1,000,000 bytes"),
     ],
@@ -68,19 +104,15 @@ def test_flat_and_nested_keys_are_the_same() -> None:
     assert make_config(flat) == make_config(nested)
     assert make_config({}, base=make_config(flat).model_dump()) == make_config(nested)
     assert make_config(make_config(nested).flat()) == make_config(nested)
-
-
-def test_a_key_given_in_both_forms_is_refused_where_they_differ() -> None:
     with pytest.raises(ConfigError, match=r"set.k is given twice, as 3 and as 4"):
         make_config({"k": 3, "set": {"k": 4}})
     assert make_config({"k": 3, "set": {"k": "3"}}).set == {"k": "3"}
 
 
 def test_yaml_guesses_no_base_60_octal_or_boolean_words(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(
-        "set: {a: 2:10, b: 010, c: on, d: 1e3, e: true, f: 2020-01-01}"
-    )
-    found = load_config(tmp_path / "a.yaml")["set"]
+    path = tmp_path / "a.yaml"
+    path.write_text("set: {a: 2:10, b: 010, c: on, d: 1e3, e: true, f: 2020-01-01}")
+    found = load_config(path)["set"]
     assert found == {"a": "2:10", "b": 10, "c": "on", "d": 1000.0, "e": True, "f": "2020-01-01"}
 
 
@@ -88,3 +120,153 @@ def test_folder_name_cannot_leave_runs() -> None:
     folder = make_config({"lm": "local:/models/../../x.gguf"}).folder()
     assert folder.parent == Path("runs")
     assert ".." not in folder.parts
+
+
+def test_the_price_given_is_that_of_the_main_lm_alone() -> None:
+    given = {
+        "program": "vanilla", "size": 100, "lm": "openai/some-model", "price": "in=5,out=7",
+        "api_base": "http://127.0.0.1:9/v1", "lm_for": {"answer": "local"},
+    }  # fmt: skip
+    bench = build(make_config(given))
+    assert bench.lm.pricing == make_lm("openai/some-model", price="in=5,out=7").pricing
+    assert bench.role_lms["answer"].pricing == make_lm("local").pricing != bench.lm.pricing
+
+
+# -- which questions -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> dict[str, Any]:
+    rows = [{"question": f"Question {i}?", "answer": i} for i in range(30)]
+    (tmp_path / "mine.json").write_text(json.dumps(rows))
+    (tmp_path / "corpus.json").write_text(json.dumps([{"title": "T", "text": "Text."}]))
+    return {"data_file": tmp_path / "mine.json", "corpus_file": tmp_path / "corpus.json"}
+
+
+def test_eval_asks_a_file_whole_and_in_order(own: dict[str, Any]) -> None:
+    config = to_config(**own, whole=True)
+    assert (config.data.dataset, config.data.split, config.data.limit) == ("jsonl", "all", None)
+    asked = choose(load_dataset(config.data_spec()), config)
+    assert [example.answers for example in asked] == [[str(i)] for i in range(30)]
+    first = to_config(**own, limit=3, whole=True)
+    assert len(choose(load_dataset(first.data_spec()), first)) == 3
+
+
+def test_what_compiles_or_names_a_split_asks_that(own: dict[str, Any]) -> None:
+    assert to_config(**own).data.split == "test"
+    assert to_config(**own, split="validation", whole=True).data.split == "validation"
+    named = to_config(test_file=own["data_file"], corpus_file=own["corpus_file"], whole=True)
+    assert named.data.split == "test"
+    assert len(choose(load_dataset(named.data_spec()), named)) == 30
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({}, 20),
+        ({"dataset": "hotpotqa", "hub": True}, None),
+        ({"dataset": "hotpotqa", "limit": 7}, 7),
+        ({"limit": None}, None),
+    ],
+)
+def test_only_the_synthetic_world_is_asked_in_part(given: dict[str, Any], limit: int) -> None:
+    assert make_config(given).data.limit == limit
+
+
+@pytest.mark.parametrize(("rows", "dataset"), [(HOTPOT, "hotpotqa"), (MUSIQUE, "musique")])
+def test_the_layout_of_a_file_names_the_data_set(rows: Any, dataset: str, tmp_path: Path) -> None:
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps(rows))
+    assert make_config({"data_file": path}).data.dataset == dataset
+    assert make_config({"data_file": path, "dataset": "arag"}).data.dataset == "arag"
+
+
+def test_a_repository_of_ones_own() -> None:
+    spec = make_config({"hub_repo": "me/mine", "field": {"question": "query"}}).data_spec()
+    assert (spec.dataset, spec.hub, spec.hub_repo) == ("jsonl", True, "me/mine")
+    assert spec.fields == (("question", "query"),)
+
+
+def test_shares_are_numbers(own: dict[str, Any]) -> None:
+    config = make_config({**own, "fractions": "0.2,0.3,0.5"})
+    data = load_dataset(config.data_spec())
+    assert [len(data.splits[name]) for name in ("train", "validation", "test")] == [6, 9, 15]
+    for wrong in ("0.2,0.3", "a,b,c", "nan,0,1", ""):
+        with pytest.raises(ConfigError, match="fractions must"):
+            make_config({**own, "fractions": wrong}).data_spec()
+    assert make_config({"fractions": [0.2, 0.3, 0.5]}).data.fractions == "0.2,0.3,0.5"
+
+
+# -- what comes with the package -------------------------------------------------------------------
+
+
+def load(name: str) -> RunConfig:
+    return make_config({}, base=load_config(name))
+
+
+@pytest.mark.parametrize("name", [n for n in shipped_configs() if not n.endswith("_full")])
+def test_a_shipped_config_holds_and_its_full_one_differs_in_the_limit_alone(name: str) -> None:
+    config, whole = load(name), load(f"{name}_full")
+    retriever = config.retriever
+    resolve(RETRIEVERS.get(retriever.name).Settings, retriever.name, retriever.settings)
+    assert config.data.dataset in DATASETS.names()
+    if name != "base":
+        assert config.program == name
+        PROGRAMS.get(name)(shelf(), **config.set)
+    assert whole.data.limit is None
+    assert whole.but(limit=config.data.limit) == config
+    assert re.match(
+        r"# The whole split\. A question takes \d+( to \d+)? calls? and [\d,]+ to [\d,]+ tokens "
+        r"\(estimated by --dry-run\)\.\n",
+        (SHIPPED / f"{name}_full.yaml").read_text("utf-8"),
+    )
+
+
+def test_every_program_has_a_config_and_base_is_the_specification() -> None:
+    assert {*PROGRAMS.names(), "base"} <= set(shipped_configs())
+    wanted = {
+        "dataset": "hotpotqa", "setting": "distractor", "split": "test", "limit": 500,
+        "lm": "openai/gpt-4o-mini", "temperature": 0.0, "reply_tokens": 1024,
+        "retriever": "hybrid", "set": {"k": 5}, "workers": 5, "seed": 42, "cache": True,
+    }  # fmt: skip
+    config = load("base")
+    assert {key: config.flat()[key] for key in wanted} == wanted
+    assert config.retriever.settings["dense_weight"] == 0.5
+    assert "openai/text-embedding-3-small" in config.retriever.settings["dense"]
+
+
+def test_what_is_given_takes_the_place_of_what_a_config_has() -> None:
+    base = load_config("ircot")
+    config = make_config({"retriever": "bm25", "k": 7}, base=base)
+    assert (config.retriever.name, config.set["k"], config.data.limit) == ("bm25", 7, 500)
+    assert config.retriever.settings == {}
+    part = make_config({"limit": 3}, base=base)
+    assert part.retriever.settings["fusion"] == "rrf"
+    assert part.data.hub
+    assert not make_config({"data_file": "mine.json"}, base=base).data.hub
+    assert not make_config({"dataset": "synthetic"}, base=base).data.hub
+    assert make_config({"dataset": "musique", "hub": True}, base=base).data.hub
+
+
+@cache
+def training_questions() -> set[str]:
+    questions = load_dataset(DataSpec("synthetic")).splits["train"]
+    return {question_hash(example.question) for example in questions}
+
+
+@pytest.mark.parametrize("name", shipped_programs())
+def test_a_shipped_program_is_of_the_program_as_it_is_now(name: str) -> None:
+    program = PROGRAMS.get(name)(shelf())
+    sidecar = load_artefact(SHIPPED_FOLDER / name, program)
+    assert any(predictor.demos for _, predictor in program.named_predictors())
+    assert sidecar.data.name == "synthetic"
+    assert set() < set(sidecar.data.train.hashes) <= training_questions()
+    assert "://" not in (SHIPPED_FOLDER / name / "sidecar.json").read_text(encoding="utf-8")
+    config = make_config({"program": name, "compiled": "shipped"})
+    assert config.compiled == SHIPPED_FOLDER / name
+
+
+def test_a_program_without_one_is_told_which_have() -> None:
+    assert {"vanilla", "multi_query", "tree_rag"} <= set(shipped_programs())
+    with pytest.raises(ConfigError, match="no compiled direct comes with ragbench, only "):
+        compiled_folder(Path("shipped"), "direct")

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import ConfigError, KnobError, MissingExtraError, RunError
+from ragbench.errors import ConfigError, MissingExtraError, RunError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import Evaluation, evaluate, limited, reopen
 from ragbench.experiments.store import read_card, read_records
@@ -160,12 +160,6 @@ def test_a_shard_of_the_users_own_is_put_into_the_run(run: Run, tmp_path: Path) 
         assert not (tmp_path / "run" / "shards").exists()
         with pytest.raises(RunError, match=r"holds a run with set\.k=1, not 2"):
             run(server, "run", shard="1/2", set={"k": 2})
-
-
-@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "1/0", "a/b"])
-def test_a_shard_that_there_is_not_is_refused(shard: str) -> None:
-    with pytest.raises(KnobError, match="shard"):
-        make_config({"shard": shard})
 
 
 @contextmanager
