@@ -1,6 +1,7 @@
 """Limits over whole commands: stopped in time, told truthfully, continued by a larger limit."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,11 @@ from ragbench.experiments.runs.spend import billed_under, limited
 from ragbench.experiments.tune.study import Tuned, tune
 from ragbench.lms import make_lm
 from ragbench.lms.calls import Limits
+from ragbench.lms.calls.limits import Scope
 from tests.budgets import random_run
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
-from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.fake_server import FakeServer, Fault, plausible
 from tests.runs import record_rows
 
 
@@ -209,19 +211,28 @@ def test_no_thread_of_a_compile_outlives_its_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls that are asleep between two attempts when a limit ends the compile are not made."""
-    asleep = [0]
+    asleep, slept = set[int](), set[int]()
+    pause = Scope.sleep
 
-    def flaky(hit: Hit) -> str | Fault:
-        asleep[0] += hit.number % 2
-        return Fault("503") if hit.number % 2 else plausible(hit)
+    def noted(scope: Scope, seconds: float) -> None:
+        asleep.add(threading.get_ident())
+        pause(scope, seconds)
+        asleep.discard(threading.get_ident())
+        slept.add(threading.get_ident())
 
-    with FakeServer(flaky) as server:
+    monkeypatch.setattr(Scope, "sleep", noted)
+    with FakeServer(lambda hit: Fault("503") if hit.number % 2 else plausible(hit)) as server:
         lm = make_lm("openai/fake", api_base=server.url, cache=False)
         monkeypatch.setattr(context, "make_lm", lambda spec, **_: lm)
-        config = world.config(workers=8)
         how = CompileConfig(out=world.folder / "program")
-        with limited(Limits(calls=20), world.folder), pytest.raises((StoppedError, RunError)):
-            compile_program(config, how, on_message=quiet)
-        time.sleep(3.0)  # longer than the first two pauses of a retry
-        assert asleep[0] > 0
+        with (
+            pytest.raises((StoppedError, RunError)),
+            limited(Limits(calls=20), world.folder) as spent,
+        ):
+            compile_program(world.config(workers=8), how, on_message=quiet)
+        deadline = time.monotonic() + 60
+        while (asleep or spent.under_way) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert slept
+        assert not asleep
         assert len(server.hits) <= 20

@@ -25,6 +25,7 @@ from ragbench.experiments.store import (
     locked,
     lost_calls,
     read_card,
+    read_object,
     read_records,
     read_texts,
 )
@@ -238,6 +239,25 @@ def test_a_card_that_was_put_beside_another_run_is_noticed(tmp_path: Path) -> No
     assert "card.json: is not what run.db says" in said(one)
     path.unlink()
     assert read_card(one).model == CARD["model"]
+
+
+@pytest.mark.parametrize("name", [DATABASE, "card.json", "other.json"])
+@pytest.mark.parametrize("special", ["pipe", "/dev/zero"])
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_not_waited_for(
+    tmp_path: Path, name: str, special: str
+) -> None:
+    folder = make_run(tmp_path / "run", four())
+    path = folder / name
+    path.unlink(missing_ok=True)
+    if special == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(special)
+    if name == "card.json":  # the database has what it shows
+        assert read_card(folder).model == CARD["model"]
+        return
+    with pytest.raises(RunError, match=r"is not a run folder|it is no file"):
+        read_card(folder) if name == DATABASE else read_object(path)
 
 
 def test_what_a_thread_writes_after_the_end_is_refused(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def read_json(path: Path, kind: type[T]) -> T:
     Raises:
         RunError: it is missing, is no JSON, was changed after it was sealed, or is no `kind`.
     """
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise RunError(f"cannot read {path}: it is no file")
     try:
         content = path.read_bytes()
         value = TypeAdapter(kind).validate_json(content)

@@ -1,6 +1,4 @@
-"""Writes the corpus of hostile cases, `cases.jsonl`, from a seed.
-
-    python -m tests.hostile
+"""The hostile cases, made from a seed.
 
 A case is a change of something good, so that a line says what is wrong: `of` what it is a change
 (a data set, a config, a file of a run or of a compiled program, a reply), `how` it was changed
@@ -8,17 +6,14 @@ A case is a change of something good, so that a line says what is wrong: `of` wh
 checksums were made to fit (`signed`), so that the reader meets what they would have kept out.
 """
 
-import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tests.experiments.scored_runs import four
 from tests.fuzzing import GOOD, places
 from tests.hostile.bases import COMPLETION, CONFIG, FULL_CARD, SIDECAR_PLACES, STATE_PLACES
 
-CASES = Path(__file__).with_name("cases.jsonl")
 SEED = 20260
 
 VALUES: list[Any] = [
@@ -126,12 +121,3 @@ def _replies(rng: random.Random) -> Iterator[dict[str, Any]]:
         yield {"kind": "reply", "of": "body", **_change(rng, COMPLETION)}
     for _ in range(6):
         yield {"kind": "reply", "of": "body", **_bytes(rng)}
-
-
-def encoded() -> str:
-    """The corpus as the file holds it."""
-    return "".join(json.dumps(case) + "\n" for case in cases())
-
-
-if __name__ == "__main__":
-    CASES.write_text(encoded())
