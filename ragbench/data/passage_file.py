@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ragbench.data.readers import count_rows, is_streamed
+from ragbench.data.readers import is_streamed
 from ragbench.errors import DataError
 from ragbench.retrievers import IndexStore, Passage, PassageSource, digest_line
 
@@ -125,7 +125,7 @@ def stored_passages(
 
     def write(folder: Path) -> tuple[int, str]:
         log.warning("copying the passages of %s into the index store, once", path)
-        return write_passages(folder, _told(passages(), count_rows(path)))
+        return write_passages(folder, _told(passages()))
 
     return PassageFile(IndexStore().corpus_folder(key, write))
 
@@ -166,12 +166,11 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
     return count, state.hexdigest()
 
 
-def _told(passages: Iterable[Passage], total: int | None) -> Iterator[Passage]:
-    """The same passages; logs how many have been read, and the time left where `total` is known."""
-    start = told = time.monotonic()
+def _told(passages: Iterable[Passage]) -> Iterator[Passage]:
+    """The same passages; logs how many have been read."""
+    told = time.monotonic()
     for done, passage in enumerate(passages):
         yield passage
-        if done and done % 1000 == 0 and (now := time.monotonic()) - told >= _TOLD_EVERY_S:
-            told, seconds_each = now, (now - start) / done
-            left = f" of {total:,}, {seconds_each * (total - done):,.0f} s left" if total else ""
-            log.warning("copied %s%s", f"{done:,}", left)
+        if done % 1000 == 0 and time.monotonic() - told >= _TOLD_EVERY_S:
+            told = time.monotonic()
+            log.warning("copied %s", f"{done:,}")

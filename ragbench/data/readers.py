@@ -201,19 +201,6 @@ def is_streamed(path: Path) -> bool:
     return path.suffix.lower() in {*_LINES, *_TABLES, ".parquet"}
 
 
-def count_rows(path: Path) -> int | None:
-    """About how many records a file has, by its lines or by its own count; None where unknown."""
-    with _reading(path):
-        if path.suffix.lower() == ".parquet":
-            with needs_extra(str(path)):
-                import pyarrow.parquet
-            return int(pyarrow.parquet.read_metadata(path).num_rows)
-        if path.suffix.lower() in _LINES:
-            with path.open("rb") as file:
-                return sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
-    return None
-
-
 def read_json(path: Path) -> Any:
     """The value in a JSON file; DataError where it cannot be read or is not whole JSON."""
     _check_regular(path)

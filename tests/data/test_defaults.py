@@ -18,13 +18,31 @@ PASSAGES = [{"id": f"p{i}", "title": f"T{i}", "text": f"Text number {i}."} for i
 QUESTIONS = [{"id": f"q{i}", "question": f"Question {i}?", "answer": "A"} for i in range(8)]
 
 
+#: The options that a data set needs; `NAME + corpus` is one with a corpus file.
+NEEDED: dict[str, dict[str, str]] = {
+    "synthetic": {"size": "100"},
+    "hotpotqa": {"data_file": "hotpot.json"},
+    "2wikimultihopqa": {"data_file": "hotpot.json"},
+    "musique": {"data_file": "musique.json"},
+    "jsonl": {"data_file": "own.json"},
+    "hotpotqa + corpus": {"data_file": "hotpot.json", "corpus_file": "corpus.json"},
+    "musique + corpus": {"data_file": "musique.json", "corpus_file": "corpus.json"},
+    "jsonl + corpus": {"data_file": "questions.json", "corpus_file": "corpus.json"},
+    "beir": {"data_file": "beir"},
+    "documents": {"corpus_file": "corpus.json"},
+    "arag": {"data_file": "questions.json", "corpus_file": "chunks.json"},
+    "graphrag_bench": {"data_file": "questions.json", "corpus_file": "documents.json"},
+}
+NAMES = list(NEEDED)
+
+
 def json_lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.fixture
 def data_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
-    """The options that a data set needs, `NAME + corpus` for one with a corpus file."""
+    """The options of `NEEDED`, with files."""
     qrels = "query-id\tcorpus-id\tscore\nq0\tp0\t1\nq1\tp1\t1\n"
     files = {
         "hotpot.json": json.dumps(HOTPOT),
@@ -44,42 +62,11 @@ def data_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    needed = {
-        "synthetic": {"size": "100"},
-        "hotpotqa": {"data_file": "hotpot.json"},
-        "2wikimultihopqa": {"data_file": "hotpot.json"},
-        "musique": {"data_file": "musique.json"},
-        "jsonl": {"data_file": "own.json"},
-        "hotpotqa + corpus": {"data_file": "hotpot.json", "corpus_file": "corpus.json"},
-        "musique + corpus": {"data_file": "musique.json", "corpus_file": "corpus.json"},
-        "jsonl + corpus": {"data_file": "questions.json", "corpus_file": "corpus.json"},
-        "beir": {"data_file": "beir"},
-        "documents": {"corpus_file": "corpus.json"},
-        "arag": {"data_file": "questions.json", "corpus_file": "chunks.json"},
-        "graphrag_bench": {"data_file": "questions.json", "corpus_file": "documents.json"},
-    }
-
     def options(name: str) -> dict[str, Any]:
-        given = {k: v if k == "size" else tmp_path / v for k, v in needed[name].items()}
+        given = {k: v if k == "size" else tmp_path / v for k, v in NEEDED[name].items()}
         return {"dataset": name.partition(" ")[0], **given}
 
     return options
-
-
-NAMES = [
-    "synthetic",
-    "hotpotqa",
-    "2wikimultihopqa",
-    "musique",
-    "jsonl",
-    "hotpotqa + corpus",
-    "musique + corpus",
-    "jsonl + corpus",
-    "beir",
-    "documents",
-    "arag",
-    "graphrag_bench",
-]
 
 
 def test_every_data_set_is_here() -> None:

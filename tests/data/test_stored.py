@@ -118,26 +118,18 @@ def test_a_title_is_found_as_in_memory(tmp_path: Path) -> None:
     assert found == [1, 2, 3, None]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv"])
 def test_the_progress_of_a_copy_is_told(
-    ending: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(passage_file, "_TOLD_EVERY_S", 0.0)
-    rows = [{"title": f"T{i}", "text": f"text {i}"} for i in range(3001)]
-    path = tmp_path / f"corpus.{ending}"
-    if ending == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        table = pytest.importorskip("pandas").DataFrame(rows)
-        table.to_parquet(path) if ending == "parquet" else table.to_csv(path, index=False)
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(f'{{"title": "T{i}", "text": "t {i}"}}\n' for i in range(2001)))
     with caplog.at_level(logging.WARNING):
-        assert len(stored_passages(path, True, partial(corpora.stream_corpus, path, True))) == 3001
-    of = "" if ending == "csv" else " of 3,001, "
-    told = [line for line in caplog.messages if line.startswith("copied ")]
-    assert [line.startswith(f"copied {n},000{of}") for n, line in enumerate(told, 1)] == [True] * 3
+        assert len(stored_passages(path, True, partial(corpora.stream_corpus, path, True))) == 2001
+    assert [line for line in caplog.messages if "copied" in line][1:] == [
+        "copied 1,000",
+        "copied 2,000",
+    ]
 
 
 def test_characters_that_are_hard_to_store(tmp_path: Path) -> None:
