@@ -255,11 +255,11 @@ def recommend(
     Raises:
         RagbenchError: the runs share no questions, or none keeps within the limits.
     """
-    from ragbench.experiments.recommend import Limits, advise
+    from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.tables import label_runs
 
     evaluations = [open_run(run).evaluation for run in runs]
-    limits = Limits(cost_usd=mean_cost, calls=mean_calls, tokens=mean_tokens)
+    limits = {"cost_usd": mean_cost, "calls": mean_calls, "tokens": mean_tokens}
     return advise(evaluations, metric, labels=label_runs(evaluations), limits=limits, common=common)
 
 

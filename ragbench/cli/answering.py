@@ -21,6 +21,7 @@ from ragbench.cli.options import (
     whole_data_options,
 )
 from ragbench.cli.progress import RunProgress, table_so_far
+from ragbench.experiments.report.table import say
 
 
 @command(
@@ -34,38 +35,46 @@ from ragbench.cli.progress import RunProgress, table_so_far
     common=(
         "config_file", "program", "set", "k", "compiled", "dataset", "data_file", "corpus_file",
         "hub", "split", "limit", "retriever", "lm", "api_base", "temperature", "workers", "out",
-        "max_cost", "max_minutes", "dry_run", "by_group", "format",
+        "max_cost", "max_minutes", "dry_run", "metrics", "by_group", "format",
     ),
 )  # fmt: skip
 @program_options
 @control_options
 @whole_data_options
 @answering_options
+@option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
+        help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
 @group_options
 @shard_options
 @dry_run_option
 @output_options
-def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **options: Any) -> None:
+def eval_command(
+    dry_run: bool,
+    metrics: tuple[str, ...],
+    by_group: bool,
+    closed_book: Path | None,
+    **options: Any,
+) -> None:
     """Run a program over questions and print the table.
 
     A record is written as soon as a question ends. Give the same command again to continue an
     interrupted run: finished questions are not asked again, failed ones are. Exits with 1 where
     all questions failed, with 3 where a limit stopped the run or no reply could be read.
     """
-    from ragbench.experiments.report.table import say
     from ragbench.experiments.report.tables import print_runs
     from ragbench.experiments.runs import evaluate, limited, ready, wanted
+    from ragbench.metrics import get_metric
 
     by = wanted(by_group, closed_book)  # before anything is asked
+    for name in metrics:
+        get_metric(name)
     limits = take_limits(options)
     config = to_config(**options, whole=True)
     if dry_run:
         from ragbench.experiments.estimates import estimate_run
 
         run_context = ready(config)
-        estimate = estimate_run(run_context)
-        for line in estimate.lines():
-            click.echo(line)
+        say(*estimate_run(run_context).lines())
         return
     with limited(limits, config.folder()) as spent:
         with table_so_far(config.folder(), by), RunProgress() as progress:
@@ -79,6 +88,11 @@ def eval_command(dry_run: bool, by_group: bool, closed_book: Path | None, **opti
             say(f"all {len(result.records)} questions failed: the scores are of no answer")
         if result.records or spent.error is None:
             print_runs([result], by)  # here: where an LM is down, the block ends with its error
+        if metrics and result.records:
+            from ragbench.experiments.report.scores import print_scores
+            from ragbench.experiments.score.scoring import ScoreRequest, score_run
+
+            print_scores([score_run(config.folder(), ScoreRequest(metrics=metrics))])
     if result.all_failed and not result.stopped_by:
         raise click.exceptions.Exit(1)
     if result.stopped_by or result.unreadable == len(result.records) > 0:
@@ -133,7 +147,7 @@ def ask_command(question: str | None, example: bool, docs: Path | None, **option
         run_context.check_lms()
         where = docs or run_context.dataset.name
         passages = f"{len(run_context.dataset.corpus):,} passages"
-        click.echo(f"searching {where}: {passages}, {config.retriever.name}")
+        say(f"searching {where}: {passages}, {config.retriever.name}")
         for line in filter(None, map(str.strip, _typed() if question is None else [question])):
             print_trace(answer_one(run_context, line))
 

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from ragbench.cli.command import FiniteRange, command, option, output_options
-from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     answering_options,
     compile_metric_option,
@@ -22,6 +21,7 @@ from ragbench.cli.options import (
 )
 from ragbench.cli.progress import RunProgress, table_so_far
 from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig
+from ragbench.experiments.report.table import say
 
 
 @command(
@@ -70,15 +70,14 @@ def compile_command(seeds: int, dry_run: bool, **options: Any) -> None:
         every.append(settings.model_copy(update=changes))
     if dry_run:
         plan = make_plan(config, every[0])
-        for line in estimate_compile(plan).lines():
-            click.echo(line)
+        say(*estimate_compile(plan).lines())
         if seeds > 1:
-            click.echo(f"  times {seeds}, once for each seed")
+            say(f"  times {seeds}, once for each seed")
         return
     folders = [compile_folder(config, each) for each in every]
     with limited(limits, *folders), RunProgress() as progress:
         for each in every:
-            compile_program(config, each, on_message=print_line, on_prepare=progress.prepare)
+            compile_program(config, each, on_message=say, on_prepare=progress.prepare)
 
 
 @command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
@@ -166,13 +165,12 @@ def verdict_command(
         seeds, equal_cost, form_too, metrics or HEADLINE, margin, exact, max_questions
     )
     if dry_run:
-        for line in estimate_verdict(config, compile_config, request):
-            click.echo(line)
+        say(*estimate_verdict(config, compile_config, request))
         return
     folder = verdict_folder(config, compile_config)
     with limited(limits, folder), table_so_far(folder), RunProgress() as progress:
         verdict = run_verdict(
-            config, compile_config, request, on_message=print_line, on_start=progress.start,
+            config, compile_config, request, on_message=say, on_start=progress.start,
             on_record=progress.update, on_prepare=progress.prepare,
         )  # fmt: skip
     print_verdict(verdict)

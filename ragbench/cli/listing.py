@@ -10,7 +10,7 @@ import click
 import yaml
 
 from ragbench.cli.command import command, output_options
-from ragbench.experiments.report.table import Column, Table, for_machines, print_table
+from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
 #: Kind -> module and name of the registry of its things.
 _REGISTRIES = {
@@ -35,7 +35,7 @@ def list_command(kind: str) -> None:
         return
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
-        click.echo(f"{name:<{width}}  {text}")
+        say(f"{name:<{width}}  {text}")
 
 
 @command(
@@ -66,8 +66,11 @@ def show_command(kind: str, name: str, qid: str | None) -> None:
     if qid is not None:
         raise click.UsageError(f"{kind} takes one name; leave out {qid!r}")
     shown = {"metric": _metric, "protocol": _protocol, "config": _config, "program": _program}
-    for line in shown[kind](name) if kind in shown else _settings(kind, name):
-        click.echo(line)
+    lines = shown[kind](name) if kind in shown else _settings(kind, name)
+    if kind == "config":  # to be pasted
+        click.echo("\n".join(lines))
+    else:
+        say(*lines)
 
 
 def _registry(kind: str) -> Any:

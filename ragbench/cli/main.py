@@ -145,6 +145,7 @@ def main() -> None:
 def _said(error: Exception) -> int:
     """Say in a line what ended the command; the exit code. What nobody foresaw has a traceback."""
     from ragbench.errors import RagbenchError, StoppedError, missing_extra
+    from ragbench.experiments.report.table import say
 
     if isinstance(error, ImportError):
         error = missing_extra(error) or error
@@ -167,7 +168,7 @@ def _said(error: Exception) -> int:
             click.echo(visible(redact(each)), err=True)
         click.echo("this is a bug in ragbench; finished work is kept", err=True)
         return 1
-    click.echo("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)
+    say("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)
     return code
 
 
@@ -204,10 +205,3 @@ def one_line(text: str) -> str:
 def visible(text: str) -> str:
     """`text` with a blank for each control character, line ends too: nothing moves the cursor."""
     return "".join(c if c.isprintable() else " " for c in text)
-
-
-def print_line(line: str) -> None:
-    """Print one line of what a command tells while it works; it may quote data and models."""
-    from ragbench.experiments.report.table import for_machines
-
-    click.echo(visible(line), err=for_machines())

@@ -6,6 +6,7 @@ import time
 import click
 
 from ragbench.cli.command import Command, option, output_options
+from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
 
 @click.group("models")
@@ -17,8 +18,6 @@ def models_command() -> None:
 @output_options
 def list_models() -> None:
     """List the models that can be downloaded, and which are installed."""
-    from ragbench.cli.main import print_line
-    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
     from ragbench.lms.local import cache_root, installed_models
 
     where = f"stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)"
@@ -31,13 +30,11 @@ def list_models() -> None:
         columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"),
                    Column("about"), Column("licence"))  # fmt: skip
         print_table(Table("models", columns, rows))
-        print_line(where)
-        return
-    for model, here in installed_models():
+    for model, here in () if for_machines() else installed_models():
         state = "installed" if here else "not installed"
         size = f"{model.size / 1e6:,.0f} MB"
-        click.echo(f"{model.name:<20}{size:>9}  {state:<15}{model.about}; {model.licence}")
-    click.echo(where)
+        say(f"{model.name:<20}{size:>9}  {state:<15}{model.about}; {model.licence}")
+    say(where)
 
 
 @models_command.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])
@@ -52,7 +49,7 @@ def pull_models(names: tuple[str, ...]) -> None:
     for name in chosen:
         here = is_installed(name)
         pull(name)
-        click.echo(f"{name}: {'already installed' if here else 'downloaded and verified'}")
+        say(f"{name}: {'already installed' if here else 'downloaded and verified'}")
 
 
 @models_command.command("path", cls=Command, examples=["ragbench models path qwen2.5-coder-0.5b"])

@@ -17,6 +17,7 @@ from ragbench.cli.command import (
     output_options,
     runs_argument,
 )
+from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
 
 @command("runs", examples=["ragbench runs", "ragbench runs verdicts/FOLDER --format csv"])
@@ -103,7 +104,7 @@ def compare_command(
     print_comparison(results)
     if gate:
         refused = [line for result in results if (line := result.refused(gate))]
-        click.echo("\n".join(refused) or f"gate {gate}: passed", err=True)
+        say(*(refused or [f"gate {gate}: passed"]), err=True)
         if refused:
             raise click.exceptions.Exit(REFUSED)
 
@@ -146,9 +147,8 @@ def recommend_command(
     on questions that it was not learned from, and recommended where it is shown to gain. Calls no
     LM.
     """
-    from ragbench.cli.main import print_line
     from ragbench.experiments.artifacts import write_policy
-    from ragbench.experiments.recommend import Limits, advise, learn_router, make_policy
+    from ragbench.experiments.recommend import advise, learn_router, make_policy
     from ragbench.experiments.report.advice import print_advice
     from ragbench.experiments.report.tables import label_runs
     from ragbench.experiments.runs import reopen
@@ -156,14 +156,14 @@ def recommend_command(
     if output is not None and not router:
         raise click.UsageError("a policy is a router's: give --router with -o")
     evaluations = [reopen(run) for run in runs]
-    limits = Limits(cost_usd=mean_cost, calls=mean_calls, tokens=mean_tokens)
+    limits = {"cost_usd": mean_cost, "calls": mean_calls, "tokens": mean_tokens}
     labels = label_runs(evaluations)
     advice = advise(evaluations, metric, labels=labels, limits=limits, common=common)
     learned = learn_router(advice, seed=router_seed) if router else None
     print_advice(advice, learned)
     if output is not None and learned is not None:
         write_policy(make_policy(advice, learned, seed=router_seed), output)
-        print_line(f"policy: {output}")
+        say(f"policy: {output}")
 
 
 @command(
@@ -190,7 +190,7 @@ def report_command(runs: tuple[Path, ...], output: Path, metric: str, title: str
     check_output(output)
     board = make_board(runs, metric)
     size = write_page(board, output, title=title)
-    click.echo(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
+    say(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
 
 
 _port_option = click.option(
@@ -274,7 +274,7 @@ def export_command(
     from ragbench.cli.main import one_line
     from ragbench.experiments.export import export_runs
 
-    click.echo(one_line(export_runs(runs, target, output, metrics)))
+    say(one_line(export_runs(runs, target, output, metrics)))
 
 
 @command("doctor", examples=["ragbench doctor runs/A"])
@@ -288,7 +288,6 @@ def doctor_command(folders: tuple[Path, ...]) -> None:
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.doctor import examine, folders_under
-    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()
@@ -299,7 +298,7 @@ def doctor_command(folders: tuple[Path, ...]) -> None:
         for path, problem in findings or [(folder, "nothing is wrong")]:
             rows.append({"folder": str(folder), "path": str(path), "finding": one_line(problem)})
             if not for_machines():
-                click.echo(one_line(f"{path}: {problem}"))
+                say(one_line(f"{path}: {problem}"))
     if for_machines():
         print_table(Table("findings", [Column("folder"), Column("path"), Column("finding")], rows))
     raise click.exceptions.Exit(1 if wrong else 0)

@@ -9,6 +9,7 @@ import click
 from ragbench.cli.command import closed_book_option, command, option, output_options, runs_argument
 from ragbench.cli.options import asking_options, log_option, make_asking, take_limits
 from ragbench.cli.progress import RunProgress, so_far, until_stopped
+from ragbench.experiments.report.table import say
 
 RULES = ("ragbench", "arag", "linearrag", "grounding")
 
@@ -84,8 +85,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
     if options["batch"] and not (judge or request.attributor):
         raise ConfigError("--batch needs a model to ask; give --judge LM or --attribute LM")
     if options["dry_run"]:
-        for line in (line for run in runs for line in estimate_scoring(run, request).lines()):
-            click.echo(line)
+        say(*(line for run in runs for line in estimate_scoring(run, request).lines()))
         return
     scored: list[Scored] = []
     with spending(take_limits(options)) as spent, so_far(scored, print_scores), progress:
@@ -93,9 +93,7 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
             scored.append(score_run(run, request))
     print_scores(scored)
     if spent.stopped_by:
-        click.echo(
-            f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
-        )
+        say(f"stopped by {spent.stopped_by}; give the same command again to continue", err=True)
         raise click.exceptions.Exit(3)
     if any(run.damaged for run in scored):
         raise click.exceptions.Exit(2)
@@ -151,7 +149,5 @@ def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
             )
     printed(summaries)
     if spent.stopped_by:
-        click.echo(
-            f"stopped by {spent.stopped_by}; give the same command again to continue", err=True
-        )
+        say(f"stopped by {spent.stopped_by}; give the same command again to continue", err=True)
         raise click.exceptions.Exit(3)

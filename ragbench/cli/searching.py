@@ -12,6 +12,7 @@ import click
 from ragbench.cli.command import Command, command, option, output_options
 from ragbench.cli.options import corpus_options, retriever_options, to_config, whole_data_options
 from ragbench.cli.progress import RunProgress, so_far, until_stopped
+from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
 
 if TYPE_CHECKING:
     from ragbench.experiments.retrieval import Measured
@@ -45,18 +46,16 @@ def index_build(**options: Any) -> None:
         retriever.build(store, progress.prepare)
     made = [entry for entry in store.entries() if entry.key not in before]
     for entry in made:
-        click.echo(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
+        say(f"{entry.key}  {entry.passages} passages  {_size(entry.size)}  {store.root}")
     if not made:
         where = f"{config.retriever.name} over {len(dataset.corpus)} passages ({dataset.setting})"
-        click.echo(f"nothing to build: the index of {where} exists already, or none is stored")
+        say(f"nothing to build: the index of {where} exists already, or none is stored")
 
 
 @index_command.command("list", cls=Command, examples=["ragbench index list --format csv"])
 @output_options
 def index_list() -> None:
     """Print the stored indexes, newest first."""
-    from ragbench.cli.main import print_line
-    from ragbench.experiments.report.table import Column, Table, for_machines, print_table
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
@@ -70,7 +69,7 @@ def index_list() -> None:
     ]  # fmt: skip
     if entries or for_machines():
         print_table(Table("indexes", columns, rows))
-    print_line(f"{len(entries)} indexes in {store.root}")
+    say(f"{len(entries)} indexes in {store.root}")
 
 
 @index_command.command("info", cls=Command, examples=["ragbench index info 3f2a"])
@@ -103,7 +102,7 @@ def index_drop(keys: tuple[str, ...], all_: bool) -> None:
     entries = store.entries() if all_ else [store.find(key) for key in keys]
     for entry in entries:
         store.drop(entry.key)
-        click.echo(f"dropped {entry.key}  {_size(entry.size)}")
+        say(f"dropped {entry.key}  {_size(entry.size)}")
 
 
 def _size(n: int) -> str:
@@ -125,7 +124,6 @@ def search_command(query: str, k: int, full: bool, **options: Any) -> None:
     import time
 
     from ragbench.data import load_dataset
-    from ragbench.experiments.report.table import Column, Table, for_machines, print_table, say
     from ragbench.retrievers import IndexStore, make_retriever
 
     config = to_config(**options)
@@ -233,7 +231,6 @@ def _print_measured(
     about: Mapping[str, Any],
     path: Path | None = None,
 ) -> None:
-    from ragbench.experiments.report.table import Column, Table, print_table
 
     shown = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
     shown |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}

@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from ragbench.cli.command import command, option, output_options, stack
-from ragbench.cli.main import print_line
 from ragbench.cli.options import (
     answering_options,
     dry_run_option,
@@ -22,6 +21,7 @@ from ragbench.cli.options import (
 )
 from ragbench.cli.progress import RunProgress, table_so_far
 from ragbench.experiments.config import TuneConfig
+from ragbench.experiments.report.table import say
 
 
 @command(
@@ -100,14 +100,13 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     limits = take_limits(options)
     config = to_config(**options)
     if dry_run:
-        for line in estimate_tune(config, settings).lines():
-            click.echo(line)
+        say(*estimate_tune(config, settings).lines())
         return
     folder = tune_folder(config)
     with limited(limits, folder):
         with table_so_far(folder), RunProgress() as progress:
-            tuned = tune(config, settings, on_message=print_line, watch=progress)
+            tuned = tune(config, settings, on_message=say, watch=progress)
         print_tuned(tuned)  # here: where an LM is down, the block ends with its error
     if tuned.stopped:
-        click.echo(tuned.stopped, err=True)
+        say(tuned.stopped, err=True)
         raise click.exceptions.Exit(3)

@@ -75,12 +75,7 @@ class Optimizer(ABC):
         """Give a loaded `program` what the optimizer kept beside its state; by default nothing."""
 
     def check(self, size: Size) -> None:
-        """Do nothing if the optimizer can work here, with data of this size.
-
-        Raises:
-            ConfigError: there are too few questions.
-            MissingExtraError: the package that it needs is not installed.
-        """
+        """Raise ConfigError for too few questions, MissingExtraError without the package."""
         if self.needs.package:
             with needs_extra(f"the optimizer {self.name}"):
                 import_module(self.needs.package)

@@ -4,7 +4,7 @@ import logging
 import math
 import random
 import shutil
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import dspy
 from dspy import AdapterParseError, LMError
@@ -95,10 +95,6 @@ class GEPAKnobs(OptimizerKnobs):
     runs: int = Field(0, ge=0, le=100_000, description="program runs; 0 for DSPy's formula")
     minibatch: int = Field(3, ge=1, le=100, description="questions reflected on at once")
     merge: bool = Field(True, description="also join two candidates of a common ancestor")
-    resume: Literal["replay", "log"] = Field(
-        "replay",
-        description="after a kill: replay from the cache to the same result, or go on from the log",
-    )
 
 
 @OPTIMIZERS.register("gepa")
@@ -134,9 +130,8 @@ class GEPA(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """The candidate with the highest mean score on the validation set."""
         folder = task.log_folder / "gepa"
-        if self.knobs.resume == "replay":
-            # The log does not hold the state of GEPA's random numbers; the cache needs none.
-            shutil.rmtree(folder, ignore_errors=True)
+        # Its log does not hold the state of its random numbers: after a kill the cache replays all.
+        shutil.rmtree(folder, ignore_errors=True)
         search = dspy.GEPA(
             metric=feedback_metric(task.scorer, task.train),
             max_metric_calls=self.runs(Size(len(student.predictors()), 0, len(task.val))),
@@ -292,11 +287,7 @@ class SIMBA(Optimizer):
     }
 
     def check(self, size: Size) -> None:
-        """Do nothing if a minibatch can be drawn.
-
-        Raises:
-            ConfigError: there are fewer training questions than a minibatch has.
-        """
+        """Raise ConfigError where there are fewer training questions than a minibatch has."""
         super().check(size)
         if size.n_train < self.knobs.minibatch:
             raise ConfigError(

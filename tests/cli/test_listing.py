@@ -1,35 +1,56 @@
 """`list`, `show` and `--help` work for everything there is."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from ragbench.cli.answering import eval_command
-from ragbench.cli.main import COMMANDS
-from ragbench.experiments.config import FLAT
+from ragbench.cli.listing import KINDS
+from ragbench.cli.main import cli
+from ragbench.experiments.config import FLAT, load_config, make_config
 from ragbench.programs import PROGRAMS
 from tests.cli.test_mistakes import run
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    code, out, _ = run(capsys, command, "--help")
-    assert code == 0
-    assert "Usage" in out
+def leaves(group: click.Command, name: str = "") -> dict[str, click.Command]:
+    """Every command there is, by name."""
+    context = click.Context(group)
+    if not isinstance(group, click.Group):
+        return {name: group}
+    found = {each: group.get_command(context, each) for each in group.list_commands(context)}
+    inner = (leaves(leaf, f"{name} {each}".strip()) for each, leaf in found.items() if leaf)
+    return {key: leaf for part in inner for key, leaf in part.items()}
 
 
-@pytest.mark.parametrize(
-    "kind", ["programs", "retrievers", "optimizers", "metrics", "datasets", "configs"]
-)
+def test_every_command_has_examples_and_a_format_where_it_prints_a_table() -> None:
+    texts = {"ask", "compile", "demo", "export", "index build", "index drop"}  # no table
+    texts |= {"index info", "models path", "models pull", "models serve", "report", "view"}
+    without = {
+        n for n, leaf in leaves(cli).items() if "format" not in {p.name for p in leaf.params}
+    }
+    assert without == texts
+    for leaf in leaves(cli).values():
+        text = leaf.get_help(click.Context(leaf))
+        assert "Usage" in text
+        assert "Examples:" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_list_has_one_line_each(capsys: pytest.CaptureFixture[str], kind: str) -> None:
     code, out, _ = run(capsys, "list", kind)
     assert code == 0
     lines = out.splitlines()
     assert len(lines) >= 2
     assert all(len(line.split("  ", 1)) == 2 for line in lines)
+    if kind == "programs":
+        marks = {line.split()[0]: line.partition("autonomy ")[2] for line in lines}
+        assert marks["a_rag"].startswith("yes/yes/yes)")
+        assert marks["ma_rag"].startswith("partly/yes/partly)")
 
 
 @pytest.mark.parametrize("name", PROGRAMS.names())
@@ -39,41 +60,37 @@ def test_show_program_tells_knobs_variants_roles(
     code, out, _ = run(capsys, "show", "program", name)
     assert code == 0
     assert "LM calls per question" in out
-    for knob in PROGRAMS.get(name).Knobs.model_fields:
-        assert knob in out
-    for variant in PROGRAMS.get(name).variants:
-        assert f"variant {variant}" in out
+    program = PROGRAMS.get(name)
+    assert all(knob in out for knob in program.Knobs.model_fields)
+    assert all(f"variant {variant}" in out for variant in program.variants)
     assert "role " in out
+    if len(program.variants) > 1:
+        assert " | ".join(program.variants) in out
 
 
-def test_show_program_lists_roles_beside_those_of_predictors(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _, tree, _ = run(capsys, "show", "program", "tree_rag")
-    assert tree.count("role extract: index (Summarize)") == 3
-    _, rlm, _ = run(capsys, "show", "program", "rlm_repl")
-    assert rlm.count("role sub: llm_query (llm_query)") == 2
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ("program lookahead", ["role plan: draft (DraftPlanGraph)", "role extract: bind ("]),
+        ("program tree_rag", ["role extract: index (Summarize)"]),
+        ("program rlm_repl", ["role sub: llm_query (llm_query)"]),
+        ("retriever bm25", ["settings (--retriever-set NAME=VALUE)", "  k1 "]),
+        ("optimizer mipro", ["needs: trainset, prompt_lm, teacher", "formula: ", "  trials "]),
+        ("metric em", ["score of a failed question: 0"]),
+        ("protocol arag", ["arag"]),
+        ("config paper_arag", ["matrix:"]),
+    ],
+)
+def test_show(words: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "show", *words.split())
+    assert code == 0
+    assert [line for line in lines if line not in out] == []
 
 
-def test_list_shows_the_three_marks_of_autonomy(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "list", "programs")
-    marks = {line.split()[0]: line.partition("autonomy ")[2] for line in out.splitlines()}
-    assert marks["a_rag"].startswith("yes/yes/yes)")
-    assert marks["ma_rag"].startswith("partly/yes/partly)")
-    assert marks["flare"].startswith("no/partly/partly)")
-    assert marks["crag"].startswith("no/no/no)")
-
-
-def test_show_program_names_the_variants_to_choose_from(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _, out, _ = run(capsys, "show", "program", "react")
-    (line,) = (line for line in out.splitlines() if line.startswith("  variant"))
-    assert [part.strip() for part in line.split("  ") if part.strip()][:3] == [
-        "variant",
-        "spec",
-        "spec | page | tree",
-    ]
+def test_show_config_can_be_pasted_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(run(capsys, "show", "config", "ircot_full")[1])
+    mine = make_config({}, base=load_config(tmp_path / "mine.yaml"))
+    assert mine == make_config({}, base=load_config("ircot_full"))
 
 
 def test_the_docs_list_every_program_with_its_variants() -> None:
@@ -84,35 +101,18 @@ def test_the_docs_list_every_program_with_its_variants() -> None:
     assert documented == {name: ", ".join(program.variants) for name, program in PROGRAMS}
 
 
-def test_help_imports_neither_dspy_nor_numpy() -> None:
+@pytest.mark.parametrize("args", ["--help", "runs ."])
+def test_help_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> None:
     code = (
-        "import sys; sys.argv = ['ragbench', '--help']\n"
+        f"import sys; sys.argv = ['ragbench', *{args.split()!r}]\n"
         "from ragbench.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'dspy', 'numpy', 'pydantic', 'rich'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
+        "print(heavy or 'light', file=sys.stderr)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_options_are_grouped_and_say_type_choices_default_and_examples(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    _, out, _ = run(capsys, "eval", "--help-all")
-    titles = [
-        line.rstrip(":") for line in out.splitlines() if line.endswith(":") and line[0] != " "
-    ]
-    assert titles[:3] == ["Program", "Data", "Retrieval"]
-    assert titles[-1] == "Examples"
-    text = " ".join(out.split())
-    assert "--lm, --model SPEC" in text
-    assert "--workers, --num-threads INTEGER Questions answered in parallel. [default: 4]" in text
-    assert "--split [train|validation|test|all]" in text
-    assert "Sampling temperature. [default: 0]" in text
-    assert (
-        "--reply-tokens, --max-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stderr.strip() == "light"
 
 
 def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(
@@ -125,8 +125,44 @@ def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(
     assert {"--program", "--limit", "--max-cost", "--help-all"} <= flags[0]
     assert 20 <= len(flags[0]) <= 25
     assert {"--shard", "--hub-config"} <= flags[1] - flags[0]
+    assert set(FLAT) <= {param.name for param in eval_command.params}
+    titles = [line[:-1] for line in long.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles[:3] == ["Program", "Data", "Retrieval"]
+    assert titles[-1] == "Examples"
+    text = " ".join(long.split())
+    assert "--lm, --model SPEC" in text
+    assert "--workers, --num-threads INTEGER Questions answered in parallel. [default: 4]" in text
+    assert "--split [train|validation|test|all]" in text
+    assert "Sampling temperature. [default: 0]" in text
+    assert (
+        "--reply-tokens, --max-tokens INTEGER Maximum tokens of one reply. [default: 512]" in text
+    )
 
 
-def test_every_field_of_a_run_is_an_option_of_eval() -> None:
-    flags = {param.name for param in eval_command.params}
-    assert set(FLAT) <= flags
+def test_one_word_is_one_thing() -> None:
+    """The same option says the same in every command that has it."""
+    meant: dict[str, set[str]] = {}
+    for leaf in leaves(cli).values():
+        for param in leaf.params:
+            if isinstance(param, click.Option):
+                for flag in param.opts:
+                    meant.setdefault(flag, set()).add(str(param.help).partition(" [default")[0])
+    for flag in ("--seed", "--split-seed", "--optimizer-seed", "--max-cost", "--max-calls",
+                 "--max-total-tokens", "--max-tokens"):  # fmt: skip
+        assert len(meant[flag]) == 1, (flag, meant[flag])
+    scored = ("compare", "compile", "errors", "export", "recommend", "report", "score", "tune",
+              "verdict", "view")  # fmt: skip
+    for name in scored:
+        assert "--metric" in {flag for p in leaves(cli)[name].params for flag in p.opts}, name
+
+
+def test_a_shell_completes_commands_options_and_choices() -> None:
+    def completed(words: str, place: int) -> list[str]:
+        code = "import sys; sys.argv = ['ragbench']; from ragbench.cli.main import main; main()"
+        env = {**os.environ, "_RAGBENCH_COMPLETE": "bash_complete"}
+        env |= {"COMP_WORDS": words, "COMP_CWORD": str(place)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert "summarize" in completed("ragbench su", 1)
+    assert completed("ragbench export --to p", 3) == ["parquet"]

@@ -1,26 +1,17 @@
-"""Tables in every format, lists of runs, one question of a run, and what commands import."""
+"""Tables in every format and width, lists of runs, one question of a run."""
 
 import csv
 import io
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
 from ragbench.cli.main import cli
-from ragbench.experiments.config import load_config, make_config
 from tests.cli.test_mistakes import run as command
 from tests.experiments.towns import World
-
-COLUMNS = ["program", "n", "EM", "F1"]
 
 
 @pytest.fixture
@@ -62,18 +53,8 @@ def test_csv_markdown_latex_and_html_are_what_they_say(run: Path) -> None:
     latex = invoke("summarize", run, "--format", "latex").stdout
     assert latex.startswith("\\begin{tabular}{lrrr")
     assert "cost \\$" in latex
-    parser = Cells()
-    parser.feed(invoke("summarize", run, "--format", "html").stdout)
-    assert parser.found[:4] == COLUMNS
-
-
-class Cells(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_data(self, data: str) -> None:
-        self.found += [data] if data.strip() else []
+    html = invoke("summarize", run, "--format", "html").stdout
+    assert re.findall(r"<th[^>]*>([^<]*)", html)[:4] == ["program", "n", "EM", "F1"]
 
 
 def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
@@ -94,7 +75,17 @@ def test_runs_lists_them_and_show_run_shows_a_question(run: Path) -> None:
     assert " tokens, " in shown
 
 
-@pytest.mark.parametrize("words", ["runs", "summarize RUN --by-group", "show run RUN", "score RUN"])
+WORDS = [
+    "runs", "summarize RUN --by-group", "show run RUN", "score RUN", "errors RUN",
+    "compare RUN RUN", "recommend RUN RUN", "doctor RUN", "list programs", "list metrics",
+    "list configs", "show program react", "show protocol arag", "compiled shipped",
+    "models list", "index list", "retrieve --size 100 --limit 3 --retriever bm25,rank_bm25",
+    "eval --dry-run --program vanilla --dataset jsonl --data-file questions.jsonl",
+    "search river --dataset jsonl --data-file questions.jsonl",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WORDS)
 def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     words: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,8 +95,8 @@ def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
     assert code == 0
     lines = re.sub(r"\x1b\[\d+m", "", out).splitlines()
     assert lines
-    # One word that is longer than the terminal, as the folder in this model's name, stays whole.
-    assert [line for line in lines if len(line) > 80 and len(line.split()) > 1] == []
+    # A word that is longer than the terminal, as the folder in this model's name, stays whole.
+    assert [line for line in lines if len(line) > 80 > len(max(line.split(), key=len)) + 20] == []
 
 
 def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,31 +105,6 @@ def test_show_run_names_what_is_missing(run: Path, capsys: pytest.CaptureFixture
     assert "no question of" in err
     code, _, err = command(capsys, "show", "run", "nowhere")
     assert (code, "not a run folder" in err) == (2, True)
-
-
-@pytest.mark.parametrize("args", ["--help", "runs ."])
-def test_help_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> None:
-    code = (
-        f"import sys; sys.argv = ['ragbench', *{args.split()!r}]\n"
-        "from ragbench.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'dspy', 'numpy', 'pydantic', 'rich'} & set(sys.modules)\n"
-        "print(heavy or 'light', file=sys.stderr)\n"
-    )
-    env = {**os.environ, "RAGBENCH_CACHE": str(tmp_path)}
-    outputs = [
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=env)
-        for _ in range(2)
-    ]
-    assert outputs[0].stdout == outputs[1].stdout
-    assert outputs[1].stderr.decode().strip() == "light"
-
-
-def test_show_config_can_be_pasted_back(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(invoke("show", "config", "ircot_full").output)
-    mine = make_config({}, base=load_config(tmp_path / "mine.yaml"))
-    assert mine == make_config({}, base=load_config("ircot_full"))
 
 
 def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
@@ -153,29 +119,6 @@ def test_runs_of_one_program_are_told_apart_by_what_differs(run: Path) -> None:
         "vanilla, k=5, retriever=bm25",
         "vanilla, k=2, retriever=rank_bm25",
     ]
-
-
-def test_every_command_that_reports_has_a_format_and_every_help_an_example() -> None:
-    texts = {"ask", "compile", "demo", "export", "index build", "index drop"}  # no table
-    texts |= {"index info", "models path", "models pull", "models serve", "report", "view"}
-    without, bare = set(), set()
-    for name, leaf in leaves(cli, ""):
-        if not any(param.name == "format" for param in leaf.params):
-            without.add(name)
-        if "Examples:" not in leaf.get_help(click.Context(leaf)):
-            bare.add(name)
-    assert (without, bare) == (texts, set())
-
-
-def leaves(group: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    if not isinstance(group, click.Group):
-        yield name, group
-        return
-    for each in group.list_commands(context):
-        found = group.get_command(context, each)
-        assert found is not None
-        yield from leaves(found, f"{name} {each}".strip())
 
 
 def test_lists_and_findings_are_tables_for_machines(run: Path) -> None:
@@ -194,15 +137,3 @@ def test_lists_and_findings_are_tables_for_machines(run: Path) -> None:
     assert len(rows("index", "list")) == 1
     [good] = rows("doctor", run)
     assert (good["folder"], good["finding"]) == (str(run), "nothing is wrong")
-
-
-def test_a_shell_completes_commands_options_and_choices() -> None:
-    def completed(words: str, place: int) -> list[str]:
-        code = "import sys; sys.argv = ['ragbench']; from ragbench.cli.main import main; main()"
-        env = {**os.environ, "_RAGBENCH_COMPLETE": "bash_complete"}
-        env |= {"COMP_WORDS": words, "COMP_CWORD": str(place)}
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-        return [line.partition(",")[2] for line in done.stdout.splitlines()]
-
-    assert "summarize" in completed("ragbench su", 1)
-    assert completed("ragbench export --to p", 3) == ["parquet"]

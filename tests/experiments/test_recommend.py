@@ -14,7 +14,7 @@ from benchmarks.advice import gain, simulate
 from ragbench.cli.main import cli
 from ragbench.errors import ConfigError
 from ragbench.experiments.artifacts import read_policy
-from ragbench.experiments.recommend import Limits, advise, shows_gain
+from ragbench.experiments.recommend import advise, shows_gain
 from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.programs.routing import Leaf, decide, question_features
 from tests.experiments.scored_runs import CARD, answered, make_run
@@ -95,10 +95,10 @@ def test_limits_leave_out_what_passes_them(tmp_path: Path) -> None:
         "vanilla": lambda _: 0.2, "react": lambda _: 0.1, "ircot": lambda _: 0.9,
     }  # fmt: skip
     runs = make_runs(tmp_path, 100, better, {"vanilla": 90, "react": 90, "ircot": 990})
-    advice = advise(runs, limits=Limits(tokens=750))
+    advice = advise(runs, limits={"tokens": 750})
     assert (advice.use.label, advice.over_limit) == ("vanilla", ["ircot"])
     with pytest.raises(ConfigError, match="the cheapest takes 100"):
-        advise(runs, limits=Limits(tokens=50))
+        advise(runs, limits={"tokens": 50})
 
 
 def test_python_gives_the_advice(tmp_path: Path) -> None:

@@ -1,10 +1,6 @@
 """Which program to use: the cheapest not shown worse than the best mean, or a router."""
 
-from ragbench.experiments.recommend.advice import (
-    Advice as Advice,
-    Limits as Limits,
-    advise as advise,
-)
+from ragbench.experiments.recommend.advice import Advice as Advice, advise as advise
 from ragbench.experiments.recommend.learning import (
     RouterAdvice as RouterAdvice,
     held_out as held_out,

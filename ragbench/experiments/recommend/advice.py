@@ -6,7 +6,8 @@ runs or of their records.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,27 +24,13 @@ from ragbench.metrics import (
     get_metric,
     mean_interval,
 )
-from ragbench.record import Record
 
 Floats = NDArray[np.float64]
 #: What a question takes, by the metric that measures it; the first that says something is the cost.
 SPENDING = ("cost_usd", "tokens", "calls")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a question may take on average; None for no limit. Cost is in US dollars."""
-
-    cost_usd: float | None = None
-    calls: float | None = None
-    tokens: float | None = None
-
-    def given(self) -> dict[str, float]:
-        """The limits that are set, by the metric that measures them."""
-        return {name: float(limit) for name, limit in asdict(self).items() if limit is not None}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arm:
     """A program over all questions, in the order of `Advice.questions`.
 
@@ -107,12 +94,13 @@ def advise(
     metric: str = "f1",
     *,
     labels: Sequence[str] = (),
-    limits: Limits | None = None,
+    limits: Mapping[str, float | None] = MappingProxyType({}),
     common: bool = False,
 ) -> Advice:
     """What `runs` say of which program to use; `labels` are their names, by default the folders'.
 
-    With `common` the questions that all runs have are enough.
+    `limits` are what a question may take on average, by the names of `SPENDING`. With `common` the
+    questions that all runs have are enough.
 
     Raises:
         UnknownNameError: there is no such metric.
@@ -136,7 +124,7 @@ def advise(
         interval = mean_interval(scores, kind.score_range, names)
         spent = {name: _spent(run, list(scored), name) for name in SPENDING}
         arms.append(Arm(label, run, scores, float(scores.mean()), interval, spent))
-    arms, over = _within(arms, limits or Limits())
+    arms, over = _within(arms, limits)
     # A measure that is not known of every program, or 0 for all as of local models, tells nothing.
     cost = next(
         name
@@ -146,7 +134,7 @@ def advise(
     )
     arms.sort(key=lambda arm: (-round(arm.mean, 9), arm.cost(cost), arm.label, str(arm.run.folder)))
     use, difference = _cheapest(arms, list(scored), cost, kind.score_range, clusters)
-    texts = shared.column(_question)
+    texts = shared.column(lambda record: record.question)
     questions = {qid: texts[qid] for qid in scored}
     return Advice(metric, cost, questions, clusters, arms, use, arms[0], difference, over)
 
@@ -183,10 +171,11 @@ def _cheapest(
     return min(open_ones, key=lambda one: (one[0].cost(cost), -one[0].mean, one[0].label))
 
 
-def _within(arms: Sequence[Arm], limits: Limits) -> tuple[list[Arm], list[str]]:
+def _within(arms: Sequence[Arm], limits: Mapping[str, float | None]) -> tuple[list[Arm], list[str]]:
     """The arms that keep `limits` on average, and the names of the others."""
     kept = list(arms)
-    for name, limit in limits.given().items():
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    for name, limit in given.items():
         spent = [arm.spending[name] for arm in arms]
         known = [value for value in spent if value is not None]
         if len(known) < len(arms):
@@ -208,7 +197,3 @@ def _spent(run: Evaluation, qids: Sequence[str], name: str) -> float | None:
     each = run.records.only(qids).column(get_metric(name).score)
     values = [value for qid in qids if (value := each[qid]) is not None]
     return float(np.mean(values)) if len(values) == len(qids) else None
-
-
-def _question(record: Record) -> str:
-    return record.question

@@ -8,6 +8,7 @@ best single program) is chosen in training folds, and no fold shares a cluster w
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,10 @@ class RouterAdvice:
 
     def sentences(self) -> list[str]:
         """Whether to use the router, in words."""
-        gain = self.gain
+        gain, least = self.gain, LEAST_CLUSTERS
         if gain is None or gain.interval is None:
-            return [
-                f"not enough questions for a router: it takes {LEAST_CLUSTERS} or more that share "
-                "no gold passage"
-            ]
+            short = f"it takes {least} or more that share no gold passage"
+            return [f"not enough questions for a router: {short}"]
         worth = f"{gain.difference:+.3f} [{gain.interval.low:+.3f}, {gain.interval.high:+.3f}]"
         held_out = f"{worth} over the best single program, held out"
         if shows_gain(gain):
@@ -89,7 +88,7 @@ def learn_router(advice: Advice, *, seed: int = 0) -> RouterAdvice:
         MissingExtraError: scikit-learn is not installed.
     """
     with needs_extra("a router"):
-        import sklearn.tree  # noqa: F401
+        import_module("sklearn.tree")
     qids = list(advice.questions)
     scores = np.column_stack([arm.scores for arm in advice.arms])
     rows = [question_features(text) for text in advice.questions.values()]

@@ -150,9 +150,9 @@ def for_machines() -> bool:
     return _output.format != "table"
 
 
-def say(*lines: str) -> None:
+def say(*lines: str, err: bool = False) -> None:
     """Print prose, broken between words on a terminal; to stderr where stdout is for machines."""
-    out = sys.stderr if for_machines() else sys.stdout
+    out = sys.stderr if err or for_machines() else sys.stdout
     room = shutil.get_terminal_size().columns if out.isatty() else 0
     for line in map(printable, lines):
         print("\n".join(_wrapped(line, room)) if room else line, file=out)
