@@ -23,51 +23,48 @@ def queries_of(prediction: Any) -> list[str]:
     return [search.query for search in prediction.searches]
 
 
-def searching(texts: dict[str, str], **settings: Any) -> Retriever:
-    titles = {"twin one": "Twin", "twin two": "Twin"}
-    passages = [Passage(p, titles.get(p, p), text.strip()) for p, text in texts.items()]
-    return make_retriever("bm25", Corpus(passages, **settings))
-
-
 def test_spec_searches_the_question_then_each_sentence() -> None:
-    prediction, lm, _ = converse(
-        IRCoT(shelf()),
-        QUESTION,
-        CoTStep=[
-            think("Salt Road is by O. Venn. It is long."),
-            think("Orla Venn was born in Harwick.", "Harwick"),
-        ],
-    )
+    steps = [
+        think("Salt Road is by O. Venn. It is long."),
+        think("Orla Venn was born in Harwick.", "Harwick"),
+    ]
+    prediction, lm, _ = converse(IRCoT(shelf()), QUESTION, CoTStep=steps)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     assert queries_of(prediction) == [QUESTION, "Salt Road is by O. Venn."]  # one sentence
     assert lm.asked[0].inputs["context"] != "[]"
     assert lm.asked[1].inputs["thoughts"].startswith("1. Salt Road is by O. Venn.\n")
+    from_memory = IRCoT(shelf(), initial_retrieval=False)
+    prediction, lm, _ = converse(from_memory, QUESTION, CoTStep=steps)
+    assert queries_of(prediction) == ["Salt Road is by O. Venn."]
+    assert lm.asked[0].inputs["context"] == "[]"
+
+
+NOVEL = think("Salt Road is a novel.")
 
 
 @pytest.mark.parametrize(
-    ("steps", "reason"),
+    ("steps", "chain", "reason"),
     [
-        ([think("Salt Road is a novel."), think("Harwick is a town.")], "max_steps"),
-        ([think("It is unclear.", "Not stated in the passages", done=True)], "answered"),
-        ([think("Salt Road is a novel."), think("Salt Road is a novel!")], "no_progress"),
-        ([think(QUESTION)], "no_progress"),
-        (["Hm."], "parse_fallback"),
+        ([NOVEL, think("Harwick is a town.")], 2, "max_steps"),
+        ([think("It is unclear.", "Not stated in the passages", done=True)], 0, "answered"),
+        ([NOVEL, think("Salt Road is a novel!")], 1, "no_progress"),
+        ([think(QUESTION)], 0, "no_progress"),
+        (["Hm."], 0, "parse_fallback"),
+        ([NOVEL], 1, "budget"),
     ],
 )
 def test_a_chain_without_an_answer_is_asked_for_one_of_its_own(
-    steps: list[Any], reason: str
+    steps: list[Any], chain: int, reason: str
 ) -> None:
     prediction, lm, _ = converse(
-        IRCoT(shelf(), max_steps=2),
+        IRCoT(shelf(), max_steps=2, max_calls=2 if reason == "budget" else 50),
         QUESTION,
         CoTStep=steps,
         AnswerWithHints=[{"answer": "Harwick"}],
     )
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", reason)
-    chain = [s["thought"] for s in steps if isinstance(s, dict) and s["thought"] != QUESTION]
-    shown = json.loads(lm.asked[-1].inputs["notes"])
-    assert shown == (chain if reason == "max_steps" else chain[:1] if len(chain) > 1 else [])
-
+    shown = [step["thought"] for step in steps[:chain]]
+    assert json.loads(lm.asked[-1].inputs["notes"]) == shown
 
 
 @pytest.mark.parametrize(
@@ -86,40 +83,29 @@ def test_the_typed_step_decides_and_the_phrase_counts_without_it(
 
 
 def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
-    settled = {"thought": "Salt Road is by Orla Venn!", "next_step": "search", "answer": "Orla"}
-    prediction, _, _ = converse(
-        IRCoT(shelf()), QUESTION, CoTStep=[think("Salt Road is by Orla Venn."), settled]
-    )
+    settled = {"thought": "Salt Road is a novel!", "next_step": "search", "answer": "Orla"}
+    prediction, _, _ = converse(IRCoT(shelf()), QUESTION, CoTStep=[NOVEL, settled])
     assert (prediction.answer, prediction.stop_reason) == ("Orla", "answered")
 
 
-def test_paper_searches_with_facts_and_without_question_words() -> None:
-    prediction, _, _ = converse(
+@pytest.mark.parametrize(("reply", "answer"), [({"answer": "Harwick"}, "Harwick"), ("?", "East")])
+def test_paper_searches_with_facts_and_has_a_reader_that_sees_no_chain(
+    reply: Any, answer: str
+) -> None:
+    prediction, lm, _ = converse(
         IRCoT(shelf(), variant="paper"),
         QUESTION,
         CoTStep=[
             think("Therefore it must be a town."),
             think("Salt Road is by Orla Venn."),
             think("Thus she was born where she grew up."),
-            think("Orla Venn was born in Harwick.", "Harwick"),
+            think("Orla Venn was born in Harwick.", "East"),
         ],
-        AnswerFromContext=[{"answer": "Harwick"}],
+        AnswerFromContext=[reply],
     )
     asked, fact = "was the author of Salt Road born?", "Salt Road by Orla Venn."
     assert queries_of(prediction) == [asked, asked, fact, fact]  # a repeat costs nothing
     assert [search.cached for search in prediction.searches] == [False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"), [({"answer": "Harwick"}, "Harwick"), ("?", "Eastmere")]
-)
-def test_paper_has_a_reader_that_sees_no_chain(reply: Any, answer: str) -> None:
-    prediction, lm, _ = converse(
-        IRCoT(shelf(), variant="paper"),
-        QUESTION,
-        CoTStep=[think("She was born in Harwick.", "Eastmere")],
-        AnswerFromContext=[reply],
-    )
     assert prediction.answer == answer
     assert set(lm.asked[-1].inputs) == {"context", "question"}
     assert list(lm.asked[-1].fields) == ["reasoning", "answer"]
@@ -134,19 +120,27 @@ TEXTS = {
 }
 
 
-def test_paper_limits_paragraphs_by_words_number_and_likeness() -> None:
+def searching(texts: dict[str, str], **settings: Any) -> Retriever:
+    titles = {"twin one": "Twin", "twin two": "Twin"}
+    passages = [Passage(p, titles.get(p, p), text.strip()) for p, text in texts.items()]
+    return make_retriever("bm25", Corpus(passages, **settings))
+
+
+@pytest.mark.parametrize("view", ["paragraph", "chunk"])
+def test_paper_limits_paragraphs_by_words_number_and_likeness(view: str) -> None:
     prediction, lm, _ = converse(
-        IRCoT(searching(TEXTS), variant="paper", k=5, max_passages=3),
+        IRCoT(searching(TEXTS, view=view), variant="paper", k=5, max_passages=3),
         "novel",
         CoTStep=[think("Done.", "x")],
         AnswerFromContext=[{"answer": "x"}],
     )
     pids = [passage.pid for passage in prediction.passages]
-    assert "long" not in pids
-    assert len({"twin one", "twin two"} & set(pids)) == 1
+    assert ("long" in pids) is (view == "chunk")  # a chunk has any length
+    assert prediction.counts["passage_left_out"] == (view == "paragraph")
+    assert len({"twin one", "twin two"} & set(pids)) <= 1
     assert len(pids) == 3
-    assert prediction.counts["passage_left_out"] == 1
-    assert lm.asked[-1].inputs["context"].count("word") == 349
+    if view == "paragraph":
+        assert lm.asked[-1].inputs["context"].count("word") == 349
 
 
 def test_a_question_whose_every_passage_was_left_out_fails() -> None:

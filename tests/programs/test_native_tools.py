@@ -55,67 +55,68 @@ def search(words: str) -> Calls:
     return Calls((("search", {"words": words}),), text=f"I look for {words}.")
 
 
+LOOK = Calls((keywords("Orla", top_k=1),), text="Who is it?")
+
+
 def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else() -> None:
-    prediction, bodies = talk(
-        ARAG(shelf()),
-        [
-            Calls((keywords("Orla", top_k=1),), text="Who is it?"),
-            Calls((("chunk_read", {"chunk_ids": ["3"]}),)),
-            "Harwick",
-        ],
-    )
+    read = Calls((("chunk_read", {"chunk_ids": ["3"]}),))
+    prediction, bodies = talk(ARAG(shelf()), [LOOK, read, "Harwick"])
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    third = bodies[2]["messages"]
-    assert [m["role"] for m in third] == [
-        *("system", "user", "assistant", "tool", "assistant", "tool")
-    ]
-    system, question, asked, shown, read, whole = third
-    assert "[[" not in system["content"]
-    assert ANSWER_STYLES["brief"] in system["content"]
-    assert question["content"] == QUESTION
-    assert asked["content"] == "Who is it?"
-    (call,) = asked["tool_calls"]
-    assert call["function"]["name"] == "keyword_search"
-    assert json.loads(call["function"]["arguments"]) == {"keywords": ["Orla"], "top_k": 1}
-    assert shown["tool_call_id"] == call["id"]
-    assert shown["content"].startswith("Chunk 0 | Orla Venn: ")
-    assert read["tool_calls"][0]["id"] != call["id"]
-    assert "900 inhabitants" in whole["content"]
     assert [step.action for step in prediction.steps] == ["keyword_search", "chunk_read", "answer"]
     assert prediction.steps[0].thought == "Who is it?"
-
-
-def test_openai_is_sent_the_schemas_of_the_tools() -> None:
-    _, (first, *_) = talk(ARAG(shelf()), [Calls((keywords("Orla"),)), "Harwick"])
+    first, _, third = bodies
     named = {tool["function"]["name"]: tool["function"]["parameters"] for tool in first["tools"]}
     assert list(named) == ["keyword_search", "semantic_search", "chunk_read"]
     assert named["keyword_search"]["required"] == ["keywords"]
     assert named["keyword_search"]["properties"]["keywords"]["type"] == "array"
     assert named["keyword_search"]["properties"]["top_k"]["maximum"] == 20
     assert list(named["chunk_read"]["properties"]) == ["chunk_ids"]
-    assert first["parallel_tool_calls"] is False
-    assert "response_format" not in first
+    assert (first["parallel_tool_calls"], "response_format" in first) == (False, False)
+    roles = [message["role"] for message in third["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    system, question, asked, shown, again, whole = third["messages"]
+    assert "[[" not in system["content"]
+    assert ANSWER_STYLES["brief"] in system["content"]
+    assert (question["content"], asked["content"]) == (QUESTION, "Who is it?")
+    (call,) = asked["tool_calls"]
+    assert call["function"]["name"] == "keyword_search"
+    assert json.loads(call["function"]["arguments"]) == {"keywords": ["Orla"], "top_k": 1}
+    assert shown["tool_call_id"] == call["id"] != again["tool_calls"][0]["id"]
+    assert shown["content"].startswith("Chunk 0 | Orla Venn: ")
+    assert "900 inhabitants" in whole["content"]
 
 
 def test_anthropic_sees_the_same_in_its_own_blocks() -> None:
-    prediction, bodies = talk(
-        ARAG(shelf()),
-        [Calls((keywords("Orla"),), text="Who is it?"), "Harwick"],
-        "anthropic/claude-sonnet-4-5",
-    )
+    prediction, bodies = talk(ARAG(shelf()), [LOOK, "Harwick"], "anthropic/claude-sonnet-4-5")
     assert prediction.answer == "Harwick"
     first, second = bodies
-    assert [tool["name"] for tool in first["tools"]] == [
-        *("keyword_search", "semantic_search", "chunk_read")
-    ]
+    names = [tool["name"] for tool in first["tools"]]
+    assert names == ["keyword_search", "semantic_search", "chunk_read"]
     assert first["tools"][0]["input_schema"]["required"] == ["keywords"]
     assert first["tool_choice"]["disable_parallel_tool_use"] is True
     assert [m["role"] for m in second["messages"]] == ["user", "assistant", "user"]
     _, asked, shown = second["messages"]
     assert [block["type"] for block in asked["content"]] == ["text", "tool_use"]
-    assert asked["content"][1]["input"] == {"keywords": ["Orla"]}
+    assert asked["content"][1]["input"] == {"keywords": ["Orla"], "top_k": 1}
     (result,) = shown["content"]
     assert (result["type"], result["tool_use_id"]) == ("tool_result", asked["content"][1]["id"])
+
+
+def test_react_calls_its_tools_natively_and_a_blank_conclusion_goes_to_the_reader() -> None:
+    turns = [search("Orla Venn"), Calls((("lookup", {"name": "born"}),))]
+    prediction, bodies = talk(
+        ReActRAG(shelf(), initial_retrieval=True, max_steps=2),
+        [*turns, " ", '{"answer": "Harwick"}'],
+    )
+    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    assert [t["function"]["name"] for t in bodies[0]["tools"]] == ["search", "lookup"]
+    # The search for the question is a turn of its own.
+    steps = [(step.action, step.thought) for step in prediction.steps]
+    assert steps[:3] == [("search", ""), ("search", "I look for Orla Venn."), ("lookup", "")]
+    assert [search.query for search in prediction.searches] == [QUESTION, "Orla Venn"]
+    roles = [message["role"] for message in bodies[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert "tools" not in bodies[-1]
 
 
 @pytest.mark.parametrize("spec", ["openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"])

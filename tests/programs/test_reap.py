@@ -6,8 +6,9 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.programs.reap import REAP, Known, explained, filled
+from ragbench.programs.reap import REAP, Known, MalformedPlanError, checked, explained, filled
 from ragbench.record import Ledger
+from ragbench.signatures.types import SubTask
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
 from tests.programs.shelf import ask, converse, shelf
 
@@ -52,88 +53,70 @@ def judged(
     return {"facts": stated, "score": score, "missing": list(missing)}
 
 
-def research(variant: str, **replies: list[Any]) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+def research(
+    variant: str, knobs: dict[str, Any] | None = None, **replies: list[Any]
+) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
     """A run of these replies, which answers Dunmoor."""
-    program = REAP(shelf(), variant=variant)
+    program = REAP(shelf(), variant=variant, **(knobs or {}))
     return converse(program, QUESTION, **replies, SynthesizeAnswer=[{"answer": "Dunmoor"}])
 
 
-# -- spec
+def searched(prediction: Any) -> list[str]:
+    return [search.query for search in prediction.searches]
 
 
-def test_two_hops_take_four_calls() -> None:
+def test_spec_reads_every_round_in_one_call_until_the_facts_suffice() -> None:
     answer, lm, ledger = research(
         "spec",
         NextSubTask=[queries("author of Salt Road")],
         ReadAndJudge=[
-            judged("Orla Venn wrote it", score=0.4, missing=["county of Harwick"]),
+            judged("Orla Venn wrote it", score=0.4, missing=["county of Harwick", "Eastmere"]),
             judged("Harwick is in Dunmoor", score=0.8),
         ],
     )
     assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
     assert len(lm.asked) == ledger.path.calls == 4
-    assert "Orla Venn wrote it" in lm.asked[-1].prompt
-    assert [s.query for s in answer.searches] == ["author of Salt Road", "county of Harwick"]
+    assert searched(answer) == ["author of Salt Road", "county of Harwick", "Eastmere"]
+    assert lm.asked[2].inputs["sub_tasks"].startswith('["county of Harwick", "Eastmere"]')
+    assert "Orla Venn wrote it" in lm.asked[2].inputs["known_facts"]
     assert [f["statement"] for f in answer.facts] == ["Orla Venn wrote it", "Harwick is in Dunmoor"]
     assert answer.facts[0]["pids"] == [answer.searches[0].hits[0][0]]
+    assert "Orla Venn wrote it" in lm.asked[-1].prompt
 
 
-def test_a_comparison_of_two_chains_takes_four_calls_and_two_rounds() -> None:
-    answer, lm, _ = converse(
-        REAP(shelf()),
-        "Which town is bigger, Orla Venn's birthplace or Tam Quill's?",
-        NextSubTask=[queries("birthplace of Orla Venn", "birthplace of Tam Quill")],
-        ReadAndJudge=[
-            judged(
-                "Orla Venn was born in Harwick",
-                "Tam Quill was born in Eastmere",
-                missing=["inhabitants of Harwick", "inhabitants of Eastmere"],
-            ),
-            judged("Harwick has 900 inhabitants", "Eastmere has 4,000", score=1),
-        ],
-        SynthesizeAnswer=[{"answer": "Eastmere"}],
-    )
-    assert (answer.answer, len(lm.asked), len(answer.searches)) == ("Eastmere", 4, 4)
-    second = lm.asked[2].inputs
-    tasks = '["inhabitants of Harwick", "inhabitants of Eastmere"]'
-    assert second["sub_tasks"].startswith(tasks)
-    assert "Tam Quill was born in Eastmere" in second["known_facts"]
+@pytest.mark.parametrize(
+    ("planned", "read", "expected", "counts"),
+    [  # the planner is done, before it starts: the question is searched
+        ([queries(done=True)], [judged("x", score=1)], [QUESTION], {}),
+        # a fact that no passage proves is none, and of nothing nothing is complete
+        (
+            [queries("Salt Road"), queries(done=True)],
+            [judged("Dunmoor, as everybody knows", score=1, evidence=99)],
+            ["Salt Road"], {"unproven_fact": 1, "no_facts": 1},
+        ),
+        # nothing is extracted from no passages
+        ([queries("zzz"), queries(done=True)], [], ["zzz"], {}),
+    ],
+)  # fmt: skip
+def test_spec_where_little_is_found(
+    planned: list[Any], read: list[Any], expected: list[str], counts: dict[str, int]
+) -> None:
+    answer, _, _ = research("spec", NextSubTask=planned, ReadAndJudge=read)
+    assert (answer.stop_reason, searched(answer)) == ("answered", expected)
+    assert dict(answer.counts) == counts
 
 
-def test_spec_searches_the_question_when_the_planner_is_done_before_it_starts() -> None:
-    answer, _, _ = research(
-        "spec", NextSubTask=[queries(done=True)], ReadAndJudge=[judged("x", score=1)]
-    )
-    assert [s.query for s in answer.searches] == [QUESTION]
-
-
-def test_a_fact_that_no_passage_proves_is_dropped() -> None:
-    answer, _, _ = research(
+@pytest.mark.parametrize("shown", [False, True])
+def test_without_facts_the_answer_is_from_nothing_unless_told_otherwise(shown: bool) -> None:
+    answer, lm, _ = research(
         "spec",
+        {"read_passages": shown},
         NextSubTask=[queries("Salt Road"), queries(done=True)],
-        ReadAndJudge=[judged("Dunmoor, as everybody knows", score=1, evidence=99)],
+        ReadAndJudge=[judged()],
     )
-    assert (answer.facts, answer.counts["unproven_fact"]) == ([], 1)
+    assert ("Salt Road is a novel" in lm.asked[-1].prompt) is shown
+    assert answer.counts["no_facts"] == 1
 
-
-@pytest.mark.parametrize("variant", ["spec", "paper"])
-def test_nothing_is_extracted_from_nothing(variant: str) -> None:
-    replies: dict[str, Any] = {
-        "spec": {"NextSubTask": [queries("zzz"), queries(done=True)]},
-        "paper": {
-            "DraftPlan": [plan(task("1", "zzz"))],
-            "UpdatePlan": [advance({"zzz": "1"})],
-            "RepairPlan": [advance()],
-        },
-    }[variant]
-    answer, lm, _ = converse(
-        REAP(shelf(), variant=variant), QUESTION, SynthesizeAnswer=[{"answer": "x"}], **replies
-    )
-    assert [len(search.hits) for search in answer.searches] == [0]
-    assert not {"ReadAndJudge", "FactExtract"} & set(lm.signatures)
-
-
-# -- paper
 
 DRAFT = plan(
     task("1", "Who wrote Salt Road?"),
@@ -160,59 +143,39 @@ def test_paper_happy_path() -> None:
     assert "Salt Road is a novel" not in lm.asked[-1].prompt  # facts only, no passages
 
 
-def test_replanner_follows_a_partial_fact() -> None:
+@pytest.mark.parametrize(
+    ("knob", "kept"),
+    [("", ["partial"]), ("use_replanner", ["partial"]), ("use_fulfillment", ["direct"]),
+     ("use_clues", [])],
+)  # fmt: skip
+def test_replanner_follows_a_partial_fact_and_its_ablations(knob: str, kept: list[str]) -> None:
+    repairs = knob in ("", "use_clues")
+    last = advance(strategy="accept_partial")
     answer, lm, _ = research(
         "paper",
+        {knob: False} if knob else {},
         DraftPlan=[DRAFT],
-        UpdatePlan=[advance({"author of Salt Road": "1"})],
+        UpdatePlan=[advance({"author of Salt Road": "1"}), *([] if repairs else [last])],
+        RepairPlan=[last] if repairs else [],
         FactExtract=[facts("Orla Venn, perhaps", level="partial")],
-        RepairPlan=[advance(strategy="accept_partial")],
     )
-    assert answer.stop_reason == "answered"
-    assert "[1, partial] Orla Venn, perhaps" in lm.asked[-2].prompt
-    assert "(partial) Orla Venn, perhaps" in lm.asked[-1].prompt
-    repair = next(s for s in answer.steps if s.action == "repair")
-    assert (repair.thought, repair.notes["strategy"]) == ("too little", "accept_partial")
+    assert [fact["fulfillment"] for fact in answer.facts] == kept
+    if not knob:
+        assert "[1, partial] Orla Venn, perhaps" in lm.asked[-2].prompt
+        assert "(partial) Orla Venn, perhaps" in lm.asked[-1].prompt
+        repair = next(s for s in answer.steps if s.action == "repair")
+        assert (repair.thought, repair.notes["strategy"]) == ("too little", "accept_partial")
 
 
-@pytest.mark.parametrize(
-    ("knob", "predictors"),
-    [
-        ("use_replanner", {"draft", "update", "extract", "synthesize"}),
-        ("use_fulfillment", {"draft", "update", "extract", "synthesize"}),
-        ("use_clues", {"draft", "update", "repair", "extract", "synthesize"}),
-    ],
-)
-def test_ablations(knob: str, predictors: set[str]) -> None:
-    program = REAP(shelf(), variant="paper", **{knob: False})
-    assert set(dict(program.named_predictors())) == predictors
-    planner = "RepairPlan" if "repair" in predictors else "UpdatePlan"
-    replies: dict[str, list[Any]] = {
-        "UpdatePlan": [advance({"author of Salt Road": "1"})],
-        "RepairPlan": [],
-    }
-    replies[planner].append(advance())
-    answer, _lm, _ = converse(
-        program,
-        QUESTION,
-        DraftPlan=[DRAFT],
-        FactExtract=[facts("Orla Venn, perhaps", level="partial")],
-        SynthesizeAnswer=[{"answer": "Dunmoor"}],
-        **replies,
-    )
-    kept = [f["fulfillment"] for f in answer.facts]
-    assert (
-        kept == {"use_replanner": ["partial"], "use_fulfillment": ["direct"], "use_clues": []}[knob]
-    )
+CIRCLE = [task("1", "a", "2"), task("2", "b", "1")]
 
 
 def test_malformed_round_is_rolled_back_and_asked_again() -> None:
-    circle = [task("1", "a", "2"), task("2", "b", "1")]
     answer, lm, _ = research(
         "paper",
         DraftPlan=[DRAFT],
         UpdatePlan=[
-            advance({"never searched": "1"}, *circle),
+            advance({"never searched": "1"}, *CIRCLE),
             advance({"author of Salt Road": "1"}),
             "no JSON at all",
             advance(),
@@ -221,34 +184,22 @@ def test_malformed_round_is_rolled_back_and_asked_again() -> None:
     )
     assert answer.counts["rollback"] == 2
     assert [t["id"] for t in answer.plan] == ["1", "2", "3"]
-    assert [s.query for s in answer.searches] == ["author of Salt Road"]
+    assert searched(answer) == ["author of Salt Road"]
     first, again = (a for a in lm.asked if a.signature == "UpdatePlan" and a.number < 4)
     assert first.prompt == again.prompt  # nothing of the refused plan is left
     assert (first.request.config.temperature, again.request.config.temperature) == (0.0, 0.7)
 
 
-def test_cyclic_draft_is_tried_three_times_then_replaced_by_the_question() -> None:
-    circle = plan(task("1", "a", "2"), task("2", "b", "1"))
-    answer, _lm, _ = research(
-        "paper",
-        DraftPlan=[circle, circle, "?"],
-        UpdatePlan=[advance({"Salt Road": "1"}), advance()],
-        FactExtract=[facts("Orla Venn")],
-    )
-    assert [t["question"] for t in answer.plan] == [QUESTION]
-    assert answer.counts["bad_draft"] == 3
-
-
-def test_repeated_queries_are_refused_and_end_the_rounds() -> None:
-    one = plan(task("1", "Salt Road?"))
+def test_bad_drafts_are_replaced_by_the_question_and_repeated_queries_refused() -> None:
     answer, _, _ = research(
         "paper",
-        DraftPlan=[one],
+        DraftPlan=[plan(*CIRCLE), plan(), "?"],
         UpdatePlan=[advance({"Salt Road": "1"}), advance({"salt  ROAD": "1"})],
         FactExtract=[facts("Orla Venn")],
     )
+    assert [t["question"] for t in answer.plan] == [QUESTION]
     assert answer.stop_reason == "no_progress"
-    assert answer.counts["repeated_query"] == 1
+    assert (answer.counts["bad_draft"], answer.counts["repeated_query"]) == (3, 1)
 
 
 def test_no_more_than_ten_attempts_and_five_rounds() -> None:
@@ -265,14 +216,15 @@ def test_no_more_than_ten_attempts_and_five_rounds() -> None:
     assert answer.answer == "noanswer"
 
 
-# -- the plan as data
-
-
-def test_placeholders() -> None:
+def test_plans_are_checked_and_placeholders_filled() -> None:
+    one = SubTask(id="1", question="a", depends_on=["9"])
+    assert checked([one])[0].depends_on == []
+    for bad in ([], [one, one], [SubTask(id="1", question=" ")]):
+        with pytest.raises(MalformedPlanError):
+            checked(bad)
     known = [Known("A.", "direct", "1"), Known("B", "direct", "1"), Known("C", "direct", "2")]
     assert filled("x {1} y {2}", known, most=9) == ["x A y C", "x B y C"]
     assert filled("x {1}", known, most=1) == ["x A"]
     assert filled("x {7} y", known, most=9) == ["x y"]
-    assert filled("x { 2 }", known, most=9) == ["x C"]
     assert explained("x {1} y {2} or { 1 }?", known) == "x {1} y {2} or { 1 }? ({1}: A; B, {2}: C)"
     assert explained("x {7} y", known) == "x y"

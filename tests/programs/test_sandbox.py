@@ -41,86 +41,42 @@ LINKED = "x = 1\nfor i in range(40):\n  a = A()\n  a.one, a.two = x, x\n  x = a\
 
 # name, code ({file} is a readable file with the secret), what the refusal must say
 ATTACKS = [
-    # files
     ("open a file", "print(open('{file}').read())", "Permission"),
     ("pathlib", "from pathlib import Path\nprint(Path('{file}').read_text())", "Permission"),
-    ("list a folder", "import os\nprint(os.listdir('/'))", "Permission"),
-    ("climb out", "print(open('../../../../etc/passwd').read())", "Permission|No such"),
     ("read /proc", "print(open('/proc/self/environ').read())", "Permission"),
     ("write a file", "open('{file}.new', 'w').write('x')", "Permission"),
-    ("remove a file", "import os\nos.remove('{file}')", "Permission|no attribute"),
     ("make a link", "import os\nos.symlink('/etc', '{file}.new')", "Permission|no attribute"),
-    ("own source", "print(open(__file__).read())", "NameError|Permission"),
-    # environment and host
     ("environment", "import os\nprint(os.environ)", "not supported"),
     ("one variable", "import os\nprint(os.getenv('SECRET'))", "not supported"),
-    ("module path", "import sys\nprint(sys.path)", "no attribute"),
-    ("randomness of the host", "import os\nprint(os.urandom(8))", "not supported|NotImpl"),
-    # processes
     ("os.system", "import os\nos.system('id')", "no attribute"),
     ("subprocess", "import subprocess\nsubprocess.run(['id'])", "No module"),
-    ("fork", "import os\nos.fork()", "no attribute"),
     ("kill", "import os\nos.kill(1, 9)", "no attribute"),
     ("threads", "import threading", "No module"),
-    ("multiprocessing", "import multiprocessing", "No module"),
-    ("leave", "import sys\nsys.exit(0)", "no attribute"),
     ("SystemExit", "raise SystemExit", "SystemExit"),
-    # network
     ("socket", "import socket\nsocket.create_connection(('127.0.0.1', 80))", "No module"),
-    ("urllib", "import urllib.request", "No module"),
-    ("http", "import http.client", "No module"),
-    ("asyncio streams", "import asyncio\nasyncio.open_connection('h', 1)", "no attribute"),
-    # imports
     ("__import__", "__import__('os').system('id')", "not defined"),
     ("importlib", "import importlib", "No module"),
     ("ctypes", "import ctypes", "No module"),
-    ("pickle", "import pickle", "No module"),
-    ("this package", "import ragbench", "No module"),
     ("through exec", "exec('import subprocess')", "No module"),
-    ("through eval", "eval('__import__(\"os\")')", "not defined"),
-    # introspection
     ("subclasses", "().__class__.__bases__[0].__subclasses__()", "no attribute"),
-    ("function globals", "def f(): pass\nprint(f.__globals__)", "no attribute"),
-    ("code object", "def f(): pass\nprint(f.__code__)", "no attribute"),
     ("globals of a tool", "print(echo.__globals__)", "no attribute|not defined"),
-    ("closure of SUBMIT", "print(SUBMIT.__closure__)", "no attribute|not defined"),
     ("getattr by name", "print(getattr((), '__cl' + 'ass__'))", "no attribute"),
     ("format string", "print('{{0.__class__.__mro__}}'.format(1))", "no attribute"),
     ("builtins", "print(__builtins__)", "not defined"),
     ("globals()", "print(globals())", "not defined"),
-    ("frames", "import sys\nsys._getframe()", "no attribute"),
-    (
-        "traceback",
-        "try:\n  1/0\nexcept Exception as e:\n  print(e.__traceback__.tb_frame)",
-        "no attribute",
-    ),
-    ("modules", "import sys\nsys.modules['os']", "no attribute"),
-    # time
     ("endless loop", "while True: pass", "time limit"),
     ("caught endless loop", "while True:\n  try: 1/0\n  except: pass", "time limit"),
-    ("long sum", "print(sum(range(10**12)))", "time limit"),
-    ("endless generator", "x = all(i >= 0 for i in range(10**13))", "time limit|memory"),
-    # memory
     ("huge list", "x = [0] * (20 * 10**9)", "memory limit"),
     ("growing list", "x = []\nwhile True: x.append('a' * 1_000_000)", "memory limit"),
-    ("doubling string", "x = 'a'\nwhile True: x = x + x", "memory limit"),
     ("huge power", "x = 10 ** (10**9)", "memory limit"),
-    ("huge shift", "x = 1 << (10**11)", "memory limit"),
-    ("huge padding", "x = '1'.zfill(10**10)", "memory limit"),
-    ("huge format", "x = '{{:>9999999999}}'.format(1)", "memory limit"),
     ("deep nesting", "x = []\nwhile True: x = [x]", "memory limit|time limit"),
     ("memory caught", "x = []\nwhile True:\n  try: x.append('a' * 10**6)\n  except: pass", "limit"),
-    # recursion
     ("recursion", "def f(): return f()\nf()", "recursion"),
-    ("mutual recursion", "def f(): return g()\ndef g(): return f()\nf()", "recursion"),
     ("nested JSON", "import json\njson.loads('[' * 100_000)", "recursion"),
-    # output
     ("endless output", "while True: print('x' * 1000)", "time limit"),
-    ("caught output", "while True:\n  try: print('x' * 1000)\n  except: pass", "time limit"),
     ("output before an error", "print('x' * 1_000_000)\n1/0", "left out"),
     ("long submission", "SUBMIT('x' * 1_000_000)", "SUBMIT takes"),
     ("long error", "raise ValueError('x' * 1_000_000)", r"ValueError: x+ \.\.\."),
-    # tools
     ("endless tool calls", "while True: echo('x')", "no tool call is left"),
     ("caught tool calls", "while True:\n  try: echo(1, 2, 3)\n  except: pass", "limit"),
     ("long argument", "echo('x' * 1_000_000)", "too large"),
@@ -128,22 +84,18 @@ ATTACKS = [
     # values that take for ever to format or to hash; SHARED is 2^40 lists in 40 objects
     ("shared list submitted", SHARED + "SUBMIT(x)", "SUBMIT takes"),
     ("shared list for a tool", SHARED + "echo(x)", "too large"),
-    ("shared list by name", SHARED + "echo(text=x)", "too large"),
     ("shared list raised", SHARED + "raise ValueError(x)", "Error"),
     ("shared list printed", SHARED + "print(x)", "limit|killed"),
     ("shared dict", "x = 0\nfor i in range(40): x = {{1: x, 2: x}}\necho(x)", "too large"),
     ("shared class", "class A: pass\n" + LINKED + "echo(x)", "too large"),
     ("hash of shared tuples", HASHED + "{{x: 1}}", "stopped at a limit"),
-    ("hash for a tool", HASHED + "echo({{x: 1}})", "stopped at a limit"),
     ("hash submitted", HASHED + "SUBMIT({{x}})", "stopped at a limit"),
     ("endless list", "x = []\nx.append(x)\necho(x)", "must be str"),
     ("deep list", "x = []\nfor i in range(100_000): x = [x]\necho(x)", "nested|memory"),
     ("huge number", "echo(10 ** 9000)", "too large"),
     ("wrong type", "echo(3)", "must be str, not int"),
     ("unknown tool", "print(delete_everything())", "not defined"),
-    ("wrong arguments", "echo(path='/etc/passwd')", "argument"),
     ("input()", "input('password: ')", "not defined|not supported"),
-    ("breakpoint()", "breakpoint()", "not defined|not supported"),
 ]
 
 
@@ -207,12 +159,8 @@ def test_long_output_is_shown_by_its_two_ends(sandbox: Sandbox) -> None:
     assert shown.endswith("\n9998")
     assert "characters left out" in shown
     assert len(shown) <= 5_000
-
-
-def test_values_that_are_not_shown_say_so(sandbox: Sandbox) -> None:
     assert sandbox.execute("[1, {'a': (2, None)}]") == "[1, {'a': (2, None)}]"
     assert "too large" in sandbox.execute(SHARED + "x")
-    assert sandbox.execute("print(1 + 1)") == "2"
 
 
 @pytest.mark.parametrize("gone", [False, True])

@@ -45,51 +45,38 @@ def test_combined_grades_every_passage_that_was_searched() -> None:
     def grade(asked: Asked) -> Reply:
         if shown(asked, "Orla Venn"):
             return critique("Harwick", support="partial", utility=4)
+        if shown(asked, "Tam Quill"):
+            return critique("Not stated in the passage.")  # a refusal is no answer
         return critique("Eastmere", relevance="irrelevant", support="none", utility=5)
 
     prediction, lm, ledger = run(CritiquedAnswer=grade)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
     # Usefulness plus twice the support plus half the relevance.
-    assert sorted(note["score"] for note in notes_of(prediction)) == [5.0, 5.0, 5.5]
+    assert sorted(note["score"] for note in notes_of(prediction)) == [5.0, 5.5, 7.5]
     # All of a passage in one call, in the order of the paper, and no confidence that is not used.
     assert (len(ledger.calls), ledger.path.calls) == (1 + len(prediction.passages), 2)
     assert list(lm.asked[0].fields) == ["retrieve"]
     assert list(lm.asked[1].fields) == ["relevance", "answer", "support", "utility"]
 
 
-def test_a_refusal_is_no_answer_however_useful_it_is_called() -> None:
-    def grade(asked: Asked) -> Reply:
-        if shown(asked, "Orla Venn"):
-            return critique("Harwick", relevance="irrelevant", support="none", utility=1)
-        return critique("Not stated in the passage.", utility=5)
-
-    assert run(CritiquedAnswer=grade)[0].answer == "Harwick"
-
-
-def test_the_gate_may_answer_from_memory_in_two_calls() -> None:
-    prediction, _, ledger = run(RetrievalDecision={"retrieve": False})
-    assert (prediction.answer, prediction.stop_reason) == ("memory", "direct")
-    assert (len(ledger.calls), prediction.searches) == (2, [])
-
-
-def test_the_gate_can_be_decided_by_a_knob() -> None:
-    assert len(run(knobs={"gate": "never"})[2].calls) == 1
-    always = run(knobs={"gate": "always"}, CritiquedAnswer=critique("Harwick"))
-    assert len(always[2].calls) == 3
-
-
 @pytest.mark.parametrize(
-    ("said", "reason"),
-    [((False, 0.7), "answered"), ((False, 0.9), "direct"), ((True, 0), "answered")],
+    ("knobs", "said", "calls", "reason"),
+    [
+        ({}, {"retrieve": False}, 2, "direct"),
+        ({"gate": "never"}, {}, 1, "direct"),
+        ({"gate": "always"}, {}, 3, "answered"),
+        # above a probability of 0.2
+        ({"confidence_source": "verbal"}, {"retrieve": False, "confidence": 0.7}, 4, "answered"),
+        ({"confidence_source": "verbal"}, {"retrieve": False, "confidence": 0.9}, 2, "direct"),
+        ({"confidence_source": "verbal"}, {"retrieve": True, "confidence": 0}, 4, "answered"),
+    ],
 )
-def test_a_verbal_gate_retrieves_above_a_probability(said: Any, reason: str) -> None:
-    retrieve, confidence = said
-    prediction, _, _ = run(
-        knobs={"confidence_source": "verbal"},
-        RetrievalDecision={"retrieve": retrieve, "confidence": confidence},
-        CritiquedAnswer=critique("Harwick"),
+def test_the_gate(knobs: Any, said: Any, calls: int, reason: str) -> None:
+    prediction, _, ledger = run(
+        knobs=knobs, RetrievalDecision=said, CritiquedAnswer=critique("Harwick")
     )
-    assert prediction.stop_reason == reason
+    assert (prediction.stop_reason, len(ledger.calls)) == (reason, calls)
+    assert prediction.answer == ("memory" if reason == "direct" else "Harwick")
 
 
 def test_grades_that_cannot_be_read_take_the_defaults_and_the_answer_is_kept() -> None:
@@ -119,40 +106,34 @@ def test_relevant_passages_may_be_read_at_once_where_none_answers(join: bool, an
         relevance = "relevant" if shown(asked, "Orla Venn", "Harwick") else "irrelevant"
         return critique("not stated", relevance=relevance)
 
-    prediction, lm, _ = run(
-        knobs={"join": join}, CritiquedAnswer=grade, AnswerFromContext={"answer": "Harwick"}
-    )
-    assert prediction.answer == answer
-    assert prediction.counts["no_passage_answered"] == 1
-    if join:
-        assert "[1] Orla Venn" in lm.asked[-1].inputs["context"]
-        assert "Eastmere |" not in lm.asked[-1].inputs["context"]
+    read = {"CritiquedAnswer": grade, "AnswerFromContext": {"answer": "Harwick"}}
+    prediction, lm, _ = run(knobs={"join": join}, **read)
+    assert (prediction.answer, prediction.counts["no_passage_answered"]) == (answer, 1)
+    context = lm.asked[-1].inputs.get("context", "")
+    assert ("[1] Orla Venn" in context, "Eastmere |" in context) == (join, False)
 
 
-GRADES: dict[str, Any] = {
-    "IsRel": {"relevance": "relevant", "confidence": 0.8},
-    "AnswerFromContext": {"answer": "Harwick"},
-    "IsSup": {"support": "full", "confidence": 0.6},
-    "IsUse": {"utility": 4},
-}
-
-
-def test_per_passage_answers_from_the_relevant_passages_only() -> None:
+def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities() -> None:
     def relevance(asked: Asked) -> Reply:
-        return {"relevance": "relevant" if shown(asked, "Orla Venn") else "irrelevant"}
+        said = "relevant" if shown(asked, "Orla Venn", "Salt Road") else "irrelevant"
+        return {"relevance": said, "confidence": 0.8}
 
-    prediction, lm, ledger = run("per_passage", **{**GRADES, "IsRel": relevance})
+    def answer(asked: Asked) -> Reply:
+        return {"answer": "Harwick" if shown(asked, "Orla Venn") else "Unknown"}
+
+    weights = {"w_utility": 0.5, "w_support": 1, "w_relevance": 1, "signed_utility": True}
+    prediction, lm, ledger = run(
+        "per_passage",
+        {**weights, "confidence_source": "verbal"},  # the published ones
+        IsRel=relevance,
+        AnswerFromContext=answer,
+        IsSup={"support": "full", "confidence": 0.6},
+        IsUse={"utility": 4},
+    )
     assert prediction.answer == "Harwick"
-    assert len(ledger.calls) == 1 + 3 + 3
+    assert lm.signatures.count("AnswerFromContext") == 2
+    assert lm.signatures.count("IsUse") == lm.signatures.count("IsSup") == 1  # of no refusal
     assert ledger.path.calls == 4  # gate, relevance, answer, then support and usefulness at once
-    readers = [asked for asked in lm.asked if asked.signature == "AnswerFromContext"]
-    assert [shown(asked, "Orla Venn") for asked in readers] == [True]
-
-
-def test_the_published_weights_count_probabilities() -> None:
-    published = {"w_utility": 0.5, "w_support": 1, "w_relevance": 1, "signed_utility": True}
-    knobs = {**published, "confidence_source": "verbal", "k": 1}
-    prediction, _, _ = run("per_passage", knobs, **GRADES)
     # Relevance 0.8; support 0.6 + 0.5 * 0.2; usefulness of 4 is 0.5, by half.
     assert notes_of(prediction)[0]["score"] == pytest.approx(0.8 + 0.7 + 0.25)
 
