@@ -28,7 +28,7 @@ Longs = npt.NDArray[np.int64]
 
 #: Beyond this depth one sort is faster than inserting into a sorted list.
 _MAX_INSERT = 1000
-#: Words counted at once: about 200 MB while a block is sorted.
+#: Words counted at once.
 _BLOCK_WORDS = 2_000_000
 #: Up to this size a vocabulary is read into a dict when it is loaded, which takes 0.1 s.
 _DICT_TO = 500_000
@@ -59,7 +59,10 @@ class Postings:
 
     def save(self, folder: Path) -> None:
         """Write all parts into `folder`."""
-        save_words(folder, self.words)
+        encoded = [word.encode(*_ENCODING) for word in self.words]
+        (folder / WORDS).write_bytes(b"\n".join(encoded) + b"\n")
+        ends = np.cumsum([len(word) + 1 for word in encoded], dtype=np.int64)
+        np.save(folder / "word_ends.npy", ends)
         for name in ("data", "indices", "indptr"):
             np.save(folder / f"{name}.npy", getattr(self, name))
 
@@ -71,7 +74,12 @@ class Postings:
             np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r"))
             for name in ("data", "indices", "indptr")
         )
-        return cls(load_words(folder), data, indices, indptr)
+        path, ends = folder / WORDS, np.load(folder / "word_ends.npy", mmap_mode="r")
+        words: Mapping[str, int] = _SortedWords(path, ends)
+        if len(ends) <= _DICT_TO:
+            listed = path.read_bytes().decode(*_ENCODING).split("\n")[:-1]
+            words = {word: i for i, word in enumerate(listed)}
+        return cls(words, data, indices, indptr)
 
     def check(self, passages: int) -> None:
         """Do nothing where every word and every posting points into the index.
@@ -105,36 +113,27 @@ def make_postings(texts: Iterable[Sequence[str]], weighting: Weighting) -> Posti
 
     The weight of a word is idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)).
     """
-    seen = _Numbered()
-    lengths = array("i")
-    blocks = [
-        _sorted_block(ids, sizes, first) for ids, sizes, first in _blocks(texts, seen, lengths)
-    ]
+    from scipy.sparse import vstack
+
+    seen, lengths = _Numbered(), array("i")
+    blocks = list(_blocks(texts, seen, lengths))
     if not seen:
         return None
-    words = sorted(seen)
-    place = np.empty(len(words), dtype=np.int64)  # a word's id -> its place in the vocabulary
+    words, n = sorted(seen), len(lengths)
+    place = np.empty(len(words), dtype=np.int32)  # a word's number -> its place in the vocabulary
     place[[seen[word] for word in words]] = np.arange(len(words))
-    held = np.zeros(len(words), dtype=np.int64)
     for block in blocks:
-        held[place[block.words]] += block.sizes
-    indptr = np.concatenate([[0], np.cumsum(held)]).astype(np.int64)
-    data = np.empty(indptr[-1], dtype=np.float32)
-    indices = np.empty(indptr[-1], dtype=np.int32)
-    n, sizes = len(lengths), np.frombuffer(lengths, dtype=np.int32)
-    idf = _idf(held, n, weighting.idf) * (weighting.k1 + 1)
+        block.indices = place[block.indices]
+        block.resize(block.shape[0], len(words))
+    counts = vstack(blocks, format="csr").tocsc()
+    blocks.clear()
+    held = np.diff(counts.indptr)
+    sizes = np.frombuffer(lengths, dtype=np.int32)
     norm = weighting.k1 * (1 - weighting.b + weighting.b * sizes / sizes.mean())
-    cursor = indptr[:-1].copy()
-    while blocks:
-        block = blocks.pop(0)
-        own = place[block.words]
-        starts = np.cumsum(block.sizes) - block.sizes
-        at = np.repeat(cursor[own] - starts, block.sizes) + np.arange(len(block.passages))
-        indices[at] = block.passages
-        data[at] = np.repeat(idf[own], block.sizes) * (
-            block.counts / (block.counts + norm[block.passages])
-        )
-        cursor[own] += block.sizes
+    idf = _idf(held, n, weighting.idf) * (weighting.k1 + 1)
+    data = np.repeat(idf.astype(np.float32), held)
+    data *= counts.data / (counts.data + norm.astype(np.float32)[counts.indices])
+    indices, indptr = counts.indices.astype(np.int32), counts.indptr.astype(np.int64)
     return Postings({word: i for i, word in enumerate(words)}, data, indices, indptr)
 
 
@@ -146,69 +145,38 @@ class _Numbered(dict[str, int]):
         return number
 
 
-class _Block(NamedTuple):
-    """Some passages' postings, by word and then by passage; `sizes` has the number of each word."""
+def _blocks(texts: Iterable[Sequence[str]], seen: _Numbered, lengths: array[int]) -> Iterator[Any]:
+    """How often each word is in each of some passages, a matrix at a time; fills the rest."""
+    from scipy.sparse import csr_matrix
 
-    words: Ints
-    sizes: Ints
-    passages: Ints
-    counts: npt.NDArray[np.unsignedinteger]
+    ids, sizes = array("i"), array("i")
 
+    def counted() -> Any:
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        ones = np.ones(len(ids), dtype=np.float32)
+        block = csr_matrix((ones, np.array(ids), starts), shape=(len(sizes), max(len(seen), 1)))
+        block.sum_duplicates()
+        return block
 
-def _blocks(
-    texts: Iterable[Sequence[str]], seen: _Numbered, lengths: array[int]
-) -> Iterator[tuple[array[int], array[int], int]]:
-    """Word ids and lengths of some passages, and the position of the first of them."""
-    ids, first = array("i"), 0
     for words in texts:
         ids.extend(map(seen.__getitem__, words))
+        sizes.append(len(words))
         lengths.append(len(words))
         if len(ids) >= _BLOCK_WORDS:
-            yield ids, lengths[first:], first
-            ids, first = array("i"), len(lengths)
-    if ids:
-        yield ids, lengths[first:], first
+            yield counted()
+            ids, sizes = array("i"), array("i")
+    if sizes:
+        yield counted()
 
 
-def _sorted_block(ids: array[int], lengths: array[int], first: int) -> _Block:
-    n = len(lengths)
-    owners = np.repeat(np.arange(n), np.frombuffer(lengths, dtype=np.int32))
-    keys, counts = np.unique(
-        np.frombuffer(ids, dtype=np.int32).astype(np.int64) * n + owners, return_counts=True
-    )
-    words, sizes = np.unique(keys // n, return_counts=True)
-    passages = (keys % n + first).astype(np.int32)
-    counts = counts.astype(np.min_scalar_type(counts.max()))
-    return _Block(words.astype(np.int32), sizes.astype(np.int32), passages, counts)
-
-
-def _idf(held: Longs, n: int, kind: str) -> npt.NDArray[np.float64]:
+def _idf(held: Ints, n: int, kind: str) -> npt.NDArray[np.float64]:
     """The inverse document frequency of words that `held` of `n` passages hold."""
-    idf: npt.NDArray[np.float64]
     if kind == "lucene":
-        idf = np.log1p((n - held + 0.5) / (held + 0.5))
-        return idf
-    idf = np.log(n - held + 0.5) - np.log(held + 0.5)
+        lucene: npt.NDArray[np.float64] = np.log1p((n - held + 0.5) / (held + 0.5))
+        return lucene
+    idf: npt.NDArray[np.float64] = np.log(n - held + 0.5) - np.log(held + 0.5)
     idf[idf < 0] = 0.25 * idf.mean()
     return idf
-
-
-def save_words(folder: Path, words: Iterable[str]) -> None:
-    """Write a vocabulary, which ascends, into `folder`."""
-    encoded = [word.encode(*_ENCODING) for word in words]
-    (folder / WORDS).write_bytes(b"\n".join(encoded) + b"\n")
-    ends = np.cumsum([len(word) + 1 for word in encoded], dtype=np.int64)
-    np.save(folder / "word_ends.npy", ends)
-
-
-def load_words(folder: Path) -> Mapping[str, int]:
-    """The vocabulary that `save_words` wrote: word -> its place."""
-    path = folder / WORDS
-    ends = np.load(folder / "word_ends.npy", mmap_mode="r")
-    if len(ends) > _DICT_TO:
-        return _SortedWords(path, ends)
-    words = path.read_bytes().decode(*_ENCODING).split("\n")[:-1]
-    return {word: i for i, word in enumerate(words)}
 
 
 class _SortedWords(Mapping[str, int]):
