@@ -10,20 +10,18 @@ import pytest
 
 from ragbench.data.base import make_example
 from ragbench.errors import DataError, RunError
-from ragbench.experiments.artifacts.artifact import (
+from ragbench.experiments.artifacts import (
     FORMAT,
     Sidecar,
+    assert_held_out,
     cards_of,
+    data_card,
     load_artefact,
     read_sidecar,
     save_program,
     versions,
-    write_sidecar,
-)
-from ragbench.experiments.artifacts.held_out import (
-    assert_held_out,
-    data_card,
     warn_of_shared_passages,
+    write_sidecar,
 )
 from ragbench.experiments.config import compiled_digest, make_config
 from ragbench.experiments.runs import compiled_sources

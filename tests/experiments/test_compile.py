@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.errors import ConfigError, DataError, RunError, UnknownNameError
-from ragbench.experiments.artifacts.artifact import load_artefact, read_sidecar
+from ragbench.experiments.artifacts import load_artefact, read_sidecar
 from ragbench.experiments.compile import (
     compile_program,
     compiler as compiling,
@@ -19,7 +19,7 @@ from ragbench.experiments.compile import (
     make_plan,
 )
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates.rehearsal import rehearse
+from ragbench.experiments.estimates import rehearse
 from ragbench.experiments.runs import context as setup, evaluate
 from ragbench.experiments.store import CallJournal
 from ragbench.ledger import file_call

@@ -10,7 +10,7 @@ from rich.console import Console
 from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
 from ragbench.context import making
-from ragbench.experiments.artifacts.artifact import read_sidecar
+from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import evaluate

@@ -9,7 +9,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ragbench.errors import ConfigError, DataError, KnobError, RunError, UnknownNameError
-from ragbench.experiments.artifacts.artifact import read_sidecar
+from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.config import TuneConfig
 from ragbench.experiments.report.compiled import print_tuned
 from ragbench.experiments.runs import compiled_fields, evaluate

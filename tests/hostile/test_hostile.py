@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from ragbench.cli.main import main
-from ragbench.experiments.artifacts.artifact import SIDECAR
+from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile.compiler import compile_program
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.runs import ask, reopen

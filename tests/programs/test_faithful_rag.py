@@ -3,7 +3,7 @@
 import dspy
 import pytest
 
-from ragbench.experiments.estimates.rehearsal import rehearse
+from ragbench.experiments.estimates import rehearse
 from ragbench.lms.adapters.lenient import make_adapter
 from ragbench.programs.workflow import faithful_rag
 from ragbench.programs.workflow.faithful_rag import FaithfulRAG, pieces_of

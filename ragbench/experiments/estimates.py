@@ -1,0 +1,382 @@
+"""What a run is expected to spend, with a range, before it spends anything.
+
+Calls and prompts come from a rehearsal over some of the run's own questions: the program runs over
+its real retriever, and every call is answered at once with a value of the declared type. How long a
+loop runs depends on the answers, so several kinds of them are tried, from words that end it at once
+to texts as long as a reply may be, which gives a range. Where an embeddings or reranking server
+would have to be asked, BM25 over the same passages stands in. Requests that a server fails are
+extra.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import Any, Literal, get_args, get_origin
+
+import dspy
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from pydantic import BaseModel, ConfigDict
+
+from ragbench.context import current, use
+from ragbench.errors import RunError
+from ragbench.experiments.runs import RunContext, asks_servers, takes_tokens
+from ragbench.experiments.store import read_records
+from ragbench.lms import Pricing, RagbenchLM, UnknownPrice, priced
+from ragbench.lms.adapters import LenientJSON
+from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
+from ragbench.programs.core import RAGProgram
+from ragbench.programs.wrappers import Around
+from ragbench.ranges import Range
+from ragbench.retrievers import Retriever, make_retriever
+from ragbench.tokens import estimate_tokens
+
+#: Questions that are rehearsed.
+SAMPLE = 6
+#: Real tokens for each that was estimated, at the least and at the most, for English text; the
+#: rest is for the questions that were not rehearsed.
+MARGIN = (0.7, 1.4)
+ASKED_TWICE = "the upper ends have every reply asked for twice, as an unreadable one is"
+#: Tokens of the shortest reply, and items of a list in a long one.
+_SHORTEST, _MANY = 2, 5
+
+
+class Estimate(BaseModel):
+    """What is expected, if no reply is cached; `cost` in US dollars, None where not known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    title: str
+    calls: Range = Range()
+    tokens: Range = Range()
+    cost: tuple[float, float] | None = (0.0, 0.0)
+    notes: tuple[str, ...] = ()
+    questions: int = 0
+    #: Of the program's own index, which comes in addition and is no question's.
+    index: Estimate | None = None
+
+    def lines(self) -> list[str]:
+        """The estimate for people."""
+        lines = [
+            self.title,
+            f"  calls   {self.calls}",
+            f"  tokens  {self.tokens}",
+            f"  cost    {self._cost}",
+            *(f"  {note}" for note in self.notes),
+        ]
+        if index := self.index:
+            parts = (f"{index.calls} calls", f"{index.tokens} tokens", index._cost, *index.notes)
+            lines.append(f"  {index.title}: {', '.join(parts)}")
+        return lines
+
+    @property
+    def _cost(self) -> str:
+        if self.cost is None:
+            return "unknown: no price is known for an LM; give --price"
+        return f"{usd(self.cost[0])} to {usd(self.cost[1])}" if self.cost[1] else "$0"
+
+
+def in_all(title: str, parts: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
+    """The sum of what `parts` are expected to spend; the cost None where one is not known."""
+    costs = [part.cost for part in parts if part.cost is not None]
+    low, high = (sum(cost[end] for cost in costs) for end in (0, 1))
+    return Estimate(
+        title=title,
+        calls=sum((part.calls for part in parts), Range()),
+        tokens=sum((part.tokens for part in parts), Range()),
+        cost=(low, high) if len(costs) == len(parts) else None,
+        notes=tuple(notes),
+    )
+
+
+def usd(amount: float) -> str:
+    """`amount` US dollars, with more digits where it is small."""
+    return f"${amount:,.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """`seconds` in the unit that a person would choose."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def estimate_run(run_context: RunContext, *, afresh: bool = False) -> Estimate:
+    """What answering the questions takes that have no record yet; `afresh`: what all of them take.
+
+    Raises:
+        RunError: the program cannot be rehearsed.
+    """
+    finished = set() if afresh else read_records(run_context.config.folder()).finished
+    todo = [example for example in run_context.examples if example.qid not in finished]
+    title = f"{run_context.title}: {len(todo)} questions"
+    if len(todo) < len(run_context.examples):
+        title += f" ({len(run_context.examples) - len(todo)} finished before)"
+    if not todo:
+        return Estimate(title=title)
+    index = _estimate_index(run_context, todo)  # first: questions are rehearsed over what it makes
+    each = rehearse_questions(run_context, todo)
+    retry, notes = most_tries(run_context), []
+    if not isinstance(run_context.program, Around):
+        most = run_context.program.knobs.max_calls
+        notes.append(f"never more than {most} calls a question (knob max_calls)")
+    if retry > 1:
+        notes.append(ASKED_TWICE)
+    if takes_tokens(run_context.retriever):
+        tokens = sum(estimate_tokens(str(passage)) for passage in run_context.dataset.corpus)
+        notes.append(
+            f"searches also ask a server, at most {tokens:,} tokens for the index, which are extra"
+        )
+    low, high = MARGIN[0] * len(todo), MARGIN[1] * retry * len(todo)
+    return Estimate(
+        title=title,
+        calls=Range(*each.calls).times(len(todo), retry * len(todo)),
+        tokens=Range(int(low * each.tokens[0]), int(high * each.tokens[1])),
+        cost=each.cost and (low * each.cost[0], high * each.cost[1]),
+        notes=tuple(notes),
+        questions=len(todo),
+        index=index,
+    )
+
+
+def most_tries(run_context: RunContext) -> int:
+    """How often a reply is asked for at the most, servers' failures aside."""
+    return 1 if isinstance(run_context.adapter, LenientJSON) else 2
+
+
+def rehearse_questions(run_context: RunContext, questions: Sequence[Any]) -> Rehearsed:
+    """What one question takes, by a rehearsal over some of `questions`.
+
+    Raises:
+        RunError: the program cannot be rehearsed.
+    """
+    some = questions[:: max(1, len(questions) // SAMPLE)][:SAMPLE]
+    program, dataset = run_context.program, run_context.dataset
+    if asks_servers(run_context.retriever):
+        program = _over(program, make_retriever("bm25", dataset.corpus, setting=dataset.setting))
+    with run_context.active():
+        rehearsed = rehearse(program, some, run_context.adapter, run_context.lm)
+    if rehearsed is None:
+        raise RunError(
+            f"{program.name} cannot be rehearsed; ask a few questions with --limit instead"
+        )
+    return rehearsed
+
+
+def _over(program: RAGProgram, retriever: Retriever) -> RAGProgram:
+    """`program`, with what it is wrapped in, searching by another retriever."""
+    other = copy.copy(program)
+    if bound := vars(other).get("forward"):  # of one that shows examples like the question
+        other.__dict__["forward"] = MethodType(bound.__func__, other)
+    other.retriever = retriever
+    if isinstance(other, Around):
+        other.inner = _over(other.inner, retriever)
+    return other
+
+
+def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | None:
+    """What the program's own index would still take, which is no question's; None without one."""
+    with run_context.active(), use(replace(current(), ahead=tuple(e.question for e in todo))):
+        ahead = run_context.program.index_ahead()
+    parts = []
+    for part in ahead:
+        lm = run_context.role_lms.get(part.role, run_context.lm)
+        prompt, reply = part.prompt_tokens, part.reply_tokens
+        prompt = Range(int(MARGIN[0] * prompt.low), int(MARGIN[1] * prompt.high))
+        low = priced(lm.pricing, None, prompt.low, reply.low)
+        high = priced(lm.pricing, None, prompt.high, reply.high)
+        likely, notes = priced(lm.pricing, None, *part.likely), []
+        if any(part.likely):
+            money = f", {usd(likely)}" if likely else ""
+            notes.append(f"likely {sum(part.likely):,} tokens{money}")
+        if part.kept:
+            notes.append(f"{part.kept:,} replies are kept from before")
+        parts.append(
+            Estimate(
+                title="the index, in addition",
+                calls=part.calls,
+                tokens=prompt + reply,
+                cost=None if low is None or high is None else (low, high),
+                notes=tuple(notes),
+            )
+        )
+    return in_all(parts[0].title, parts, [n for p in parts for n in p.notes]) if parts else None
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """Fewest and most that one question takes, over kinds of replies.
+
+    `tokens` are of prompts and replies; `cost` in US dollars is None where a price is not known.
+    """
+
+    calls: tuple[int, int]
+    tokens: tuple[int, int]
+    cost: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Kind of made-up reply: booleans, choice of a list of labels or tools, length of the rest.
+
+    Texts of a blank one are empty, by which programs come to their second choices. With a seed,
+    each of them is drawn anew for every value.
+    """
+
+    yes: bool = False
+    last: bool = False
+    long: bool = False
+    blank: bool = False
+    seed: int | None = None
+
+
+_KINDS = [
+    *(_Kind(*kind) for kind in itertools.product((True, False), repeat=3)),
+    *(_Kind(yes=yes, blank=True) for yes in (True, False)),
+    *(_Kind(seed=seed) for seed in range(6)),
+]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    prompt: int  # tokens
+    longest: int  # tokens that the reply may have
+    pricing: Pricing
+
+    def cost(self, reply: int) -> float:
+        usd = priced(self.pricing, None, self.prompt, reply)
+        return math.inf if usd is None else usd
+
+
+def rehearse(
+    program: RAGProgram,
+    examples: Sequence[dspy.Example],
+    adapter: dspy.Adapter,
+    lm: RagbenchLM | None = None,
+) -> Rehearsed | None:
+    """The range over `examples` and kinds of replies; tokens are a quarter of the characters.
+
+    `lm` gives prices and the length of replies. Makes no call to any server, also not to one of
+    embeddings: a run that would need one ends there. None where the program reaches no LM call.
+    """
+    runs = []
+    for kind, example in itertools.product(_KINDS, examples):
+        stand_in = _StandIn(adapter, kind, lm)
+        none = dspy.LM("rehearsal/none", engine=_NoEngine(stand_in), cache=False)
+        settings = {"lm": none, "adapter": stand_in, "trace": None, "warn_on_type_mismatch": False}
+        made_up = replace(current(), rehearsal=True)
+        # A made-up reply may lead anywhere; what was asked until then counts.
+        with use(made_up, **settings), spending(Limits(calls=0)), contextlib.suppress(Exception):
+            program(question=example.question)
+        if stand_in.asked:
+            runs.append(stand_in.asked)
+    if not runs:
+        return None
+    calls = [len(run) for run in runs]
+    low_cost = min(sum(asked.cost(_SHORTEST) for asked in run) for run in runs)
+    high_cost = max(sum(asked.cost(asked.longest) for asked in run) for run in runs)
+    prompts = [sum(asked.prompt for asked in run) for run in runs]
+    longest = max(sum(asked.longest for asked in run) for run in runs)
+    return Rehearsed(
+        calls=(min(calls), max(calls)),
+        tokens=(min(prompts) + _SHORTEST * min(calls), max(prompts) + longest),
+        cost=(low_cost, high_cost) if math.isfinite(high_cost) else None,
+    )
+
+
+class _NoEngine:
+    """Answers what a program asks of its LM past the adapter."""
+
+    def __init__(self, stand_in: _StandIn) -> None:
+        self.stand_in = stand_in
+
+    def complete(self, request: Request) -> Response:
+        texts = [str(request.system or ""), *(m.text or "" for m in request.messages)]
+        self.stand_in.note(sum(map(estimate_tokens, texts)), None)
+        message = Message.assistant([TextPart(self.stand_in.text(1))])
+        return Response(None, request.model, message, "stop", Usage(1, 1, 2))
+
+
+class _StandIn(dspy.Adapter):
+    """Formats each prompt as the real adapter does, measures it and makes up the reply."""
+
+    def __init__(self, real: dspy.Adapter, kind: _Kind, lm: RagbenchLM | None) -> None:
+        super().__init__()
+        self.asked: list[_Asked] = []
+        self._real, self._kind, self._lm = real, kind, lm
+        self._numbers, self._chance = itertools.count(1), random.Random(kind.seed)
+        self._longest = _longest(lm) if lm else 512
+
+    def __call__(
+        self,
+        lm: Any,
+        lm_kwargs: dict[str, Any],
+        signature: type[dspy.Signature],
+        demos: list[Any],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        messages = self._real.format(signature, demos, inputs)
+        self.note(sum(estimate_tokens(str(m.get("content") or "")) for m in messages), lm)
+        fields = signature.output_fields.items()
+        return [{name: self._value(field.annotation, len(fields)) for name, field in fields}]
+
+    def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
+        """As the real adapter: `dspy.ReAct` writes its trajectory so."""
+        written: str = self._real.format_user_message_content(*arguments, **named)
+        return written
+
+    def note(self, prompt: int, lm: Any) -> None:
+        """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""
+        other = lm if isinstance(lm, RagbenchLM) else None
+        priced_by = other or self._lm
+        pricing = priced_by.pricing if priced_by else UnknownPrice()
+        self.asked.append(_Asked(prompt, _longest(other) if other else self._longest, pricing))
+
+    def text(self, share: int) -> str:
+        """A text that ends what can be ended, or one that fills its share of a long reply."""
+        if self._kind.blank:
+            return ""
+        # Each text is new, or a loop that stops at a repetition would look short.
+        number = next(self._numbers)
+        if not self._yes(self._kind.long):
+            return f"So the answer is: {number}"
+        return f"a made-up reply, number {number}" + " and more" * (self._longest // 2 // share - 4)
+
+    def _value(self, annotation: Any, share: int) -> Any:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        drawn = self._kind.seed is not None
+        if origin is Literal:
+            last = arguments[-1 if self._kind.last else 0]
+            return self._chance.choice(arguments) if drawn else last
+        if origin in (list, tuple, set):
+            n = _MANY if self._yes(self._kind.long) else 1
+            return [self._value(arguments[0], share * n) for _ in range(n)] if arguments else []
+        if origin is dict or annotation is dict:
+            return {"made_up": self.text(share)}  # such as the arguments of a tool
+        if arguments:
+            return self._value(arguments[0], share)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            fields = annotation.model_fields
+            share *= max(len(fields), 1)
+            values = {n: self._value(f.annotation, share) for n, f in fields.items()}
+            return annotation.model_validate(values)
+        if annotation is bool:
+            return self._yes(self._kind.yes)
+        if annotation is float:  # in [0, 1]
+            sure = 0.9 if self._kind.yes else 0.1
+            return round(self._chance.random(), 2) if drawn else sure
+        return 1 if annotation is int else self.text(share)
+
+    def _yes(self, given: bool) -> bool:
+        return given if self._kind.seed is None else self._chance.random() < 0.5
+
+
+def _longest(lm: RagbenchLM) -> int:
+    """Tokens that a reply of `lm` may have."""
+    return int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY)
