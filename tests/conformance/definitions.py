@@ -116,36 +116,16 @@ def drop_exact(pred: list[str], gold: list[str]) -> int:
 
 
 VOCABULARY = (
-    *("a", "an", "the", "A", "The", "THE", "yes", "no", "Yes", "NO", "noanswer", "No Answer"),
-    *("yes.", "no!", "not", "York", "york", "New York", "new-york", "New-York City", "York's"),
-    *("1", "1.0", "1.00", "01", "1,000", "1000", "1e3", "-5", "5", "$5", "5%", "nan", "inf"),
-    *("infinity", "1_000", "\u0661\u0662", "\u00bd", "2nd", "12 May 1990", "May 12, 1990", "1990s"),
-    *(
-        "caf\u00e9",
-        "cafe\u0301",
-        "CAF\u00c9",
-        "\u00c5",
-        "A\u030a",
-        "\u0130stanbul",
-        "stra\u00dfe",
-        "STRASSE",
-    ),
-    *(
-        "a\u2013b",
-        "\u201cthe\u201d",
-        "O\u2019Brien",
-        "O'Brien",
-        "a\u0301",
-        "\ufb01n",
-        "\u6771\u4eac",
-        "\u3000",
-        "\u00a0",
-        "\t",
-        "\n",
-    ),
-    *("", " ", "...", "!?", "_", "a_b", "the_", "(the)", "[a, b]", '"x"', "\u200b", "the the"),
-    *("x", "x x", "x x x", "y", "x y", "y x", "the answer is: x.", "so the answer is yes."),
-)
+    "a", "an", "the", "A", "The", "THE", "yes", "no", "Yes", "NO", "noanswer", "No Answer",
+    "yes.", "no!", "not", "York", "york", "New York", "new-york", "New-York City", "York's",
+    "1", "1.0", "1.00", "01", "1,000", "1000", "1e3", "-5", "5", "$5", "5%", "nan", "inf",
+    "infinity", "1_000", "\u0661\u0662", "\u00bd", "2nd", "12 May 1990", "May 12, 1990", "1990s",
+    "caf\u00e9", "cafe\u0301", "CAF\u00c9", "\u00c5", "A\u030a", "\u0130stanbul", "stra\u00dfe",
+    "STRASSE", "a\u2013b", "\u201cthe\u201d", "O\u2019Brien", "O'Brien", "a\u0301", "\ufb01n",
+    "\u6771\u4eac", "\u3000", "\u00a0", "\t", "\n", "", " ", "...", "!?", "_", "a_b", "the_",
+    "(the)", "[a, b]", '"x"', "\u200b", "the the", "x", "x x", "x x x", "y", "x y", "y x",
+    "the answer is: x.", "so the answer is yes.",
+)  # fmt: skip
 
 
 def adversarial_pairs(n: int, seed: int = 0) -> Iterator[tuple[str, list[str]]]:
