@@ -65,23 +65,26 @@ class Protocol:
     always: tuple[str, ...] = ()  # deviations of ragbench itself
     unchecked: tuple[str, ...] = ()
 
+    def fixed(self) -> dict[str, tuple[Any, ...]]:
+        """By name the values that each setting of a run may have; empty for any."""
+        one = {
+            "corpus view": self.view,
+            "setting": self.setting,
+            "questions": self.questions,
+            "temperature": self.temperature,
+        }
+        ones = {name: () if value is None else (value,) for name, value in one.items()}
+        return {"data": self.datasets, **ones, "k": self.k, "answer_style": self.answer_styles}
+
     def lines(self) -> Iterable[str]:
         """What it fixes, for people."""
         yield f"{self.name}: {self.description}"
         yield f"source: {self.source}"
-        fixed = {
-            "data": ", ".join(self.datasets),
-            "corpus view": self.view,
-            "setting": self.setting,
-            "k": " or ".join(map(str, self.k)),
-            "questions": self.questions,
-            "gold answers": "the first alone" if self.golds == "first" else "the best of all",
-            "temperature": self.temperature,
-            "answer_style": " or ".join(self.answer_styles),
-            "prompts": self.prompt,
-            "judge": self.judge,
-        }
-        yield from (f"{name}: {value}" for name, value in fixed.items() if value not in (None, ""))
+        yield from (f"{name}: {_either(values)}" for name, values in self.fixed().items() if values)
+        yield f"gold answers: {'the first alone' if self.golds == 'first' else 'the best of all'}"
+        for name, value in (("prompts", self.prompt), ("judge", self.judge)):
+            if value:
+                yield f"{name}: {value}"
         yield "metrics: name, denominator, question types"
         for measure in self.measures:
             kinds = ", ".join(measure.qtypes) or "all"
@@ -105,7 +108,6 @@ def apply(
     scored = [replace(r, answers=r.answers[:1]) for r in records] if only_first else records
     measured = {m.label or m.metric: _score(m, scored) for m in protocol.measures}
     deviations = [
-        *_of_data(protocol, card, len(records)),
         *_of_run(protocol, card, records),
         *_of_attribution(protocol, records),
         *(_of_judge(protocol, card, judges) if protocol.judge else ()),
@@ -142,32 +144,27 @@ def _score(measure: Measure, records: Sequence[Record]) -> dict[str, Any] | None
     return {"mean": mean, "n": len(values), **interval, "over": measure.over, **filled}
 
 
-def _of_data(protocol: Protocol, card: RunCard, n: int) -> Iterable[str]:
-    data = card.data
-    if protocol.datasets and data.name not in protocol.datasets:
-        yield f"data: {data.name}, not {' or '.join(protocol.datasets)}"
-    view = card.identity.get("view") or default_view(data.name)
-    if protocol.view and view != protocol.view:
-        yield f"corpus view: {view}, not {protocol.view}"
-    if protocol.setting and data.setting != protocol.setting:
-        yield f"setting: {data.setting}, not {protocol.setting}"
-    if protocol.questions and n != protocol.questions:
-        yield f"questions: {n}, not {protocol.questions}"
-    asked = card.identity.get("split")
-    if asked != "all":  # all questions of a published file are the published list
-        yield f"questions are ragbench's {asked} split of the file, not the published list of ids"
+def _either(values: Sequence[Any]) -> str:
+    return " or ".join(map(str, values))
 
 
 def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Iterable[str]:
-    identity, k = card.identity, card.knobs.get("k")
-    if protocol.k and k not in protocol.k:
-        yield f"k: {k}, not {' or '.join(map(str, protocol.k))}"
-    temperature = identity.get("temperature")
-    if protocol.temperature is not None and temperature != protocol.temperature:
-        yield f"temperature: {temperature}, not {protocol.temperature}"
-    style = card.knobs.get("answer_style")
-    if protocol.answer_styles and style not in protocol.answer_styles:
-        yield f"answer_style: {style or 'unknown'}, not {' or '.join(protocol.answer_styles)}"
+    data, identity = card.data, card.identity
+    found = {
+        "data": data.name,
+        "corpus view": identity.get("view") or default_view(data.name),
+        "setting": data.setting,
+        "questions": len(records),
+        "temperature": identity.get("temperature"),
+        "k": card.knobs.get("k"),
+        "answer_style": card.knobs.get("answer_style") or "unknown",
+    }
+    for name, allowed in protocol.fixed().items():
+        if allowed and found[name] not in allowed:
+            yield f"{name}: {found[name]}, not {_either(allowed)}"
+    asked = identity.get("split")
+    if asked != "all":  # all questions of a published file are the published list
+        yield f"questions are ragbench's {asked} split of the file, not the published list of ids"
     if card.compiled or identity.get("compiled"):
         yield "prompts: compiled on this data set, which no published protocol does"
     if protocol.golds == "first" and any(len(r.answers) > 1 for r in records):
@@ -181,10 +178,7 @@ def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[s
         yield from _of_kinds("support", list(map(support_kind, answered)), "")
     if any(name.startswith("evidence_") for name in names):
         if not any(record.extra.get("evidence_forms") for record in records):
-            yield (
-                "evidence: entities by the names in the questions alone; --alias-file has the "
-                "others"
-            )
+            yield "evidence: entities by the questions' names alone; --alias-file has the others"
         more = "; that step is not told the data's relations"
         yield from _of_kinds("evidence", list(map(evidence_kind, answered)), more)
 
@@ -192,10 +186,8 @@ def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[s
 def _of_kinds(what: str, kinds: Sequence[str | None], more: str) -> Iterable[str]:
     """How many answers have what a separate step named, or name none; nothing where all do."""
     if "attributed" in kinds:
-        yield (
-            f"{what}: of {kinds.count('attributed')} answers named by a separate step, not by the "
-            f"program{more}"
-        )
+        n = kinds.count("attributed")
+        yield f"{what}: of {n} answers named by a separate step, not by the program{more}"
     if None in kinds and any(kinds):
         yield f"{what}: {kinds.count(None)} answers name none and count as 0, as officially"
 
