@@ -10,8 +10,9 @@ from typing import Any
 import dspy
 
 from ragbench.data.base import make_example
+from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.scoring import make_scorer
-from ragbench.optimizers.task import Task
+from ragbench.optimizers.task import SearchResult, Task
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core.program import RAGProgram
 from ragbench.retrievers.base import Corpus, Passage
@@ -84,6 +85,15 @@ def task(folder: Path, lm: dspy.LM | None = None, **fields: Any) -> Task:
         "workers": 2,
     }
     return Task(**{**given, **fields})
+
+
+def compiled(
+    name: str, folder: Path, lm: dspy.LM | None = None, *,
+    knobs: dict[str, Any] | None = None, start: RAGProgram | None = None, **fields: Any,
+) -> SearchResult:  # fmt: skip
+    """What the optimizer makes of `start`, by its small settings or those given."""
+    optimizer = OPTIMIZERS.get(name)(**SMALL[name] if knobs is None else knobs)
+    return optimizer.compile(start or program(), task(folder, lm, **fields))
 
 
 @contextmanager
