@@ -105,6 +105,7 @@ def test_who_a_verdict_is_on() -> None:
     assert subject(three, 3, 20) == "compiling on these 20 questions"
     assert subject(three, 2, 20) == "these 3 compiled programs"
     assert subject(Design((0,)), 1, 20) == "this compiled program"
+    assert subject(Design((0, 1)), 2, 20) == "these 2 compiled programs"
     assert subject(Design((0, 1, 2), exact=True), 3, 20) == "these 3 compiled programs"
     assert subject(Design((0, 1, 2), anytime=True), 3, 20) == "these 3 compiled programs"
 

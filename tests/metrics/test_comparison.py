@@ -126,6 +126,8 @@ def test_no_question_and_other_questions_are_refused() -> None:
         compare_scores({}, {})
     with pytest.raises(CompareError, match="1 only in the first, 2 only in the second"):
         compare_scores({"a": 1.0}, {"b": 1.0, "c": 0.0})
+    with pytest.raises(CompareError, match="1 only in the first, 1 only in the second"):
+        compare_scores({"a": 1.0}, {"b": 1.0})
 
 
 def test_one_question_shows_nothing() -> None:

@@ -276,3 +276,5 @@ def test_the_variance_is_split_by_hand() -> None:
     assert found.question == pytest.approx(math.sqrt((1 / 2 - 1 / 6) / 2))
     assert found.seed == pytest.approx(0.0, abs=1e-7)
     assert found.sampling == pytest.approx(math.sqrt(1 / 6))
+    arm, other = np.array([[2.0, 0.0, 1.0], [1.0, 0.0, 1.0]]), np.array([[1.0, 0.0, 0.0]])
+    assert split_variance(arm, other) == split_variance(arm - other, np.zeros((1, 3)))
