@@ -28,9 +28,9 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from pydantic import BaseModel
 
 from ragbench.context import current
-from ragbench.lms.calls import Capabilities, Client, MeteredEngine, Retries
-from ragbench.lms.lm import RagbenchLM
-from ragbench.lms.prices import UnknownPrice, parse_price
+from ragbench.lms.calls import Client, Retries
+from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
+from ragbench.lms.prices import parse_price
 
 Reply = Mapping[str, Any] | str | Exception
 
@@ -94,7 +94,7 @@ class ScriptedLM(RagbenchLM):
         engine = MeteredEngine(
             client,
             f"scripted/{name}",
-            pricing=parse_price(price) if price else UnknownPrice(),
+            pricing=parse_price(price) if price else None,
             retries=Retries(limit=retries, timeouts=retries, base_s=0.0),
             capabilities=Capabilities(response_schema=schema, params=params),
         )

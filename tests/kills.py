@@ -158,7 +158,6 @@ def start(argv: Sequence[str], log: Path, cache: Path | None = None) -> Any:
         "OPENAI_API_KEY": "none",
         "RAGBENCH_CACHE": str(cache or log.parent / "cache"),
         # The server of forks has the environment of the test that started it.
-        "RAGBENCH_LLAMA_SERVER": os.environ.get("RAGBENCH_LLAMA_SERVER", ""),
     }
     process = _forks.Process(target=_command, args=(list(argv), str(log), kept), daemon=True)
     process.start()

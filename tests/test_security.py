@@ -103,8 +103,7 @@ def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    at_once = "ragbench.lms.calls.caller._Attempts.wait_s"
-    monkeypatch.setattr(at_once, lambda *_: 0.0)
+    monkeypatch.setattr("ragbench.lms.calls.limits.Scope.sleep", lambda *_: None)
     data = ["--dataset", "jsonl", "--data-file", write_towns(tmp_path)]
     lm = ["--lm", "openai/m", "--api-base", echo]
     run = ["--program", "vanilla", "--k", 1, "--workers", 1]

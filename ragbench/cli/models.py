@@ -41,14 +41,14 @@ def list_models() -> None:
 @click.argument("names", nargs=-1)
 def pull_models(names: tuple[str, ...]) -> None:
     """Download the models NAMES (by default the default LM), and verify their SHA-256."""
-    from ragbench.lms.local import DEFAULT_LM, find, is_installed, pull
+    from ragbench.lms.local import DEFAULT_LM, ensure, find, is_installed
 
     chosen = names or (DEFAULT_LM,)
     for name in chosen:
         find(name)  # a misspelt second name should not wait for the first one's bytes
     for name in chosen:
         here = is_installed(name)
-        pull(name)
+        ensure(name)
         say(f"{name}: {'already installed' if here else 'downloaded and verified'}")
 
 

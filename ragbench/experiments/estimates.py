@@ -28,7 +28,7 @@ from ragbench.context import current, use
 from ragbench.errors import RunError
 from ragbench.experiments.runs import RunContext, asks_servers, takes_tokens
 from ragbench.experiments.store import read_records
-from ragbench.lms import Pricing, RagbenchLM, UnknownPrice, priced
+from ragbench.lms import Pricing, RagbenchLM
 from ragbench.lms.adapters import LenientJSON
 from ragbench.lms.calls import UNBOUNDED_REPLY, Limits, spending
 from ragbench.programs.core import RAGProgram
@@ -189,9 +189,9 @@ def _estimate_index(run_context: RunContext, todo: Sequence[Any]) -> Estimate | 
         lm = run_context.role_lms.get(part.role, run_context.lm)
         prompt, reply = part.prompt_tokens, part.reply_tokens
         prompt = Range(int(MARGIN[0] * prompt.low), int(MARGIN[1] * prompt.high))
-        low = priced(lm.pricing, None, prompt.low, reply.low)
-        high = priced(lm.pricing, None, prompt.high, reply.high)
-        likely, notes = priced(lm.pricing, None, *part.likely), []
+        low = lm.pricing.cost(prompt.low, reply.low)
+        high = lm.pricing.cost(prompt.high, reply.high)
+        likely, notes = lm.pricing.cost(*part.likely), []
         if any(part.likely):
             money = f", {usd(likely)}" if likely else ""
             notes.append(f"likely {sum(part.likely):,} tokens{money}")
@@ -250,7 +250,7 @@ class _Asked:
     pricing: Pricing
 
     def cost(self, reply: int) -> float:
-        usd = priced(self.pricing, None, self.prompt, reply)
+        usd = self.pricing.cost(self.prompt, reply)
         return math.inf if usd is None else usd
 
 
@@ -335,7 +335,7 @@ class _StandIn(dspy.Adapter):
         """Count a call of `prompt` tokens; `lm` is that of a role, if it is not the main one."""
         other = lm if isinstance(lm, RagbenchLM) else None
         priced_by = other or self._lm
-        pricing = priced_by.pricing if priced_by else UnknownPrice()
+        pricing = priced_by.pricing if priced_by else Pricing()
         self.asked.append(_Asked(prompt, _longest(other) if other else self._longest, pricing))
 
     def text(self, share: int) -> str:

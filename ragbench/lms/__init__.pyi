@@ -3,7 +3,7 @@ from .cache import configure_cache as configure_cache
 from .factory import make_lm as make_lm
 from .lm import RagbenchLM as RagbenchLM
 from .local import LocalSpec as LocalSpec
-from .prices import Pricing as Pricing, UnknownPrice as UnknownPrice, priced as priced
+from .prices import Pricing as Pricing
 from .specs import (
     checked_address as checked_address,
     parse_spec as parse_spec,

@@ -13,17 +13,14 @@ from ragbench.lms.calls import (
     PATIENCE_S,
     UNBOUNDED_REPLY,
     Breaker,
-    Capabilities,
     Client,
     HostedClient,
-    LiteLLMClient,
-    LocalClient,
-    MeteredEngine,
     Retries,
     shared_rate_limit,
 )
+from ragbench.lms.calls.other_clients import LiteLLMClient, LocalClient
 from ragbench.lms.given import PREFIX, GivenClient, given_lm, sampling_of
-from ragbench.lms.lm import RagbenchLM
+from ragbench.lms.lm import Capabilities, MeteredEngine, RagbenchLM
 from ragbench.lms.local import (
     LocalSpec,
     find,
@@ -32,7 +29,7 @@ from ragbench.lms.local import (
     sha256_of,
     shared_server,
 )
-from ragbench.lms.prices import FixedPrice, MapPrice, Pricing, UnknownPrice, parse_price
+from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
 from ragbench.logs import get
 
@@ -98,23 +95,25 @@ def make_lm(
         LMSetupError: a malformed spec or price, an unknown provider, or a limit out of bounds.
     """
     load_dotenv()
-    _check(timeout=timeout, rpm=rpm, tpm=tpm)
+    for name, value in {"timeout": timeout, "rpm": rpm, "tpm": tpm}.items():
+        if value is not None and value <= 0:
+            raise LMSetupError(f"{name}={value} must be above 0")
     if retries < 0 or patience < 0:
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
-    if spec.startswith(PREFIX):
-        return _of_object(given_lm(spec), spec, cache=cache, price=price, seed=seed or 0)
-    parsed = parse_spec(spec, api_base=api_base)
     again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
-    given = parse_price(price, provider=getattr(parsed, "provider", "")) if price else None
+    given = parse_price(price) if price else None
+    if spec.startswith(PREFIX):
+        return _of_object(spec, cache, given, again)
+    parsed = parse_spec(spec, api_base=api_base)
     if isinstance(parsed, LocalSpec):
         if rpm or tpm:
             raise LMSetupError(f"{spec!r} runs here and takes no limits; leave out rpm and tpm")
         identity = _local_identity(parsed)
-        settings = settings_for(parsed, slots=slots, context=context)
+        server = shared_server(settings_for(parsed, slots=slots, context=context))
         engine = MeteredEngine(
-            LocalClient(shared_server(settings), timeout=timeout or LOCAL_TIMEOUT_S),
+            LocalClient(server, timeout=timeout or LOCAL_TIMEOUT_S),
             identity,
-            pricing=given or FixedPrice(),
+            pricing=given or NO_PRICE,
             retries=again,
             capabilities=_LOCAL_CAPABILITIES,
             breaker=Breaker(identity, patience=patience),
@@ -129,10 +128,12 @@ def make_lm(
         parsed.provider, parsed.model, api_base=parsed.api_base or "", key=parsed.key() or ""
     )
     rate.limit(rpm=rpm, tpm=tpm)
+    # A server given by its address may bill anything, whatever its model is called.
+    listed = Pricing({} if parsed.api_base else map_entry(client.provider, parsed.model))
     engine = MeteredEngine(
         client,
         parsed.identity(),
-        pricing=given or _map_price(parsed, client.provider),
+        pricing=given or listed,
         retries=again,
         capabilities=_hosted_capabilities(parsed, schema),
         breaker=Breaker(parsed.identity(), patience=patience),
@@ -140,40 +141,34 @@ def make_lm(
     )
     if parsed.by_litellm:
         _warn_of_unknown(engine)
-    limits = _sampling(engine, temperature, max_tokens, seed)
-    return RagbenchLM(engine, cache=cache, **limits)
+    if _OPENAI_REASONING.match(engine.identity.rpartition("/")[2].lower()):
+        # These take no temperature, and their budget must hold the reasoning too.
+        return RagbenchLM(engine, cache=cache, max_tokens=max(max_tokens or 0, UNBOUNDED_REPLY))
+    settings: dict[str, Any] = {
+        "temperature": temperature,
+        "max_tokens": max_tokens or HOSTED_MAX_TOKENS,
+    }
+    if seed is not None and "seed" in engine.supported_params:
+        settings["seed"] = seed
+    return RagbenchLM(engine, cache=cache, **settings)
 
 
-def _of_object(
-    lm: dspy.BaseLM, spec: str, *, cache: bool, price: str | None, seed: int
-) -> RagbenchLM:
-    """A metered LM whose every call the object `lm` answers."""
+def _of_object(spec: str, cache: bool, price: Pricing | None, again: Retries) -> RagbenchLM:
+    """A metered LM whose every call the object that `spec` names answers."""
+    lm = given_lm(spec)
     if isinstance(lm, RagbenchLM):
         return lm
-    client = GivenClient(lm)
     provider, _, model = lm.model.partition("/")
     own_server = any(lm.kwargs.get(name) for name in ("api_base", "base_url"))
-    known = UnknownPrice() if own_server else MapPrice(provider, model)
     engine = MeteredEngine(
-        client,
+        GivenClient(lm),
         spec,
-        pricing=parse_price(price, provider=provider) if price else known,
-        retries=Retries(limit=4, timeouts=1, seed=seed),
-        capabilities=Capabilities(
-            response_schema=lm.supports_response_schema,
-            function_calling=lm.supports_function_calling,
-            reasoning=lm.supports_reasoning,
-            params=frozenset(lm.supported_params),
-        ),
-        breaker=Breaker(spec, patience=PATIENCE_S),
+        pricing=price or Pricing({} if own_server else map_entry(provider, model)),
+        retries=again,
+        capabilities=_capabilities(lm),
+        breaker=Breaker(spec),
     )
     return RagbenchLM(engine, cache=cache, **{"max_tokens": HOSTED_MAX_TOKENS, **sampling_of(lm)})
-
-
-def _check(**limits: float | None) -> None:
-    for name, value in limits.items():
-        if value is not None and value <= 0:
-            raise LMSetupError(f"{name}={value} must be above 0")
 
 
 def _local_identity(spec: LocalSpec) -> str:
@@ -186,30 +181,21 @@ def _local_identity(spec: LocalSpec) -> str:
         return f"llamacpp/{weights}@{server_version()}"
 
 
-def _map_price(spec: HostedSpec, provider: str) -> Pricing:
-    # A server given by its address may bill anything, whatever its model is called.
-    return UnknownPrice() if spec.api_base else MapPrice(provider, spec.model)
+@lru_cache(maxsize=256)
+def _warn_once(text: str) -> None:
+    _log.warning(text)
 
 
 def _warn_of_unknown(engine: MeteredEngine) -> None:
     """One warning on what is not known of a model that LiteLLM carries, if anything is not."""
-    unknown = [
-        fact
-        for fact, known in (
-            ("its price (give --price in=...,out=...)", engine.pricing.known),
-            ("whether it keeps to a JSON schema (prompts ask for text)",
-             engine.supports_response_schema),
-            ("whether it calls tools", engine.supports_function_calling),
-        )
-        if not known
-    ]  # fmt: skip
+    facts = {
+        "its price (give --price in=...,out=...)": engine.pricing.known,
+        "whether it keeps to a JSON schema (prompts ask for text)": engine.supports_response_schema,
+        "whether it calls tools": engine.supports_function_calling,
+    }
+    unknown = "; ".join(fact for fact, known in facts.items() if not known)
     if unknown:
-        _warn_once(f"{engine.identity} goes through LiteLLM; not known: {'; '.join(unknown)}")
-
-
-@lru_cache(maxsize=256)
-def _warn_once(text: str) -> None:
-    _log.warning(text)
+        _warn_once(f"{engine.identity} goes through LiteLLM; not known: {unknown}")
 
 
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
@@ -220,35 +206,20 @@ def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
     elif spec.api_base:
         enforced = False  # an unknown server may ignore what it is sent
     enforced = enforced if schema is None else schema
-    return replace(
-        known,
-        response_schema=enforced,
-        params=known.params | {"response_format"} if enforced else known.params,
-    )
+    params = known.params | {"response_format"} if enforced else known.params
+    return replace(known, response_schema=enforced, params=params)
 
 
 @lru_cache(maxsize=64)  # a sweep asks the same for each of its cells
 def _known(model: str, engine: str) -> Capabilities:
+    return _capabilities(dspy.LM(model, engine=engine))
+
+
+def _capabilities(lm: dspy.BaseLM) -> Capabilities:
     """What DSPy knows of a model."""
-    plain = dspy.LM(model, engine=engine)
     return Capabilities(
-        response_schema=plain.supports_response_schema,
-        function_calling=plain.supports_function_calling,
-        reasoning=plain.supports_reasoning,
-        params=frozenset(plain.supported_params),
+        response_schema=lm.supports_response_schema,
+        function_calling=lm.supports_function_calling,
+        reasoning=lm.supports_reasoning,
+        params=frozenset(lm.supported_params),
     )
-
-
-def _sampling(
-    engine: MeteredEngine, temperature: float, max_tokens: int | None, seed: int | None
-) -> dict[str, Any]:
-    if _OPENAI_REASONING.match(engine.identity.rpartition("/")[2].lower()):
-        # These take no temperature, and their budget must hold the reasoning too.
-        return {"max_tokens": max(max_tokens or 0, UNBOUNDED_REPLY)}
-    settings: dict[str, Any] = {
-        "temperature": temperature,
-        "max_tokens": max_tokens or HOSTED_MAX_TOKENS,
-    }
-    if seed is not None and "seed" in engine.supported_params:
-        settings["seed"] = seed
-    return settings

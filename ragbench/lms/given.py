@@ -66,23 +66,29 @@ class GivenClient(Client):
         """One attempt, by the object."""
         lm = self._lm.copy()  # its history is a call's own
         if type(lm).forward is not dspy.LM.forward:  # a way of answering of its own
-            return _response(lm(messages=_messages(request), **_config(request)), request)
+            system = [{"role": "system", "content": str(request.system)}] if request.system else []
+            said = [{"role": str(m.role), "content": m.text or ""} for m in request.messages]
+            settings = {n: getattr(request.config, n, None) for n in ("temperature", "max_tokens")}
+            settings = {name: value for name, value in settings.items() if value is not None}
+            return _response(lm(messages=[*system, *said], **settings), request)
         try:
             answered = lm(replace(request, model=lm.model))
         except dspy.LMError as error:
             cause = error.__cause__
             raise cause if isinstance(cause, LM15Error) else ServerError(str(error)) from error
-        return answered if isinstance(answered, Response) else _response(answered, request)
+        if not isinstance(answered, Response):
+            return _response(answered, request)
+        return replace(answered, usage=_whole(answered.usage, self.provider))
 
 
-def _messages(request: Request) -> list[dict[str, str]]:
-    system = [{"role": "system", "content": str(request.system)}] if request.system else []
-    return [*system, *({"role": str(m.role), "content": m.text or ""} for m in request.messages)]
-
-
-def _config(request: Request) -> dict[str, Any]:
-    given = {name: getattr(request.config, name, None) for name in ("temperature", "max_tokens")}
-    return {name: value for name, value in given.items() if value is not None}
+def _whole(usage: Usage, provider: str) -> Usage:
+    """`usage` with the tokens that a provider counts apart in those of prompt and reply."""
+    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    if usage.input_tokens and provider == "anthropic":
+        usage = replace(usage, input_tokens=usage.input_tokens + cached)
+    if usage.output_tokens and usage.reasoning_tokens and provider in ("gemini", "xai"):
+        usage = replace(usage, output_tokens=usage.output_tokens + usage.reasoning_tokens)
+    return usage
 
 
 def _response(outputs: Any, request: Request) -> Response:

@@ -1,18 +1,219 @@
-"""`RagbenchLM`: a `dspy.LM` whose every call is in the ledger, whether sent or cached."""
+"""`RagbenchLM`: a `dspy.LM` whose every call is governed, priced and in the ledger.
+
+DSPy calls the engine only when its cache has no answer, so what passes there is what is billed. The
+engine also writes what the call took into the response, which DSPy's cache keeps, so that an answer
+from the cache still knows its tokens, price, latency and attempts.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import dspy
-from dspy.lm15 import Response
+from dspy import LMConfigurationError
+from dspy.lm15 import ContextLengthError, LM15Error, Request, Response, Usage
 
-from ragbench.errors import LMSetupError
+from ragbench.errors import LMSetupError, RagbenchError
 from ragbench.ledger import count, current_ledger, file_lm_call
 from ragbench.lms.cache import begin_reply
-from ragbench.lms.calls import EVENTS, AsyncMeteredEngine, Meter, MeteredEngine
+from ragbench.lms.calls import (
+    UNBOUNDED_REPLY,
+    Amount,
+    Answered,
+    Breaker,
+    Caller,
+    CallSpec,
+    Client,
+    RateLimit,
+    Reply,
+    Retries,
+    replies_are_limited,
+)
 from ragbench.lms.prices import Pricing
+from ragbench.record import FailedAttempts
+from ragbench.redact import encodable, without_keys
+from ragbench.tokens import estimate_tokens
+
+METER_KEY = "ragbench"
+#: What an answer that came to no regular end is counted as.
+EVENTS = {"length": "truncated", "content_filter": "content_filter"}
+#: Estimated tokens from which a prompt tells how dense a server's tokens are, and the most it says.
+_LONG_PROMPT, _DENSEST = 100, 4.0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an LM can be asked for, declared: DSPy's adapters choose their format by it."""
+
+    response_schema: bool = False
+    function_calling: bool = False
+    reasoning: bool = False
+    params: frozenset[str] = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed"})
+    max_items: int | None = None  # of a list in a reply, by the schema; None: not bounded
+
+
+class MeteredEngine:
+    """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed."""
+
+    def __init__(
+        self,
+        client: Client,
+        identity: str,
+        *,
+        pricing: Pricing | None = None,
+        retries: Retries | None = None,
+        capabilities: Capabilities | None = None,
+        breaker: Breaker | None = None,
+        rate: RateLimit | None = None,
+        reserves: bool = True,
+    ) -> None:
+        self.client, self.identity = client, identity
+        self.pricing = pricing or Pricing()
+        self.caller = Caller(
+            identity, retries=retries or Retries(), breaker=breaker, rate=rate, reserves=reserves
+        )
+        self.capabilities = capabilities or Capabilities()
+        self.supports_response_schema = self.capabilities.response_schema
+        self.supports_function_calling = self.capabilities.function_calling
+        self.supports_reasoning = self.capabilities.reasoning
+        self.supported_params = self.capabilities.params
+        self.max_items = self.capabilities.max_items
+        self._density = 1.0  # most tokens that the server counted for one that was estimated
+
+    def complete(self, request: Request) -> Response:
+        """The answer to `request`, filed in the ledger; so is the failure.
+
+        Raises:
+            dspy.lm15.LM15Error: the last attempt failed.
+            CallRefusedError: the call was refused.
+        """
+        try:
+            self.client.prepare()
+        except RagbenchError as error:
+            # Of DSPy's tree, or DSPy would hide it in an error of its own.
+            raise LMConfigurationError(str(error), model=self.identity) from error
+        if not request.config.max_tokens and replies_are_limited():  # or what is reserved is none
+            request = replace(request, config=replace(request.config, max_tokens=UNBOUNDED_REPLY))
+        prompt = math.ceil(prompt_tokens(request) * self._density)
+        reply = request.config.max_tokens or UNBOUNDED_REPLY
+        cost = self.pricing.cost(prompt, reply)
+        asked = CallSpec(
+            send=lambda: self._send(request),
+            prompt=hash(tuple(message.text for message in request.messages)),
+            most=Amount(1, prompt + reply, math.inf if cost is None else cost),
+            billed=self._billed,
+        )
+        answered = self.caller.call(asked, file_failure=self._file_failure)
+        return self._filed(answered)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
+        return self  # optimizers copy programs; connections, server and limits stay shared
+
+    def _send(self, request: Request) -> Reply[Response]:
+        response = self.client.complete(request)
+        parts = tuple(map(_clean, response.message.parts))
+        response = replace(response, message=replace(response.message, parts=parts))
+        estimate, usage = prompt_tokens(request), response.usage
+        if not usage.input_tokens or usage.output_tokens is None:
+            count("tokens_estimated")
+            usage = Usage(estimate, estimate_tokens(response.text or ""))
+        elif estimate >= _LONG_PROMPT:
+            # Short prompts are left out: what a server adds to each would count for long ones too.
+            self._density = max(self._density, min(usage.input_tokens / estimate, _DENSEST))
+        tier = (response.provider_data or {}).get("service_tier")
+        tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+        return Reply(replace(response, usage=usage), tokens, self._paid(usage, tier))
+
+    def _paid(self, usage: Usage, tier: str | None = None) -> float | None:
+        return self.pricing.cost(
+            usage.input_tokens or 0,
+            usage.output_tokens or 0,
+            cache_read=usage.cache_read_tokens or 0,
+            cache_write=usage.cache_write_tokens or 0,
+            thought=usage.reasoning_tokens or 0,
+            tier=tier,
+        )
+
+    def _billed(self, error: Exception) -> FailedAttempts | None:
+        usage = getattr(error, "usage", None)
+        if not isinstance(usage, Usage):
+            return None
+        return FailedAttempts(usage.input_tokens or 0, usage.output_tokens or 0, self._paid(usage))
+
+    def _filed(self, answered: Answered[Response]) -> Response:
+        """The response, with what the call took in it; that is filed."""
+        response, paid = answered.reply.value, answered.reply.cost_usd
+        usage, listed = response.usage, paid
+        if paid is not None and (usage.cache_read_tokens or usage.cache_write_tokens):
+            tier = (response.provider_data or {}).get("service_tier")
+            plain = replace(usage, cache_read_tokens=None, cache_write_tokens=None)
+            listed = self._paid(plain, tier)
+        meter = {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "cost_usd": listed,
+            "latency_s": round(answered.latency_s, 6),
+            "attempts": answered.attempts,
+            "paid_usd": paid if paid != listed else None,
+            "cache_read_tokens": usage.cache_read_tokens or 0,
+            "cache_write_tokens": usage.cache_write_tokens or 0,
+        }
+        _count_ending(response)
+        file_lm_call(self.identity, **meter, failed=answered.failed)
+        # The provider's own reply is left out: it would double the size of the cache, and a server
+        # may have put anything into it and its id.
+        return replace(response, id=None, provider_data={METER_KEY: meter})
+
+    def _file_failure(self, error: Exception, **took: Any) -> None:
+        # The name of the error that DSPy makes of it, which is what a program sees.
+        name = f"LM{type(error).__name__}" if isinstance(error, LM15Error) else "LMUnexpectedError"
+        if isinstance(error, ContextLengthError):
+            name = "ContextWindowExceededError"
+        file_lm_call(self.identity, error=name, **took)
+
+
+class AsyncMeteredEngine:
+    """The same engine for `acall`: each call runs in a thread, with its caller's context."""
+
+    def __init__(self, engine: MeteredEngine) -> None:
+        self.engine = engine
+
+    async def complete(self, request: Request) -> Response:
+        """See `MeteredEngine.complete`."""
+        return await asyncio.to_thread(self.engine.complete, request)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
+        return self
+
+
+def prompt_tokens(request: Request) -> int:
+    """Tokens of what `request` sends, estimated."""
+    texts = [str(request.system or ""), *(message.text or "" for message in request.messages)]
+    return estimate_tokens("".join([*map(str, request.tools), *texts]))
+
+
+def _count_ending(response: Response) -> None:
+    if event := EVENTS.get(response.finish_reason):
+        count(event)
+
+
+def _clean(value: Any) -> Any:
+    """A part of a reply without keys that the server echoed, and without lone surrogates."""
+    if isinstance(value, str):
+        return without_keys(encodable(value))
+    if isinstance(value, Mapping):
+        return {_clean(name): _clean(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_clean, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        made = {each.name: _clean(getattr(value, each.name)) for each in fields(value) if each.init}
+        return replace(value, **made)
+    return value
 
 
 class RagbenchLM(dspy.LM):
@@ -79,20 +280,17 @@ class RagbenchLM(dspy.LM):
         What was sent and replied goes to the ledger, which keeps it if it is asked to.
         """
         if not entry["usage"]:
-            self._file_cached(entry["response"])
+            answers = entry["response"]
+            for answer in answers if isinstance(answers, tuple) else (answers,):
+                if isinstance(answer, Response):
+                    _count_ending(answer)
+                    meter = (answer.provider_data or {}).get(METER_KEY) or {}
+                    file_lm_call(self.model, cached=True, **meter)
         ledger = current_ledger()
         if ledger is not None:
             sent = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
             reply = {"role": "assistant", "content": entry["outputs"]}
             ledger.keep_texts(map(_text, sent), _text(reply))
-
-    def _file_cached(self, response: Any) -> None:
-        for candidate in response if isinstance(response, tuple) else (response,):
-            if isinstance(candidate, Response):
-                event = EVENTS.get(candidate.finish_reason)
-                if event:
-                    count(event)
-                file_lm_call(self.model, cached=True, **Meter.of(candidate).to_dict())
 
     def copy(self, **kwargs: Any) -> Any:
         """As `dspy.LM`; rollouts are counted from `first_rollout` on."""

@@ -4,16 +4,18 @@ Prices come from LiteLLM's map (per model and kind of token), as it is installed
 not depend on the day; or from the person who runs ragbench: `in=0.15,out=0.60`, per million tokens.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ragbench.calls import Call
 from ragbench.errors import LMSetupError
@@ -24,62 +26,77 @@ _MAP = "model_prices_and_context_window_backup.json"
 #: Names of providers in the map, where DSPy calls them otherwise.
 _IN_MAP = {"openai-chat": "openai", "azure-chat": "azure", "moonshotai": "moonshot",
            "vllm": "hosted_vllm"}  # fmt: skip
-
-#: Providers whose count of prompt tokens leaves out those read from and written to their cache.
-_CACHE_APART = frozenset({"anthropic"})
-#: Providers whose count of reply tokens leaves out those of reasoning.
-_REASONING_APART = frozenset({"gemini", "xai"})
+#: Tiers of a service that a reply may name; of any other the price is not known.
+_TIERS = (None, "default", "standard", "auto", "on_demand", "ON_DEMAND", "priority", "flex")
+_IN, _OUT = "input_cost_per_token", "output_cost_per_token"
 
 
-class Pricing(Protocol):
-    """How the calls of one LM are priced."""
+@dataclass(frozen=True)
+class Pricing:
+    """US dollars of one token of each kind, by the names of LiteLLM's map; empty: not known.
+
+    A price that a person gave is `fixed`: for every tier of the service and length of the prompt.
+    """
+
+    rates: Mapping[str, Any] = field(default_factory=dict)
+    fixed: bool = False
 
     @property
     def known(self) -> bool:
         """Whether calls have a price at all."""
+        return map_rate(self.rates, _IN) is not None
 
-    def cost(self, request: Any, response: Any) -> float | None:
-        """US dollars for one answered request, or None."""
+    def cost(
+        self,
+        sent: int,
+        got: int,
+        *,
+        cache_read: int = 0,
+        cache_write: int = 0,
+        thought: int = 0,
+        tier: str | None = None,
+    ) -> float | None:
+        """US dollars, or None where a billed kind of token has no known price.
 
-
-@dataclass(frozen=True)
-class FixedPrice:
-    """A price per token of each direction; 0 and 0 for a model that runs here.
-
-    `cached_usd` is that of prompt tokens which the provider had cached, by default `in_usd`.
-    """
-
-    in_usd: float = 0.0  # per token
-    out_usd: float = 0.0
-    cached_usd: float | None = None
-    provider: str = ""
-
-    known = True
-
-    def cost(self, request: Any, response: Any) -> float | None:
-        """US dollars for the reported tokens, or None where none were reported."""
-        usage = response.usage
-        if usage.input_tokens is None or usage.output_tokens is None:
+        `sent` and `got` are all tokens of the prompt and of the reply, those of special kinds
+        among them.
+        """
+        ending = ""
+        if not self.known or (tier not in _TIERS and not self.fixed):
             return None
-        cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-        apart = self.provider in _CACHE_APART
-        prompt = usage.input_tokens + written if apart else usage.input_tokens - cached
-        reply = usage.output_tokens
-        if self.provider in _REASONING_APART:
-            reply += usage.reasoning_tokens or 0
-        rate = self.in_usd if self.cached_usd is None else self.cached_usd
-        return float(max(prompt, 0) * self.in_usd + cached * rate + reply * self.out_usd)
+        if not self.fixed:
+            ending = _of_long_context(self.rates, sent)
+            ending += f"_{tier}" if tier in ("priority", "flex") else ""
+        usd = 0.0
+        for tokens, kind, otherwise in (
+            (sent - cache_read - cache_write, _IN, _IN),
+            (got - thought, _OUT, _OUT),
+            (thought, "output_cost_per_reasoning_token", _OUT),
+            (cache_read, "cache_read_input_token_cost", _IN),
+            (cache_write, "cache_creation_input_token_cost", _IN),
+        ):
+            rate = map_rate(self.rates, kind + ending)
+            rate = map_rate(self.rates, otherwise + ending) if rate is None else rate
+            if tokens and rate is None:
+                return None
+            usd += tokens * (rate or 0.0)
+        return usd
+
+    def times(self, share: float) -> Pricing:
+        """The same at this share of the price."""
+        rates = {name: map_rate(self.rates, name) for name in self.rates}
+        part = {name: rate * share for name, rate in rates.items() if rate is not None}
+        return replace(self, rates=part)
 
     def fill(self, call: Call) -> Call:
         """`call` at this price if it was answered while none was known."""
         if call.cost_usd is not None or call.error:
             return call
-        sent, read, lost = call.prompt_tokens, call.cache_read_tokens, call.failed
-        cost = sent * self.in_usd + call.completion_tokens * self.out_usd
-        cached = self.in_usd if self.cached_usd is None else self.cached_usd
-        paid = cost - read * (self.in_usd - cached)
+        sent, got, lost = call.prompt_tokens, call.completion_tokens, call.failed
+        cost = self.cost(sent, got)
+        paid = self.cost(sent, got, cache_read=call.cache_read_tokens)
         if lost is not None and lost.cost_usd is None:
-            usd = lost.prompt_tokens * self.in_usd + lost.completion_tokens * self.out_usd
+            usd = self.cost(lost.prompt_tokens, lost.completion_tokens)
             lost = replace(lost, cost_usd=usd)
         return replace(call, cost_usd=cost, paid_usd=paid if paid != cost else None, failed=lost)
 
@@ -105,54 +122,6 @@ def map_rate(entry: Mapping[str, Any], name: str) -> float | None:
     return float(value) if good and value >= 0 else None  # type: ignore[arg-type, operator]
 
 
-@dataclass(frozen=True)
-class MapPrice:
-    """The price of a hosted model in LiteLLM's map, cached and reasoning tokens included."""
-
-    provider: str  # as DSPy's router calls it
-    model: str
-
-    @property
-    def known(self) -> bool:
-        """Whether the map has a price for the model."""
-        return map_rate(map_entry(self.provider, self.model), "input_cost_per_token") is not None
-
-    def cost(self, request: Any, response: Any) -> float | None:
-        """US dollars by the map, or None where a billed kind of token has no known price."""
-        entry, usage = map_entry(self.provider, self.model), response.usage
-        if usage.input_tokens is None or usage.output_tokens is None:
-            return None
-        cached, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-        thought = usage.reasoning_tokens or 0
-        apart = self.provider in _CACHE_APART
-        prompt = usage.input_tokens if apart else usage.input_tokens - cached - written
-        thought_apart = self.provider in _REASONING_APART
-        reply = usage.output_tokens if thought_apart else usage.output_tokens - thought
-        tier = (response.provider_data or {}).get("service_tier")
-        ending = _of_long_context(entry, prompt + cached + written)
-        ending += f"_{tier}" if tier in ("priority", "flex") else ""
-        if min(prompt, reply) < 0 or tier not in _TIERS:
-            return None
-        usd = 0.0
-        for tokens, kind, other in (
-            (prompt, "input_cost_per_token", ""),
-            (reply, "output_cost_per_token", ""),
-            (thought, "output_cost_per_reasoning_token", "output_cost_per_token"),
-            (cached, "cache_read_input_token_cost", "input_cost_per_token"),
-            (written, "cache_creation_input_token_cost", "input_cost_per_token"),
-        ):
-            rate = map_rate(entry, kind + ending)
-            rate = map_rate(entry, other + ending) if rate is None and other else rate
-            if tokens and rate is None:
-                return None
-            usd += tokens * (rate or 0.0)
-        return usd
-
-
-#: Tiers of a service that a reply may name; of any other the price is not known.
-_TIERS = (None, "default", "standard", "auto", "on_demand", "ON_DEMAND", "priority", "flex")
-
-
 def _of_long_context(entry: Mapping[str, Any], prompt_tokens: int) -> str:
     """The ending of the names of prices that a prompt of so many tokens has."""
     found = (re.search(r"_above_(\d+)k_tokens$", name) for name in entry)
@@ -160,51 +129,11 @@ def _of_long_context(entry: Mapping[str, Any], prompt_tokens: int) -> str:
     return f"_above_{max(passed)}k_tokens" if passed else ""
 
 
-def list_price(pricing: Pricing, request: Any, response: Any, prompt_tokens: int) -> float | None:
-    """US dollars as if the provider had no cache of prompts, or None where no price is known.
-
-    `prompt_tokens` are all of the prompt's, those that were cached included.
-    """
-    usage = replace(
-        response.usage, input_tokens=prompt_tokens, cache_read_tokens=None, cache_write_tokens=None
-    )
-    return pricing.cost(request, replace(response, usage=usage))
-
-
-@dataclass(frozen=True)
-class UnknownPrice:
-    """No price is known: every call costs None."""
-
-    known = False
-
-    def cost(self, request: Any, response: Any) -> float | None:
-        """None."""
-        return None
-
-
-def priced(
-    pricing: Pricing, request: Any, prompt_tokens: int, completion_tokens: int
-) -> float | None:
-    """US dollars for a call of so many tokens, or None where no price is known."""
-    from dspy.lm15 import Usage
-
-    usage = Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens)
-    return pricing.cost(request, reply_of(usage)) if pricing.known else None
-
-
-def reply_of(usage: Any) -> Any:
-    """A reply without text whose tokens are `usage`: what a price is asked of."""
-    from dspy.lm15 import Message, Response, TextPart
-
-    message = Message.assistant([TextPart(" ")])
-    return Response(id=None, model="none", message=message, finish_reason="stop", usage=usage)
-
-
-def parse_price(text: str, *, provider: str = "") -> FixedPrice:
+def parse_price(text: str) -> Pricing:
     """The price written as `in=0.15,out=0.60`, US dollars per million tokens.
 
     `cached=0.07` may be added: that of prompt tokens which the provider had cached, else priced as
-    the others. `provider` says which kinds of token its counts hold.
+    the others.
 
     Raises:
         LMSetupError: it is written in another way, or is negative.
@@ -221,5 +150,9 @@ def parse_price(text: str, *, provider: str = "") -> FixedPrice:
             f"price {text!r} is not understood; give US dollars per million tokens, such as "
             "in=0.15,out=0.6 or in=0.15,out=0.6,cached=0.07"
         )
-    cached = values["cached"] / 1e6 if "cached" in values else None
-    return FixedPrice(values["in"] / 1e6, values["out"] / 1e6, cached, provider)
+    names = {"in": _IN, "out": _OUT, "cached": "cache_read_input_token_cost"}
+    return Pricing({names[name]: usd / 1e6 for name, usd in values.items()}, fixed=True)
+
+
+#: Of a model that runs here.
+NO_PRICE = parse_price("in=0,out=0")

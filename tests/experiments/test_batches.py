@@ -19,7 +19,7 @@ from ragbench.experiments.score.batched import TRIES, read_batches
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import Store, read_replies
 from ragbench.lms import RagbenchLM, make_lm
-from ragbench.lms.batch.batch_lm import batched
+from ragbench.lms.batch import batched
 from ragbench.lms.calls import Limits, spending
 from tests.cli.test_mistakes import run as command
 from tests.experiments.scored_runs import answered, four, make_run

@@ -28,7 +28,7 @@ class Clock:
 
 
 def attempt(prompt: str = "") -> Attempt:
-    return Attempt(hash(prompt), 10, 10, Scope.current())
+    return Attempt(hash(prompt), 20, Scope.current())
 
 
 def answered(prompt: str = "") -> Attempt:
@@ -108,10 +108,6 @@ def test_calls_wait_while_one_probes_after_growing_pauses() -> None:
         thread.join(5)
     assert len(passed) == 3
     assert not breaker.open
-
-
-
-
 
 
 @pytest.mark.parametrize(

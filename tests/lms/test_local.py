@@ -17,7 +17,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
-from ragbench.lms.calls import LocalClient
+from ragbench.lms.calls.other_clients import LocalClient
 from ragbench.lms.local.server import LocalServer, ServerSettings
 from ragbench.lms.local.store import ensure
 

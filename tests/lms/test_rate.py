@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.lms.calls.rate import Rate, Started, quotas
+from ragbench.lms.calls.rate import Rate, Started
 
 Takes = Callable[[float], bool]
 
@@ -55,11 +55,9 @@ class Outcome:
     rate: Rate
 
 
-def played(
-    takes: Takes, n: int, *, workers: int = 64, latency: float = 0.1, rate: Rate | None = None
-) -> Outcome:
+def played(takes: Takes, n: int, *, workers: int = 64, latency: float = 0.1) -> Outcome:
     """`n` calls of so many workers, each rejection after 10 ms, in time that is made up."""
-    rate = rate or Rate(math.inf)
+    rate, queue = Rate(math.inf), list[tuple[Started, int]]()
     jitter, order = random.Random(0), itertools.count()
     events: list[tuple[float, int, Callable[[float], None]]] = []
     left, answered, rejected, now = n, 0, 0, 0.0
@@ -68,21 +66,25 @@ def played(
         heapq.heappush(events, (at, next(order), do))
 
     def begin(now: float, tries: int) -> None:
-        call = Started()
-        at, epoch = rate.turn(now, call), rate.epoch
-        waits(now, call, tries, at, epoch)
+        queue.append((Started(), tries))
+        if len(queue) == 1:
+            look(now)
 
-    def waits(now: float, call: Started, tries: int, at: float, epoch: int) -> None:
-        if call.waited and epoch != rate.epoch:
-            begin(now, tries)
-        elif now < at:
-            later(min(at, now + 0.25), lambda t: waits(t, call, tries, at, epoch))
-        else:
+    def look(now: float) -> None:
+        """The first of the queue waits for its turn."""
+        while queue:
+            call, tries = queue[0]
+            if (wait := rate.wait_s(now)) > 1e-9:
+                call.waited = True
+                later(now + min(wait, 0.25), look)
+                return
+            del queue[0]
             rate.start(now, call)
             if takes(now):
-                later(now + latency * jitter.uniform(0.8, 1.2), lambda t: answer(t, call))
+                took = latency * jitter.uniform(0.8, 1.2)
+                later(now + took, lambda t, call=call: answer(t, call))
             else:
-                later(now + 0.01, lambda t: reject(t, call, tries))
+                later(now + 0.01, lambda t, call=call, tries=tries: reject(t, call, tries))
 
     def answer(now: float, call: Started) -> None:
         nonlocal answered, left
@@ -152,61 +154,34 @@ def test_the_calls_open_at_once_grow_with_answers() -> None:
     rate = Rate(2)
     calls = [Started(), Started()]
     for call in calls:
-        assert not rate.full()
-        rate.turn(0.0, call)
+        assert rate.wait_s(0.0) == 0
         rate.start(0.0, call)
-    assert rate.full()
+    assert rate.wait_s(0.0) == math.inf
     rate.answer(1.0, calls[0], tokens=1)
-    assert not rate.full()
+    assert rate.wait_s(1.0) == 0
     assert rate.most_open == 3
 
 
 def test_limits_that_a_person_sets_space_the_calls() -> None:
     rate = Rate(math.inf)
-    rate.limit("requests", 60)
-    rate.limit("requests", 120)  # of another LM of the same server: the lower one counts
+    rate.limit("calls", 60)
+    rate.limit("calls", 120)  # of another LM of the same server: the lower one counts
     rate.limit("tokens", 600)
-    turns = []
+    turns, now = [], 0.0
     for _ in range(3):
-        call = Started(prompt_tokens=5, reply_tokens=15)
-        turns.append(rate.turn(0.0, call))
+        now += rate.wait_s(now)
+        turns.append(now)
+        rate.start(now, call := Started(tokens=20))
     assert turns == [0.0, 2.0, 4.0]
-    rate.answer(0.0, call, tokens=10)  # fewer tokens than it might have taken
-    assert rate.turn(0.0, Started(5, 15)) == 5.0
+    rate.answer(now, call, tokens=10)  # fewer tokens than it might have taken
+    assert now + rate.wait_s(now) == 5.0
 
 
-def test_what_replies_say_of_a_quota_is_kept_to() -> None:
+def test_the_pause_that_a_server_asks_for_is_kept() -> None:
     rate = Rate(math.inf)
-    rate.told(0.0, {"x-ratelimit-remaining-requests": ["1"], "x-ratelimit-reset-requests": ["30s"]})
-    assert rate.turn(0.0, Started()) == 0.0
-    assert rate.turn(0.0, Started()) == 30.0
-    assert rate.turn(31.0, Started()) == 31.0
-
-
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        (
-            {"x-ratelimit-remaining-tokens": ["100"], "x-ratelimit-reset-tokens": ["1m3.5s"]},
-            {"tokens": (100.0, 63.5)},
-        ),
-        (
-            {"x-ratelimit-remaining-requests": ["7"], "x-ratelimit-reset-requests": ["20ms"]},
-            {"requests": (7.0, 0.02)},
-        ),
-        (
-            {
-                "anthropic-ratelimit-input-tokens-remaining": ["5"],
-                "anthropic-ratelimit-input-tokens-reset": ["2000-01-01T00:00:00Z"],
-            },
-            {"input-tokens": (5.0, 0.0)},
-        ),
-        ({"x-ratelimit-remaining-tokens": ["many"], "x-ratelimit-reset-tokens": ["1s"]}, {}),
-        ({"x-ratelimit-remaining-tokens": ["1"], "x-ratelimit-reset-tokens": ["soon"]}, {}),
-        ({}, {}),
-    ],
-)
-def test_headers_of_providers_are_read(
-    headers: dict[str, list[str]], expected: dict[str, tuple[float, float]]
-) -> None:
-    assert quotas(headers) == expected
+    calls = [Started() for _ in range(12)]
+    for call in calls:
+        rate.start(0.0, call)
+    for call in calls:
+        rate.reject(0.1, call, retry_after=7.0)
+    assert rate.wait_s(0.1) == pytest.approx(7.0)

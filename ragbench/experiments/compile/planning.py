@@ -20,7 +20,6 @@ from ragbench.experiments.estimates import (
 )
 from ragbench.experiments.runs import RunContext, build, lm_of
 from ragbench.experiments.store import is_claimed, write_json
-from ragbench.lms import priced
 from ragbench.optimizers import OPTIMIZERS, Budget, Optimizer, OwnMetric, Size, make_scorer
 from ragbench.ranges import Range
 
@@ -168,7 +167,7 @@ def estimate_compile(plan: Plan) -> Estimate:
     most = max((int(getattr(optimizer.knobs, name, 0)) for name in names), default=0)
     a_demo = int(optimizer.knobs.demo_context_tokens) + _DEMO_OVERHEAD if most else 0
     demos = run.calls[1] * most * a_demo
-    demos_cost = priced(plan.run_context.lm.pricing, None, demos, 0)
+    demos_cost = plan.run_context.lm.pricing.cost(demos, 0)
     high = int(MARGIN[1] * retry * (run.tokens[1] + demos))
     calls = budget.lm_calls(run.calls[0], retry * run.calls[1])
     notes = [

@@ -29,7 +29,6 @@ from ragbench.experiments.store import (
     read_scores,
     write_json,
 )
-from ragbench.lms import priced
 from ragbench.lms.calls import UNBOUNDED_REPLY
 from ragbench.metrics import (
     ASKED,
@@ -214,7 +213,7 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
         inputs = json.dumps(dict(unit.inputs), ensure_ascii=False, default=str)
         prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
         for end, reply in enumerate((1, int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY))):
-            usd = priced(lm.pricing, None, prompt, reply)
+            usd = lm.pricing.cost(prompt, reply)
             tokens[end] += unit.calls * (prompt + reply)
             prices[end] += float("nan") if usd is None else unit.calls * usd
     known_price = prices[1] == prices[1]

@@ -1,6 +1,5 @@
-"""Calls to servers of models: sent, limited, tried again, priced and filed."""
+"""Calls to servers of models: sent, limited, tried again and counted."""
 
-from ragbench.ledger import count as count
 from ragbench.lms.calls.breaker import PATIENCE_S as PATIENCE_S, Breaker as Breaker
 from ragbench.lms.calls.caller import (
     Answered as Answered,
@@ -8,23 +7,11 @@ from ragbench.lms.calls.caller import (
     CallSpec as CallSpec,
     Retries as Retries,
 )
-from ragbench.lms.calls.client import (
-    Client as Client,
-    HostedClient as HostedClient,
-    StoredReply as StoredReply,
-)
-from ragbench.lms.calls.engine import (
-    EVENTS as EVENTS,
-    UNBOUNDED_REPLY as UNBOUNDED_REPLY,
-    AsyncMeteredEngine as AsyncMeteredEngine,
-    Capabilities as Capabilities,
-    Meter as Meter,
-    MeteredEngine as MeteredEngine,
-    prompt_tokens as prompt_tokens,
-)
+from ragbench.lms.calls.client import Client as Client, HostedClient as HostedClient
 from ragbench.lms.calls.http import HttpRequest as HttpRequest
 from ragbench.lms.calls.limits import (
     GIVE_PRICE as GIVE_PRICE,
+    UNBOUNDED_REPLY as UNBOUNDED_REPLY,
     Amount as Amount,
     Attempt as Attempt,
     CallRefusedError as CallRefusedError,
@@ -39,17 +26,13 @@ from ragbench.lms.calls.limits import (
     check_price as check_price,
     cost_is_limited as cost_is_limited,
     question_time as question_time,
-    refuse as refuse,
+    replies_are_limited as replies_are_limited,
     reserved as reserved,
     room as room,
     spending as spending,
     stop as stop,
     stopped_by as stopped_by,
     wait_for_calls as wait_for_calls,
-)
-from ragbench.lms.calls.other_clients import (
-    LiteLLMClient as LiteLLMClient,
-    LocalClient as LocalClient,
 )
 from ragbench.lms.calls.rate import RateLimit as RateLimit, shared_rate_limit as shared_rate_limit
 from ragbench.lms.calls.services import (

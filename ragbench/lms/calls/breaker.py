@@ -71,7 +71,7 @@ class Breaker:
             LimitReachedError: it will not.
         """
         with self._changed:
-            while self._opened_at is not None and self.broken is None:
+            while self.open and self.broken is None:
                 wait = math.inf if self._probe else self._probe_at - self._clock()
                 if wait <= 0:
                     self._probe = attempt
@@ -89,16 +89,8 @@ class Breaker:
                 self._probe = None
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
-            if self.broken is not None or silent:
-                pass
-            elif lasting := self._lasting(error) or self._starved(error):
-                self._break(lasting, attempt)
-            elif not _shows_outage(error):
-                self._close()
-            elif probed:
-                self._again(attempt, error)
-            elif not self.open:
-                self._count(attempt, error)
+            if self.broken is None and not silent:
+                self._learn(error, attempt, probed=probed)
             if probed or self.broken:
                 self._changed.notify_all()
 
@@ -112,81 +104,72 @@ class Breaker:
             return _shows_outage(error) or isinstance(error, _REFUSED)
         return self.open and _shows_outage(error)
 
-    def _lasting(self, error: Exception | None) -> RagbenchError | None:
-        """What one reply is enough to know."""
-        model, patience = self.model, self.patience
+    def _learn(self, error: Exception | None, attempt: Attempt, *, probed: bool) -> None:
+        now, away = self._clock(), _away_s(error)
+        if ends := self._lasting(error, now):
+            self._break(ends, attempt)
+        elif not _shows_outage(error):
+            self._failed = 0
+            self._prompts.clear()
+            if self._opened_at is not None:
+                down, self._opened_at = now - self._opened_at, None
+                _log.warning("%s answers again after %.0f s", self.model, down)
+        elif probed:
+            assert self._opened_at is not None
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
+            self._probe_at = now + (away or self._pause)
+            if _forbidden(error) or self._probe_at - self._opened_at > self.patience:
+                self._break(self._outage(error, now - self._opened_at), attempt)
+        elif not self.open:
+            self._failed += 1
+            self._prompts.add(attempt.prompt)
+            if away is None and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
+                return
+            if _forbidden(error):
+                self._break(self._outage(error, 0.0), attempt)
+                return
+            self._opened_at, self._pause = now, FIRST_PAUSE_S
+            self._probe_at = now + (away or self._pause)
+            _log.warning(
+                "%s is down, so calls wait and one of them tries again after growing pauses, "
+                "for %.0f s at the most: %s", self.model, self.patience, reason(error),
+            )  # fmt: skip
+
+    def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
+        """What one reply is enough to know, or that nothing but rejections came for too long."""
+        again = "the same command continues"
+        if not isinstance(error, lm15.RateLimitError):
+            self._rejects_since = None
         if isinstance(error, lm15.AuthError) and not _forbidden(error):
             where = f" in {self._key}" if self._key else ""
             return LMSetupError(
-                f"{model} refuses the key: {reason(error)}; give one that it takes{where}"
+                f"{self.model} refuses the key: {reason(error)}; give one that it takes{where}"
             )
         if isinstance(error, lm15.BillingError):
-            return LMUnavailableError(
-                f"{model} demands payment: {reason(error)}; the same command continues afterwards"
-            )
-        away = _away_s(error) or 0.0
-        if away > patience:
-            return LMUnavailableError(
-                f"{model} takes no more calls for {math.ceil(away / 60)} minutes: {reason(error)}; "
-                "the same command continues then"
-            )
-        return None
+            why = f"demands payment: {reason(error)}; {again} afterwards"
+        elif (away := _away_s(error) or 0.0) > self.patience:
+            minutes = math.ceil(away / 60)
+            why = f"takes no more calls for {minutes} minutes: {reason(error)}; {again} then"
+        elif isinstance(error, lm15.RateLimitError):
+            if self._rejects_since is None:
+                self._rejects_since = now
+            if now - self._rejects_since <= self.patience:
+                return None
+            why = f"has rejected every call for {self.patience:.0f} s: {reason(error)}; "
+            why += f"{again} when it takes calls again"
+        else:
+            return None
+        return LMUnavailableError(f"{self.model} {why}")
 
-    def _starved(self, error: Exception | None) -> RagbenchError | None:
-        """What it means if the server has done nothing but reject calls for too long."""
-        if not isinstance(error, lm15.RateLimitError):
-            self._rejects_since = None
-            return None
-        now = self._clock()
-        self._rejects_since = now if self._rejects_since is None else self._rejects_since
-        if now - self._rejects_since <= self.patience:
-            return None
+    def _outage(self, error: Exception | None, down_s: float) -> RagbenchError:
+        if _forbidden(error):
+            return LMSetupError(
+                f"{self.model} refuses every call: {reason(error)}; give another key or model"
+            )
         return LMUnavailableError(
-            f"{self.model} has rejected every call for {self.patience:.0f} s: {reason(error)}; "
-            "the same command continues when it takes calls again"
+            f"{self.model} has been down for {down_s:.0f} s: {reason(error)}; "
+            "the same command continues when it is back"
         )
-
-    def _count(self, attempt: Attempt, error: Exception | None) -> None:
-        self._failed += 1
-        self._prompts.add(attempt.prompt)
-        away = _away_s(error)
-        if away is None and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
-            return
-        if refusal := _refusal(error, self.model):
-            self._break(refusal, attempt)
-            return
-        now = self._clock()
-        self._opened_at, self._pause = now, FIRST_PAUSE_S
-        self._probe_at = now + (away or self._pause)
-        _log.warning(
-            "%s is down, so calls wait and one of them tries again after growing pauses, "
-            "for %.0f s at the most: %s", self.model, self.patience, reason(error),
-        )  # fmt: skip
-
-    def _again(self, attempt: Attempt, error: Exception | None) -> None:
-        assert self._opened_at is not None
-        now = self._clock()
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
-        self._probe_at = now + (_away_s(error) or self._pause)
-        if refusal := _refusal(error, self.model):
-            self._break(refusal, attempt)
-        elif self._probe_at - self._opened_at > self.patience:
-            down = now - self._opened_at
-            self._break(
-                LMUnavailableError(
-                    f"{self.model} has been down for {down:.0f} s: {reason(error)}; "
-                    "the same command continues when it is back"
-                ),
-                attempt,
-            )
-
-    def _close(self) -> None:
-        self._failed = 0
-        self._prompts.clear()
-        if self._opened_at is not None:
-            down = self._clock() - self._opened_at
-            self._opened_at = None
-            _log.warning("%s answers again after %.0f s", self.model, down)
 
     def _break(self, error: RagbenchError, attempt: Attempt) -> None:
         self.broken = error
@@ -210,12 +193,6 @@ def _away_s(error: BaseException | None) -> float | None:
     if not isinstance(error, lm15.RateLimitError) or error.retry_after is None:
         return None
     return error.retry_after if error.retry_after > LONGEST_RESET_S else None
-
-
-def _refusal(error: Exception | None, model: str) -> RagbenchError | None:
-    if not _forbidden(error):
-        return None
-    return LMSetupError(f"{model} refuses every call: {reason(error)}; give another key or model")
 
 
 def reason(error: Exception | None) -> str:

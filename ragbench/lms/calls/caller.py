@@ -1,4 +1,4 @@
-"""Makes calls to one server: rate limits, breaker, limits of spending, retries and the ledger.
+"""Makes calls to one server: breaker, rate limit, limits of spending, retries and the ledger.
 
 Calls to LMs, to embedders and to rerankers all go through a `Caller`; what differs is the function
 that sends one request.
@@ -7,23 +7,15 @@ that sends one request.
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Generic
 
 from dspy import lm15
 from dspy.lm15 import LM15Error
-from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from ragbench.lms.calls.breaker import Breaker
-from ragbench.lms.calls.limits import (
-    Amount,
-    Attempt,
-    CallRefusedError,
-    Reply,
-    Reservation,
-    Scope,
-    Value,
-)
+from ragbench.lms.calls.limits import Amount, Attempt, CallRefusedError, Reply, Scope, Value
 from ragbench.lms.calls.rate import LONGEST_RESET_S, RateLimit
 from ragbench.logs import fields, get
 from ragbench.record import FailedAttempts
@@ -34,10 +26,10 @@ TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.Tran
 REJECTED_S, LONGEST_WAIT_S = 0.05, 60.0
 #: A call that was rejected for so long while others were answered is given up.
 REJECTED_FOR_S = 600.0
-
-_log = get(__name__)
 #: Characters of a server's message that a log line keeps.
 _MESSAGE = 500
+
+_log = get(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,19 +53,15 @@ class Retries:
 class CallSpec(Generic[Value]):
     """What is asked: `send` makes one request, and raises if it fails.
 
-    `prompt` is a hash that tells prompts apart, `prompt_tokens` an estimate, `reply_tokens` the
-    most that comes back, and `cost_usd` the most that it may cost, infinite where not known.
-    `billed` says what a failed attempt was billed, where its error tells it. `calls` is what an
-    attempt counts for under a limit on calls: 0 where no model is asked.
+    `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take: its
+    cost is infinite where not known, and its calls are 0 where no model is asked. `billed` says
+    what a failed attempt was billed, where its error tells it.
     """
 
     send: Callable[[], Reply[Value]]
     prompt: int
-    prompt_tokens: int
-    reply_tokens: int
-    cost_usd: float
+    most: Amount
     billed: Callable[[Exception], FailedAttempts | None] = lambda error: None
-    calls: int = 1
 
 
 @dataclass(frozen=True)
@@ -116,14 +104,8 @@ class Caller:
             Exception: what the last attempt failed with.
         """
         made = _Attempts(self, asked, Scope.current())
-        retrying = Retrying(
-            retry=retry_if_exception(made.again),
-            wait=made.wait_s,
-            sleep=made.scope.sleep,
-            reraise=True,
-        )
         try:
-            reply = retrying(made.once)
+            reply = made.reply()
             return Answered(reply, made.sent, time.perf_counter() - made.start, made.failed)
         except Exception as error:
             seconds = time.perf_counter() - made.start
@@ -132,7 +114,7 @@ class Caller:
             if made.last is not None:
                 took = {"attempts": made.sent, "latency_s": seconds, "failed": made.failed}
                 file_failure(made.last, **took)
-                _log.info("call failed", extra=made.told(seconds))
+                made.log("call failed", seconds)
             if error is made.last:
                 made.scope.check_time()  # what broke off the last attempt is no fault of the server
             raise
@@ -152,92 +134,81 @@ class _Attempts(Generic[Value]):
     _counted: int = 0  # attempts that used up a retry
     _rejected: int = 0
 
-    def once(self) -> Reply[Value]:
-        """The reply to one attempt, when limits, breaker and rate let it pass.
+    def reply(self) -> Reply[Value]:
+        """The reply to the first attempt that gets one.
 
         Raises:
-            CallRefusedError: they do not.
-            Exception: it failed.
+            CallRefusedError: limits, breaker or rate let no attempt pass.
+            Exception: the last attempt failed.
         """
-        asked, breaker, rate = self.asked, self.caller.breaker, self.caller.rate
-        attempt = Attempt(asked.prompt, asked.prompt_tokens, asked.reply_tokens, self.scope)
-        if not self.caller.reserves:
-            return self._send(attempt, Reservation(Amount(0)))
-        self.scope.check()
-        if breaker is not None:
-            breaker.enter(attempt)
-        try:
-            turn = None if rate is None else rate.enter(attempt)
+        while True:
             try:
-                most = Amount(asked.calls, attempt.tokens, asked.cost_usd)
-                with self.scope.reserved(most) as reservation:
-                    return self._send(attempt, reservation)
-            finally:
-                if rate is not None and turn is not None:
-                    rate.leave(turn, attempt)
-        finally:
-            if breaker is not None:
-                breaker.leave(attempt)
+                return self._once()
+            except CallRefusedError:
+                raise
+            except Exception as error:
+                wait = self.wait_s(error)
+                if wait is None:
+                    raise
+                if wait:
+                    self.log("waiting to try again", wait)
+                    self.scope.sleep(wait)
 
-    def _send(self, attempt: Attempt, reservation: Reservation) -> Reply[Value]:
-        asked = self.asked
-        reservation.taken = Amount(0)
-        try:
-            reply = asked.send()
-        except CallRefusedError:
-            raise
-        except Exception as error:
+    def _once(self) -> Reply[Value]:
+        asked, caller = self.asked, self.caller
+        attempt = Attempt(asked.prompt, asked.most.tokens, self.scope)
+        with ExitStack() as around:
+            if caller.breaker is not None:
+                caller.breaker.enter(attempt)
+                around.callback(caller.breaker.leave, attempt)
+            if caller.rate is not None:
+                turn = caller.rate.enter(attempt)
+                around.callback(caller.rate.leave, turn, attempt)
+            scope = self.scope if caller.reserves else Scope()
+            reservation = around.enter_context(scope.reserved(asked.most))
+            reservation.taken = Amount(0)
+            try:
+                reply = asked.send()
+            except CallRefusedError:
+                raise
+            except Exception as error:
+                self.sent += 1
+                attempt.error = self.last = error
+                reservation.taken = Amount(asked.most.calls)
+                if lost := asked.billed(error):
+                    self.failed = self.failed + lost if self.failed else lost
+                    took = lost.prompt_tokens + lost.completion_tokens
+                    reservation.take(tokens=took, cost=lost.cost_usd, calls=asked.most.calls)
+                raise
             self.sent += 1
-            attempt.error = self.last = error
-            reservation.taken = Amount(asked.calls)
-            if lost := asked.billed(error):
-                self.failed = self.failed + lost if self.failed else lost
-                took = lost.prompt_tokens + lost.completion_tokens
-                reservation.take(tokens=took, cost=lost.cost_usd, calls=asked.calls)
-            raise
-        self.sent += 1
-        attempt.reply = reply
-        reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.calls)
-        return reply
+            attempt.reply = reply
+            reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.most.calls)
+            return reply
 
-    def again(self, error: BaseException) -> bool:
-        """Whether another attempt follows one that failed with `error`."""
-        if isinstance(error, CallRefusedError):
-            return False
-        if self.caller.breaker is not None and self.caller.breaker.holds(error):
-            return True
-        retries = self.caller.retries
+    def wait_s(self, error: Exception) -> float | None:
+        """Seconds until the next attempt after one that failed with `error`; None: none follows."""
+        breaker, retries = self.caller.breaker, self.caller.retries
+        if breaker is not None and breaker.holds(error):
+            return 0.0
+        after = (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
         if isinstance(error, lm15.RateLimitError) and self.caller.rate is not None:
             self._rejected += 1
             late = time.perf_counter() - self.start > REJECTED_FOR_S
-            return not late and (error.retry_after or 0.0) <= LONGEST_RESET_S
-        self._counted += 1
-        most = retries.timeouts if isinstance(error, lm15.TimeoutError) else retries.limit
-        if self._counted > most or not isinstance(error, TRANSIENT):
-            return False
-        return self._retry_after(error) <= retries.longest_s
-
-    def wait_s(self, state: RetryCallState) -> float:
-        """Seconds until the next attempt."""
-        error = state.outcome.exception() if state.outcome else None
-        if error is None or (self.caller.breaker and self.caller.breaker.holds(error)):
-            return 0.0
-        retries, jitter = self.caller.retries, self.caller.random.random()
-        wait = retries.base_s * 2.0 ** (self._counted - 1)
-        if self._rejected and isinstance(error, lm15.RateLimitError):
+            if late or after > LONGEST_RESET_S:
+                return None
             wait = min(REJECTED_S * 2.0 ** min(self._rejected, 20), LONGEST_WAIT_S)
-        wait *= 0.5 + 0.5 * jitter
-        if after := self._retry_after(error):
-            wait = max(wait, after + 0.25 * jitter)
-        _log.info("waiting to try again", extra=self.told(wait))
-        return wait
+        else:
+            self._counted += 1
+            most = retries.timeouts if isinstance(error, lm15.TimeoutError) else retries.limit
+            again = isinstance(error, TRANSIENT) and self._counted <= most
+            if not again or after > retries.longest_s:
+                return None
+            wait = retries.base_s * 2.0 ** (self._counted - 1)
+        jitter = self.caller.random.random()
+        return max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter)
 
-    def told(self, seconds: float) -> dict[str, Any]:
-        """The fields of a log line on the last attempt that failed."""
+    def log(self, event: str, seconds: float) -> None:
+        """One line on the last attempt that failed."""
         error = f"{type(self.last).__name__}: {self.last}"[:_MESSAGE]
         about = {"model": self.caller.model, "attempt": self.sent, "error": error}
-        return fields(**about, seconds=round(seconds, 3))
-
-    @staticmethod
-    def _retry_after(error: BaseException) -> float:
-        return (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
+        _log.info(event, extra=fields(**about, seconds=round(seconds, 3)))

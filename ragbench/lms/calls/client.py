@@ -7,7 +7,8 @@ reply with HTTP 200 that is no completion is an error of the server.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import HttpClient, HttpReply, Transport, get
+from ragbench.lms.calls.http import HttpClient, HttpReply, get
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
 from ragbench.redact import without_keys
 
@@ -38,36 +39,31 @@ _MESSAGE = 1000
 MOST_TOKENS = 20_000_000
 #: What reading a reply raises that is not of the protocol's shape.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
-#: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
-_USAGE = ("usage", "usageMetadata")
 #: Endings of a completion that may have no content: all of it was reasoning, or was filtered.
 _BLANK = ("length", "content_filter", "max_tokens", "model_context_window_exceeded", "refusal")
 #: Providers that DSPy's router calls otherwise.
 _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vllm",
            "moonshot": "moonshotai"}  # fmt: skip
+#: The parts of a message by OpenAI's protocol, each a text or a list.
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 
 
 class Client:
     """A way to one model."""
 
-    #: DSPy's name of the provider, which says how its token counts read.
+    #: DSPy's name of the provider, under which prices are looked up.
     provider: str
 
     def prepare(self) -> None:
         """Bring up what calls need, such as a local server; not part of a call's latency."""
 
     def complete(self, request: Request) -> Response:
-        """One attempt.
+        """One attempt; the tokens of its usage are as `told_usage` gives them.
 
         Raises:
-            dspy.lm15.LM15Error: it failed.
+            dspy.lm15.LM15Error: it failed; what it was billed is its attribute `usage`, if known.
         """
         raise NotImplementedError
-
-    def rate_limits(self) -> Mapping[str, Sequence[str]]:
-        """The headers of the calling thread's last reply, names in lower case."""
-        return {}
 
     def check(self) -> None:
         """Do nothing if calls can be made now.
@@ -80,30 +76,94 @@ class Client:
         """Let go of connections and of processes that only this process uses."""
 
 
-class StoredReply(Transport):
-    """A transport whose every reply is this one."""
+class Wire:
+    """What DSPy's router sends by: `send`, and a look at each reply before the router reads it.
 
-    def __init__(self, status: int, body: bytes) -> None:
-        super().__init__()
-        self._reply = HttpReply(status, body)
+    The token counts are taken out of a reply and kept as the thread's `usage`: so that their shape
+    can hurt no answer, and that a failed attempt is billed too.
+    """
 
-    def send(self, request: Any) -> HttpReply:
-        """The reply."""
-        return self._reply
+    def __init__(self, send: Callable[[Any], HttpReply], provider: str = "") -> None:
+        self._send, self.provider = send, provider
+        self._local = threading.local()
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the calling thread's last reply said that it took."""
+        usage: Usage | None = getattr(self._local, "usage", None)
+        return usage
+
+    def stream(self, request: Any) -> HttpReply:
+        """The reply to `request`, also where it is an error.
+
+        Raises:
+            lm15.LM15Error: there is none.
+        """
+        self._local.usage = self._local.body = None
+        reply = self._send(request)
+        try:
+            body = json.loads(reply.body)
+        except (ValueError, RecursionError):
+            return reply  # the router says what is wrong
+        if not isinstance(body, dict):
+            return reply
+        self._local.usage, self._local.body = told_usage(body, self.provider), body
+        kept = {name: value for name, value in body.items() if name not in _COUNTS}
+        return replace(reply, body=json.dumps(kept).encode())
+
+    def complete(self, router: LMRouter, request: Request) -> Response:
+        """The answer of `router`, which sends by this wire, with every failure a canonical error.
+
+        Raises:
+            dspy.lm15.LM15Error: it failed.
+        """
+        try:
+            try:
+                response: Response = router.complete(request)
+            except UNREADABLE as error:  # JSON, but not of the shape that the protocol says
+                why = f"unreadable reply: {type(error).__name__}: {error}"
+                raise lm15.ServerError(why) from error
+            except lm15.ProviderError as error:
+                raise _classed(error) from error
+            if wrong := _no_completion(self._local.body):
+                raise lm15.ServerError(f"the reply is no completion: {wrong}", status=200)
+            return replace(response, usage=self.usage or Usage())
+        except lm15.LM15Error as error:
+            # A server may quote anything, also the key that it was sent.
+            error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
+            error.args = (error.message,)
+            error.usage = self.usage
+            raise
 
 
 class HostedClient(Client):
-    """A model behind a server that somebody else runs."""
+    """A model behind a server that somebody else runs; `send` is what stands for the network."""
 
     def __init__(
-        self, spec: HostedSpec, *, timeout: float, transport: Transport | None = None
+        self,
+        spec: HostedSpec,
+        *,
+        timeout: float,
+        send: Callable[[Any], HttpReply] | None = None,
     ) -> None:
         self.spec, self._timeout = spec, timeout
-        self._transport = transport or HttpClient(timeout)
-        self._config = self._routed(self._transport)
-        self._router = LMRouter(self._config)
-        name = f"compatible:{spec.model}" if self._config.providers else _route(spec)
-        self.provider, self._route = str(self._router.resolve(name).provider), name
+        self._http = HttpClient(timeout)
+        self._wire = Wire(send or self._http.send)
+        # LiteLLM knows its providers' addresses.
+        base = spec.api_base or ("http://litellm" if spec.by_litellm else None)
+        provider = _ROUTES.get(spec.provider, spec.provider)
+        compatible = spec.by_litellm or (spec.provider == "openai" and base is not None)
+        provider = "compatible" if compatible else provider
+        self._router = LMRouter(
+            RouterConfig(
+                api_keys={provider: lambda: spec.key() or "none"},
+                base_urls={provider: base} if base and not compatible else None,
+                providers=(openai_compatible(provider, base),) if base and compatible else (),
+                transport=self._wire,
+            )
+        )
+        self._route = f"{provider}:{spec.model}"
+        self.provider = self._wire.provider = str(self._router.resolve(self._route).provider)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process takes the key from its own environment."""
@@ -111,12 +171,7 @@ class HostedClient(Client):
 
     def complete(self, request: Request) -> Response:
         """One attempt; see `Client`."""
-        named = replace(request, model=self._route)
-        return attempt(self._router.complete, named, self._transport, self._read_again)
-
-    def rate_limits(self) -> Mapping[str, Sequence[str]]:
-        """See `Client`."""
-        return self._transport.last.named() if self._transport.last else {}
+        return self._wire.complete(self._router, replace(request, model=self._route))
 
     def check(self) -> None:
         """See `Client`; asks a server given by address for its models, others for their key."""
@@ -138,43 +193,7 @@ class HostedClient(Client):
     def close(self) -> None:
         """Close the connections; no call may follow."""
         self._router.close()
-        self._transport.close()
-
-    def _routed(self, transport: Transport) -> RouterConfig:
-        def key() -> str:
-            return self.spec.key() or "none"
-
-        spec = self.spec
-        if spec.by_litellm or (spec.provider == "openai" and spec.api_base):
-            base = spec.api_base or "http://litellm"  # LiteLLM knows its providers' addresses
-            return RouterConfig(
-                api_keys={"compatible": key},
-                transport=transport,
-                providers=(openai_compatible("compatible", base),),
-            )
-        provider = _route(spec).partition(":")[0]
-        return RouterConfig(
-            api_keys={provider: key},
-            base_urls={provider: spec.api_base} if spec.api_base else None,
-            transport=transport,
-        )
-
-    def _read_again(self, request: Request) -> Response | None:
-        """The last reply without its token counts, where those cannot be read; None without any."""
-        try:
-            body = json.loads(self._transport.last.body if self._transport.last else b"")
-            kept = {name: value for name, value in body.items() if name not in _USAGE}
-            if len(kept) == len(body):
-                return None
-            stored = StoredReply(200, json.dumps(kept).encode())
-            return LMRouter(replace(self._config, transport=stored)).complete(request)
-        except UNREADABLE:
-            return None
-
-
-def _route(spec: HostedSpec) -> str:
-    """The model as DSPy's router names it."""
-    return f"{_ROUTES.get(spec.provider, spec.provider)}:{spec.model}"
+        self._http.close()
 
 
 def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
@@ -194,7 +213,7 @@ def listed_models(base: str, key: str | None) -> list[str]:
     """
     http = HttpClient(CHECK_TIMEOUT_S, max_bytes=_LIST_BYTES)
     try:
-        reply = http.stream(get(f"{base}/models", key))
+        reply = http.send(get(f"{base}/models", key))
         if reply.status in (401, 403):
             raise LMSetupError(f"{base} refuses the key (HTTP {reply.status})")
         if reply.status != 200:
@@ -213,149 +232,115 @@ def listed_models(base: str, key: str | None) -> list[str]:
         http.close()
 
 
-def attempt(
-    complete: Callable[[Request], Response],
-    request: Request,
-    transport: Transport,
-    read_again: Callable[[Request], Response | None] = lambda request: None,
-) -> Response:
-    """`complete(request)` over `transport`, with every failure as a canonical error.
-
-    `read_again` reads a reply of the right protocol whose details cannot be read. What the error's
-    `usage` says the failed attempt was billed is read from the last reply.
-
-    Raises:
-        dspy.lm15.LM15Error: it failed.
-    """
-    try:
-        response = _complete(complete, request, read_again)
-        if wrong := _no_completion(response.provider_data):
-            raise lm15.ServerError(f"the reply is no completion: {wrong}", status=200)
-        return response
-    except lm15.LM15Error as error:
-        # A server may quote anything, also the key that it was sent.
-        error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
-        error.args = (error.message,)
-        last = transport.last
-        error.usage = _told_usage(last.body) if last else None
-        raise
-
-
-def _complete(
-    complete: Callable[[Request], Response],
-    request: Request,
-    read_again: Callable[[Request], Response | None],
-) -> Response:
-    try:
-        return complete(request)
-    except UNREADABLE as error:  # JSON, but not of the shape that the protocol says
-        again = read_again(request)
-        if again is None:
-            why = f"{type(error).__name__}: {error}"
-            raise lm15.ServerError(f"unreadable reply: {why}") from error
-        return again
-    except lm15.InvalidRequestError as error:
+def _classed(error: lm15.ProviderError) -> lm15.LM15Error:
+    """`error` as what it means, where a server's code does not say it."""
+    kind: Any = None
+    if isinstance(error, lm15.InvalidRequestError):
         if not isinstance(error, lm15.ContextLengthError) and _OVERFLOW.search(error.message):
-            raise _as(lm15.ContextLengthError, error) from error
-        raise
-    except lm15.ProviderError as error:
+            kind = lm15.ContextLengthError
+    elif type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
         # A success whose body is no answer: half a document, or the HTML page of a proxy.
-        if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
-            raise _as(lm15.ServerError, error) from error
-        raise
-
-
-def _as(kind: Any, error: lm15.LM15Error) -> lm15.LM15Error:
+        kind = lm15.ServerError
+    if kind is None:
+        return error
     names = ("provider", "provider_code", "status", "request_id", "retry_after")
-    made = kind(error.message, **{name: getattr(error, name) for name in names})
-    assert isinstance(made, lm15.LM15Error)
+    made: lm15.LM15Error = kind(error.message, **{name: getattr(error, name) for name in names})
     return made
 
 
-def billed_usage(error: Exception) -> Usage | None:
-    """The tokens that a failed attempt was billed, where its reply told them."""
-    usage = getattr(error, "usage", None)
-    return usage if isinstance(usage, Usage) else None
+#: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
+_COUNTS = ("usage", "usageMetadata")
 
 
-def _told_usage(body: bytes) -> Usage | None:
-    """The token counts in the body of a reply by OpenAI's, Anthropic's or Gemini's protocol."""
+def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
+    """The tokens that a reply says it took, or None where it tells none that can be true.
+
+    Those of the prompt include what the provider's cache read and wrote, those of the reply what
+    was thought, whether the provider counts them apart or not. Knows the protocols of OpenAI
+    (chat), Anthropic and Gemini, and llama.cpp's timings.
+    """
     try:
-        reply = json.loads(body)
-        told = reply.get("usage") or _by_openai(reply["usageMetadata"])
-        details = told.get("prompt_tokens_details") or {}
-        cached = details.get("cached_tokens", told.get("cache_read_input_tokens"))
-        usage = Usage(
-            _count(told.get("prompt_tokens", told.get("input_tokens"))),
-            _count(told.get("completion_tokens", told.get("output_tokens"))) or 0,
-            cache_read_tokens=_count(cached),
-            cache_write_tokens=_count(told.get("cache_creation_input_tokens")),
-        )
+        if gemini := body.get("usageMetadata"):
+            thought = gemini.get("thoughtsTokenCount") or 0
+            found = (
+                gemini["promptTokenCount"],
+                gemini.get("candidatesTokenCount", 0) + thought,
+                gemini.get("cachedContentTokenCount") or 0,
+                0,
+                thought,
+            )
+        elif "input_tokens" in (told := body["usage"]):
+            read = told.get("cache_read_input_tokens") or 0
+            written = told.get("cache_creation_input_tokens") or 0
+            sent = told["input_tokens"] + read + written
+            found = (sent, told["output_tokens"], read, written, 0)
+        else:
+            thought = (told.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+            read = (told.get("prompt_tokens_details") or {}).get("cached_tokens")
+            if read is None:
+                cached = (body.get("timings") or {}).get("cache_n")
+                read = max(0, min(cached, told["prompt_tokens"])) if type(cached) is int else 0
+            got = told["completion_tokens"]
+            got += thought if provider == "xai" or thought > got else 0
+            found = (told["prompt_tokens"], got, read, 0, thought)
     except UNREADABLE:
         return None
-    return usage if usage.input_tokens else None
+    sent, got, read, written, thought = found
+    good = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in found)
+    if not good or not sent or read + written > sent:
+        return None
+    return Usage(
+        sent,
+        got,
+        sent + got,
+        cache_read_tokens=read or None,
+        cache_write_tokens=written or None,
+        reasoning_tokens=thought or None,
+    )
 
 
-def _by_openai(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Gemini's token counts by OpenAI's names; what it thought is billed beside the answer."""
-    parts = [_count(told.get(n)) or 0 for n in ("candidatesTokenCount", "thoughtsTokenCount")]
-    return {
-        "prompt_tokens": told.get("promptTokenCount"),
-        "completion_tokens": sum(parts),
-        "prompt_tokens_details": {"cached_tokens": told.get("cachedContentTokenCount")},
-    }
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
-
-
-def _no_completion(body: Any) -> str:
+def _no_completion(body: Mapping[str, Any]) -> str:
     """Why the JSON `body` of a reply is no completion; blank if it is one.
 
     Knows the protocols of OpenAI (chat), Gemini (candidates) and Anthropic (content).
     """
-    if not isinstance(body, Mapping):
-        return ""  # of an engine that keeps none
     if body.get("error"):
         return f"it failed: {body['error']}"
-    if "choices" not in body:
-        return _no_content(body)
-    choices = body["choices"]
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(first, Mapping):
-        return "it has no choices"
-    ending = first.get("finish_reason")
-    if ending == "error" or first.get("error"):
-        return f"it failed: {first.get('error') or 'finish_reason error'}"
-    message = first.get("message")
-    if not isinstance(message, Mapping):
-        return "its choice has no message"
-    for name in _TEXTS:
-        if not isinstance(message.get(name), str | list | None):
-            return f"its {name} is {type(message[name]).__name__}"
-    if ending in _BLANK or message.get("tool_calls") or any(map(message.get, _TEXTS)):
-        return ""
-    return "its message has no content"
-
-
-def _no_content(body: Mapping[str, Any]) -> str:
-    """`_no_completion` of a reply by Gemini's or Anthropic's protocol."""
-    parts, ending = body.get("content"), body.get("stop_reason")
-    if isinstance(candidates := body.get("candidates"), list):
-        first = candidates[0] if candidates and isinstance(candidates[0], Mapping) else {}
-        content = first.get("content")
-        parts = content.get("parts") if isinstance(content, Mapping) else None
-        ending = first.get("finishReason")
-    elif not isinstance(parts, list):
+    if "choices" in body:
+        first = _first(body["choices"])
+        ending = first.get("finish_reason")
+        if ending == "error" or first.get("error"):
+            return f"it failed: {first.get('error') or 'finish_reason error'}"
+        message = first.get("message")
+        if not isinstance(message, Mapping):
+            return "it has no choice with a message"
+        for name in _TEXTS:
+            if not isinstance(message.get(name), str | list | None):
+                return f"its {name} is {type(message[name]).__name__}"
+        said = bool(message.get("tool_calls")) or any(map(message.get, _TEXTS))
+    elif isinstance(body.get("candidates"), list):
+        first = _first(body["candidates"])
+        content, ending = first.get("content"), first.get("finishReason")
+        said = _says_something(content.get("parts") if isinstance(content, Mapping) else None)
+    elif isinstance(body.get("content"), list):
+        ending, said = body.get("stop_reason"), _says_something(body["content"])
+    else:
         return f"it has {', '.join(map(str, body)) or 'nothing'}"
-    parts = parts if isinstance(parts, list) else []
-    if str(ending).lower() in _BLANK or any(map(_says_something, parts)):
+    if said or str(ending).lower() in _BLANK:
         return ""
     return f"it has no content, and ended with {ending!r}"
 
 
-def _says_something(part: Any) -> bool:
-    return isinstance(part, Mapping) and any(
-        value not in (None, "") for name, value in part.items() if name != "type"
+def _first(items: Any) -> Mapping[str, Any]:
+    first = items[0] if isinstance(items, list) and items else None
+    return first if isinstance(first, Mapping) else {}
+
+
+def _says_something(parts: Any) -> bool:
+    return isinstance(parts, list) and any(
+        value not in (None, "")
+        for part in parts
+        if isinstance(part, Mapping)
+        for name, value in part.items()
+        if name != "type"
     )

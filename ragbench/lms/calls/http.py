@@ -11,8 +11,7 @@ import os
 import ssl
 import threading
 import time
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,7 +27,7 @@ from ragbench.context import current
 #: Longest reply that is read; answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20
 CONNECT_S = 10.0
-_Connection = httpcore.HTTPConnection | httpcore.HTTPProxy
+_LOST = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError)
 #: Headers that the client writes itself.
 _OWN_HEADERS = frozenset({"host", "content-length", "accept-encoding", "connection"})
 
@@ -52,13 +51,6 @@ class HttpReply:
     headers: Sequence[tuple[str, str]] = (("content-type", "application/json"),)
     reason, http_version = "", "HTTP/1.1"
 
-    def named(self) -> Mapping[str, Sequence[str]]:
-        """The headers by name in lower case."""
-        named: dict[str, list[str]] = {}
-        for name, value in self.headers:
-            named.setdefault(name.lower(), []).append(value)
-        return named
-
     def read(self) -> bytes:
         """The body."""
         return self.body
@@ -73,52 +65,21 @@ class HttpReply:
         pass
 
 
-class Transport:
-    """Carries the requests of `dspy.lm15`: over the network, or to what stands in its place."""
-
-    def __init__(self) -> None:
-        self._local = threading.local()
-
-    @property
-    def last(self) -> HttpReply | None:
-        """What the calling thread's last request got, if it got a whole reply."""
-        reply: HttpReply | None = getattr(self._local, "last", None)
-        return reply
-
-    def stream(self, request: Any) -> HttpReply:
-        """The whole reply to `request`, also where it is an error.
-
-        Raises:
-            lm15.LM15Error: there is none.
-        """
-        self._local.last = None
-        self._local.last = reply = self.send(request)
-        return reply
-
-    def send(self, request: Any) -> HttpReply:
-        """`stream`, without a note of the reply."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Let go of connections."""
-
-
-class HttpClient(Transport):
-    """Sends requests, each over a connection of its own that is kept for others; thread-safe."""
+class HttpClient:
+    """Sends requests over connections that are kept for the next; thread-safe."""
 
     def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
-        super().__init__()
         self.timeout_s, self.max_bytes = timeout_s, max_bytes
-        self._idle: dict[tuple[str, str, int], list[_Connection]] = {}
-        self._process = os.getpid()
-        finalize(self, _close_all, self._idle)
+        self._lock = threading.Lock()
+        self._pools: dict[tuple[int, str], httpcore.ConnectionPool] = {}
+        finalize(self, _close_all, self._pools)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens connections of its own."""
         return type(self), (self.timeout_s,)
 
     def send(self, request: Any) -> HttpReply:
-        """The whole reply.
+        """The whole reply, also where it is an error.
 
         Raises:
             lm15.TimeoutError: it was not there in time.
@@ -135,7 +96,7 @@ class HttpClient(Transport):
             reply = self._exchange(request)
         except httpcore.TimeoutException:
             raise lm15.TimeoutError("the request timed out") from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+        except _LOST as error:
             raise lm15.TransportError(str(error) or type(error).__name__) from error
         if 300 <= reply.status < 400:
             raise lm15.InvalidRequestError(
@@ -146,69 +107,49 @@ class HttpClient(Transport):
         return reply
 
     def close(self) -> None:
-        """Close the connections that no request uses."""
-        _close_all(self._idle)
+        """Close the connections."""
+        _close_all(self._pools)
 
     def _exchange(self, request: Any) -> HttpReply:
         url = httpcore.URL(request.url)
-        host = url.host.decode()
-        place = (url.scheme.decode(), host, url.origin.port)
-        authority = f"[{host}]" if ":" in host else host
-        authority += "" if url.port is None else f":{url.port}"
+        # A compressed reply would have no bound.
         headers = [(n, v) for n, v in request.headers if n.lower() not in _OWN_HEADERS]
-        headers += [("Host", authority), ("Accept-Encoding", "gzip")]
-        headers.append(("Content-Length", str(len(request.body))))
+        headers.append(("Accept-Encoding", "identity"))
         times = {"connect": min(CONNECT_S, self.timeout_s), "write": self.timeout_s}
-        connection = self._connection(place)
-        response = connection.handle_request(
-            httpcore.Request(
-                request.method,
-                url,
-                headers=[(name.encode(), value.encode()) for name, value in headers],
-                content=request.body,
-                extensions={"timeout": {**times, "read": 1.0, "pool": self.timeout_s}},
-            )
+        response = self._pool(url.scheme.decode(), url.host.decode()).request(
+            request.method,
+            url,
+            headers=[(name.encode(), value.encode()) for name, value in headers],
+            content=request.body,
+            extensions={"timeout": {**times, "read": self.timeout_s, "pool": self.timeout_s}},
         )
-        try:
-            body = b"".join(response.iter_stream())
-        finally:
-            response.close()
-        if isinstance(connection, httpcore.HTTPProxy) or connection.is_idle():
-            self._idle.setdefault(place, []).append(connection)
-        else:
-            connection.close()
         told = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers]
-        return HttpReply(response.status, _inflated(body, told, self.max_bytes), told)
+        coding = next((v for n, v in told if n.lower() == "content-encoding"), "identity")
+        if coding.strip() != "identity":
+            raise lm15.TransportError(f"the reply is compressed by {coding[:50]}")
+        return HttpReply(response.status, response.content, told)
 
-    def _connection(self, place: tuple[str, str, int]) -> _Connection:
-        if self._process != os.getpid():  # a fork opens connections of its own
-            self._idle.clear()
-            self._process = os.getpid()
-        kept = self._idle.setdefault(place, [])
-        while kept:
-            try:
-                connection = kept.pop()
-            except IndexError:  # another thread was faster
-                break
-            if isinstance(connection, httpcore.HTTPProxy):  # which looks for itself
-                return connection
-            if not (connection.is_closed() or connection.has_expired()):
-                return connection
-            connection.close()
-        scheme, host, port = place
-        options: dict[str, Any] = {"network_backend": _Backend()}
-        if scheme == "https":
-            options["ssl_context"] = _ssl_context()
-        if (proxy := getproxies().get(scheme)) and not proxy_bypass(host):
-            return httpcore.HTTPProxy(proxy, **options)
-        origin = httpcore.Origin(scheme.encode(), host.encode(), port)
-        return httpcore.HTTPConnection(origin, **options)
+    def _pool(self, scheme: str, host: str) -> httpcore.ConnectionPool:
+        """Connections to `host`, over a proxy where the environment has one; a fork has its own."""
+        proxy = getproxies().get(scheme, "")
+        proxy = "" if proxy_bypass(host) else proxy
+        place = (os.getpid(), proxy)
+        with self._lock:
+            if place not in self._pools:
+                options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": None}
+                if scheme == "https":
+                    options["ssl_context"] = _ssl_context()
+                self._pools[place] = (
+                    httpcore.HTTPProxy(proxy, **options)
+                    if proxy
+                    else httpcore.ConnectionPool(**options)
+                )
+            return self._pools[place]
 
 
-def _close_all(idle: Mapping[Any, list[_Connection]]) -> None:
-    for connections in idle.values():
-        while connections:
-            connections.pop().close()
+def _close_all(pools: dict[Any, httpcore.ConnectionPool]) -> None:
+    while pools:
+        pools.popitem()[1].close()
 
 
 class _Bounds(threading.local):
@@ -234,12 +175,8 @@ class _Backend(httpcore.SyncBackend):
 class _Stream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
-        self._unsent = b""
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        unsent, self._unsent = self._unsent, b""
-        if unsent:
-            self._inner.write(unsent, max(0.001, _bounds.end - time.monotonic()))
         while (left := _bounds.end - time.monotonic()) > 0 and not stopping.cut_off():
             try:
                 data = self._inner.read(max_bytes, min(left, stopping.POLL_S))
@@ -247,12 +184,13 @@ class _Stream(httpcore.NetworkStream):
                 continue
             _bounds.left -= len(data)  # headers and the frames of chunks can be endless, too
             if _bounds.left < 0:
-                raise _too_long(_bounds.most)
+                megabytes = _bounds.most // 2**20
+                raise lm15.TransportError(f"the reply is longer than {megabytes} MB")
             return data
         raise httpcore.ReadTimeout
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._unsent += buffer  # head and body go out as one, when the reply is waited for
+        self._inner.write(buffer, max(0.001, _bounds.end - time.monotonic()))
 
     def close(self) -> None:
         self._inner.close()
@@ -262,27 +200,6 @@ class _Stream(httpcore.NetworkStream):
 
     def start_tls(self, *args: Any, **kwargs: Any) -> _Stream:
         return _Stream(self._inner.start_tls(*args, **kwargs))
-
-
-def _too_long(most: int) -> lm15.TransportError:
-    return lm15.TransportError(f"the reply is longer than {most // 2**20} MB")
-
-
-def _inflated(body: bytes, headers: Iterable[tuple[str, str]], most: int) -> bytes:
-    """`body` as it was before the server compressed it."""
-    codings = [value.strip() for name, value in headers if name.lower() == "content-encoding"]
-    if codings in ([], ["identity"]):
-        return body
-    if codings != ["gzip"]:
-        raise lm15.TransportError(f"the reply is compressed by {', '.join(codings)[:50]}")
-    try:
-        inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        whole = inflater.decompress(body, most)
-    except zlib.error as error:
-        raise lm15.TransportError(f"the reply is not what it says: {error}") from None
-    if inflater.unconsumed_tail:
-        raise _too_long(most)
-    return whole
 
 
 @cache

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, NoReturn, TypeVar
 
 from dspy import LMError
@@ -30,6 +30,11 @@ from ragbench.ledger import current_ledger
 from ragbench.record import Call, billed, was_sent
 
 Value = TypeVar("Value")
+
+#: Most tokens of a reply for which the request states no limit; of reasoning models the least.
+UNBOUNDED_REPLY = 16_000
+#: The cure where the price of an LM can be given.
+GIVE_PRICE = "--price in=0.15,out=0.60 (US dollars per million tokens), or "
 
 
 class CallRefusedError(LMError):
@@ -52,8 +57,7 @@ def refuse(why: str) -> NoReturn:
     Raises:
         LimitReachedError: always.
     """
-    ledger = current_ledger()
-    if ledger is not None:
+    if (ledger := current_ledger()) is not None:
         ledger.refused = True
     raise LimitReachedError(why)
 
@@ -72,7 +76,7 @@ class Limits:
     minutes: float | None = None
 
     def __bool__(self) -> bool:
-        return any(getattr(self, f.name) is not None for f in fields(self))
+        return self != Limits()
 
     def option(self, name: str) -> str:
         """The limit called `name` as it is given on the command line."""
@@ -92,12 +96,8 @@ class Amount:
         return Amount(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
 
 
-#: The cure where the price of an LM can be given.
-GIVE_PRICE = "--price in=0.15,out=0.60 (US dollars per million tokens), or "
-
 _NOTHING = Amount(calls=0)
 _ROUNDING = 1e-9  # of sums of dollars
-
 #: Guards all that is spent; told of whenever a call ends.
 _turn = threading.Condition()
 #: The blocks that are open in this process, for threads that carry no context.
@@ -109,20 +109,14 @@ class Spent:
     """What was spent under `limits`, and which of them ended it; see `spending`."""
 
     limits: Limits
-    clock: Callable[[], float] = time.monotonic
     total: Amount = _NOTHING
     #: The limit that was reached, as given on the command line, or the server that is down for
     #: good; blank while neither is.
     stopped_by: str = ""
     #: What the block ends with where no limit but an LM that is down stopped it.
     error: RagbenchError | None = None
-    #: Whether the block has ended: threads that outlive it begin nothing more.
-    closed: bool = False
     under_way: list[Reservation] = field(default_factory=list, repr=False)
-    _start: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._start = self.clock()
+    _start: float = field(default_factory=time.monotonic)
 
     def count(self, calls: Iterable[Call]) -> None:
         """Count what earlier processes spent: the `calls` that were sent to a server."""
@@ -137,24 +131,18 @@ class Spent:
         cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
-    @property
-    def ended(self) -> bool:
-        """Whether a limit was reached, an LM went down or the block has ended."""
-        return self.closed or bool(self.stopped_by)
-
     def refusal(self, asked: Amount = _NOTHING) -> str:
-        """Why a call is refused, once `ended`."""
+        """Why a call is refused, once something stopped it."""
         if self.error is not None:
             return str(self.error)
-        why = f"{self.stopped_by} is reached" if self.stopped_by else "the command has ended"
         more = f", and this call may take {asked.tokens:,} tokens" if asked.tokens else ""
-        return f"{why}: {self.words()} were spent{more}"
+        return f"{self.stopped_by} is reached: {self.words()} were spent{more}"
 
     def seconds_left(self) -> float:
         """Seconds until the time is over; infinite without such a limit."""
         if self.limits.minutes is None:
             return math.inf
-        return self._start + 60 * self.limits.minutes - self.clock()
+        return self._start + 60 * self.limits.minutes - time.monotonic()
 
     def exhausted(self) -> bool:
         """Whether nothing more may be begun."""
@@ -167,9 +155,7 @@ class Spent:
 
         `least`: only if nothing at all is left of it.
         """
-        if self.stopped_by:
-            return
-        if self.seconds_left() <= 0:
+        if not self.stopped_by and self.seconds_left() <= 0:
             self.stopped_by = self.limits.option("minutes")
         for name, limit, spent, more in self.rows(asked):
             if spent >= limit if least else spent + more > limit + _ROUNDING:
@@ -177,9 +163,7 @@ class Spent:
 
     def has_room(self, asked: Amount) -> bool:
         """Whether `asked` fits beside what calls under way may take."""
-        if not self.limits:
-            return True
-        rows = self.rows(asked + self.reserved())
+        rows = self.rows(asked + self.reserved()) if self.limits else ()
         return all(spent + more <= limit + _ROUNDING for _, limit, spent, more in rows)
 
     def reserved(self) -> Amount:
@@ -234,15 +218,14 @@ def spending(limits: Limits) -> Iterator[Spent]:
     try:
         with use(current().plus(_Active(around))):
             yield spent
-    except StoppedError as stop:
+    except StoppedError as stopped:
         if spent.error is not None:  # no larger limit would help
-            spent.error.partial = stop.partial
+            spent.error.partial = stopped.partial
             raise spent.error from None
         raise
     finally:
         with _turn:
             _open = tuple(one for one in _open if one is not spent)
-            spent.closed = True
             _turn.notify_all()
     if spent.error is not None:
         raise spent.error
@@ -300,9 +283,7 @@ class Scope:
 
     def over(self) -> bool:
         """Whether no further attempt may be made."""
-        deadline = self.deadline
-        late = deadline is not None and time.monotonic() > deadline.at
-        return late or stopping.stopped() or any(one.stopped_by for one in self.spent)
+        return self._late() or stopping.stopped() or any(one.stopped_by for one in self.spent)
 
     def check(self) -> None:
         """Do nothing if an attempt may be made.
@@ -323,7 +304,7 @@ class Scope:
         Raises:
             QuestionTimeoutError: it is over.
         """
-        if self.deadline is not None and time.monotonic() > self.deadline.at:
+        if self.deadline is not None and self._late():
             raise QuestionTimeoutError(f"the question took longer than {self.deadline.seconds:g} s")
 
     def sleep(self, seconds: float) -> None:
@@ -366,6 +347,9 @@ class Scope:
                     one.total += made.taken
                 _turn.notify_all()
 
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline.at
+
     def _has_room(self, asked: Amount) -> bool:
         self.check()
         for one in self.spent:
@@ -378,15 +362,11 @@ class Scope:
 
 @dataclass(frozen=True)
 class Reply(Generic[Value]):
-    """What a server answered: `value` as the caller reads it, and what it took.
-
-    `cost_usd` is None where no price is known; `headers` are those of the reply, in lower case.
-    """
+    """What a server answered, as the caller reads it, and what it took; an unknown cost is None."""
 
     value: Value
     tokens: int
     cost_usd: float | None
-    headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -394,24 +374,10 @@ class Attempt:
     """One attempt at a call; its reply or its error is filled in when it has ended."""
 
     prompt: int  # a hash, which tells prompts apart
-    prompt_tokens: int  # estimated
-    reply_tokens: int  # at the most
+    tokens: int  # of prompt and reply, as far as they can be known before
     scope: Scope
     reply: Reply[Any] | None = None
     error: Exception | None = None  # an `LM15Error` has `retry_after`
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of prompt and reply, as far as they can be known before."""
-        return self.prompt_tokens + self.reply_tokens
-
-    @property
-    def rate_limits(self) -> Mapping[str, Sequence[str]]:
-        """The headers that came back, names in lower case; empty where none did."""
-        if self.reply is not None:
-            return self.reply.headers
-        headers = getattr(self.error, "rate_limit_headers", None)
-        return headers if isinstance(headers, Mapping) else {}
 
 
 @contextmanager
@@ -436,8 +402,7 @@ def question_time() -> Iterator[None]:
 
 def replies_are_limited() -> bool:
     """Whether a limit is to be kept now that a long reply could pass."""
-    limits = [spent.limits for spent in active()]
-    return any(one.cost is not None or one.tokens is not None for one in limits)
+    return cost_is_limited() or any(spent.limits.tokens is not None for spent in active())
 
 
 def cost_is_limited() -> bool:

@@ -10,11 +10,12 @@ from dspy import lm15
 from dspy.lm15 import LMRouter, Request, Response, RouterConfig
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.client import Client, HostedClient, attempt, openai_compatible
-from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, Transport
-from ragbench.lms.calls.limits import CallRefusedError, Scope
+from ragbench.lms.calls.client import Client, HostedClient, Wire, openai_compatible
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest
+from ragbench.lms.calls.limits import Scope
 from ragbench.lms.local import LocalServer
 from ragbench.lms.specs import OTHER_PROVIDERS, HostedSpec
+from ragbench.stopping import POLL_S
 
 
 class LocalClient(Client):
@@ -23,14 +24,11 @@ class LocalClient(Client):
     provider = "llamacpp"
 
     def __init__(self, server: LocalServer, *, timeout: float) -> None:
-        self.server, self._timeout = server, timeout
+        self.server = server
         self._http = HttpClient(timeout)
-        self._router: LMRouter | None = None
-        self._url = ""
-        self._lock = threading.Lock()
+        self._wire = Wire(self._http.send)
         # Calls wait here, not in the server, so that the time limit starts with a free slot.
-        self._free = server.settings.slots
-        self._slot = threading.Condition()
+        self._slots = threading.Semaphore(server.settings.slots)
 
     def prepare(self) -> None:
         """Start the server if it is not up.
@@ -46,22 +44,13 @@ class LocalClient(Client):
         Raises:
             CallRefusedError: it was stopped while it waited for a slot.
         """
-        model = f"{self.provider}:{self.server.settings.alias}"
-        extras = {**(request.config.extensions or {}), "cache_prompt": True}
-        config = replace(request.config, extensions=extras)
         scope = Scope.current()
-        with self._slot:
-            while not self._free:
-                scope.wait(self._slot)
-            self._free -= 1
+        while not self._slots.acquire(timeout=POLL_S):
+            scope.check()
         try:
-            return attempt(
-                self._connected, replace(request, model=model, config=config), self._http
-            )
+            return self._ask(request)
         finally:
-            with self._slot:
-                self._free += 1
-                self._slot.notify()
+            self._slots.release()
 
     def check(self) -> None:
         """See `Client`; starts the server."""
@@ -69,30 +58,28 @@ class LocalClient(Client):
 
     def close(self) -> None:
         """Close the connections and stop the server; the next call starts it again."""
-        with self._lock:
-            self._http.close()
-            self._router = None
-            self.server.stop()
+        self._http.close()
+        self.server.stop()
 
-    def _connected(self, request: Request) -> Response:
-        with self._lock:
-            url = self.server.url()
-            if self._router is None or url != self._url:
-                self._url = url
-                self._router = LMRouter(
-                    RouterConfig(
-                        api_keys={self.provider: self.server.key},
-                        transport=self._http,
-                        providers=(openai_compatible(self.provider, f"{url}/v1"),),
-                    )
-                )
-            router = self._router
-        failed: Exception | None = None
+    def _ask(self, request: Request) -> Response:
+        url = self.server.url()
+        router = LMRouter(
+            RouterConfig(
+                api_keys={self.provider: self.server.key},
+                transport=self._wire,
+                providers=(openai_compatible(self.provider, f"{url}/v1"),),
+            )
+        )
+        extras = {**(request.config.extensions or {}), "cache_prompt": True}
+        asked = replace(
+            request,
+            model=f"{self.provider}:{self.server.settings.alias}",
+            config=replace(request.config, extensions=extras),
+        )
+        failed: lm15.LM15Error | None = None
         try:
-            response = router.complete(request)
-        except CallRefusedError:
-            raise
-        except Exception as error:
+            response = self._wire.complete(router, asked)
+        except lm15.LM15Error as error:
             failed = error
         if not self.server.runs_at(url):  # then another process may have answered at its port
             raise lm15.ServerError("the local server ended during the call") from failed
@@ -109,7 +96,7 @@ class LiteLLMClient(HostedClient):
     """A model behind any provider of LiteLLM, which takes the place of the network alone."""
 
     def __init__(self, spec: HostedSpec, *, timeout: float) -> None:
-        super().__init__(spec, timeout=timeout, transport=_LiteLLM(spec, timeout))
+        super().__init__(spec, timeout=timeout, send=self._send)
         self.provider = spec.provider
 
     def check(self) -> None:
@@ -128,20 +115,12 @@ class LiteLLMClient(HostedClient):
         if missing:
             raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
 
-
-class _LiteLLM(Transport):
-    """Carries a chat request by `litellm.completion`, over the one HTTP client."""
-
-    def __init__(self, spec: HostedSpec, timeout: float) -> None:
-        super().__init__()
-        self._spec, self._timeout = spec, timeout
-
-    def send(self, request: Any) -> HttpReply:
-        """The reply to `request`, also where it is an error."""
+    def _send(self, request: Any) -> HttpReply:
+        """The reply to a chat request by `litellm.completion`, also where it is an error."""
         import litellm
         from litellm import exceptions as failed
 
-        spec = self._spec
+        spec = self.spec
         options: dict[str, Any] = json.loads(request.body)
         options |= {"model": f"{spec.provider}/{spec.model}", "timeout": self._timeout}
         if spec.api_base:
@@ -166,8 +145,7 @@ class _LiteLLM(Transport):
             code = "context_length_exceeded" if overflow else None
             told = {"error": {"message": _told(error), "code": code}}
             headers = getattr(getattr(error, "response", None), "headers", None) or {}
-            body = json.dumps(told).encode()
-            return HttpReply(status, body, list(headers.items()))
+            return HttpReply(status, json.dumps(told).encode(), list(headers.items()))
 
 
 def _told(error: Exception) -> str:
@@ -188,19 +166,17 @@ class _Bounded(httpx.BaseTransport):
         headers = list(request.headers.items())
         try:
             sent = HttpRequest(request.method, str(request.url), headers, request.read())
-            reply = client.stream(sent)
+            reply = client.send(sent)
         except lm15.InvalidRequestError as error:
             return httpx.Response(400, json={"error": {"message": error.message}})
         except lm15.TimeoutError as error:
             raise httpx.ReadTimeout(str(error), request=request) from None
         except lm15.TransportError as error:
             raise httpx.ReadError(str(error), request=request) from None
-        kept = [(n, v) for n, v in reply.headers if n.lower() not in _OF_THE_WIRE]
+        # What says how a body was sent, which is whole now.
+        of_the_wire = ("content-encoding", "content-length", "transfer-encoding")
+        kept = [(n, v) for n, v in reply.headers if n.lower() not in of_the_wire]
         return httpx.Response(reply.status, headers=kept, content=reply.body)
-
-
-#: What says how a body was sent, which is whole now.
-_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
 def _bound(litellm: Any) -> None:

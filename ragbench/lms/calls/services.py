@@ -1,6 +1,7 @@
 """A server of embeddings, rerankings or searches: calls go through a `Caller`, as an LM's do."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,8 +14,8 @@ from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.ledger import file_call
 from ragbench.lms.calls.breaker import PATIENCE_S, Breaker, reason
 from ragbench.lms.calls.caller import TRANSIENT, Answered, Caller, CallSpec, Retries
-from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, post
-from ragbench.lms.calls.limits import Reply, Value
+from ragbench.lms.calls.http import HttpClient, HttpRequest, post
+from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
 from ragbench.lms.specs import key_in
 from ragbench.record import Call
@@ -58,11 +59,6 @@ class Post(Generic[Value]):
     texts: Sequence[str]
     read: Callable[[Any, int], tuple[Value, float | None]]
     most_usd: float
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the texts, estimated."""
-        return sum(map(estimate_tokens, self.texts))
 
 
 class ServerCalls:
@@ -113,17 +109,22 @@ class ServerCalls:
         except LM15Error as error:
             raise self._breaker.broken or self._explained(error, made) from error
 
-    def exchange(self, request: HttpRequest) -> tuple[HttpReply, Any]:
+    def exchange(self, request: HttpRequest) -> tuple[bytes, Any]:
         """What the server answers, as it is and as the JSON that it holds.
 
         Raises:
             LM15Error: it fails, is not there, takes too long, or answers with no JSON.
         """
-        reply = self._http.stream(request)
+        reply = self._http.send(request)
         if reply.status >= 400:
-            raise _error_of(reply, self._error_body(reply.body))
+            body = self._error_body(reply.body).decode("utf-8", "replace")
+            error: LM15Error = _chat().normalize_error(reply.status, body)
+            after = next((v for n, v in reply.headers if n.lower() == "retry-after"), "")
+            if error.retry_after is None and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", after):
+                error.retry_after = float(after)
+            raise error
         try:
-            return reply, json.loads(reply.body)
+            return reply.body, json.loads(reply.body)
         except (ValueError, RecursionError) as error:
             raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
 
@@ -166,26 +167,21 @@ class Service(ServerCalls):
         Raises:
             RagbenchError: as `make`.
         """
+        estimate = sum(map(estimate_tokens, asked.texts))
+
+        def send() -> Reply[tuple[Value, int]]:
+            url = f"{self._server.api_base}/{asked.path}"
+            _, told = self.exchange(post(url, asked.body, self._server.key))
+            tokens = _counted(told) or estimate
+            value, cost = asked.read(told, tokens)
+            return Reply((value, tokens), tokens, cost)
 
         def file_failure(error: Exception, *, failed: object, **took: Any) -> None:
             kind = type(error).__name__
             file_call(Call(model=self.model, kind=self._kind, error=kind, **took))
 
-        call = CallSpec(
-            send=lambda: self._send(asked),
-            prompt=hash(tuple(asked.texts)),
-            prompt_tokens=asked.tokens,
-            reply_tokens=0,
-            cost_usd=asked.most_usd,
-        )
-        return self.make(call, file_failure)
-
-    def _send(self, asked: Post[Value]) -> Reply[tuple[Value, int]]:
-        url = f"{self._server.api_base}/{asked.path}"
-        reply, fields = self.exchange(post(url, asked.body, self._server.key))
-        tokens = _counted(fields) or asked.tokens
-        value, cost = asked.read(fields, tokens)
-        return Reply((value, tokens), tokens, cost, reply.named())
+        most = Amount(1, estimate, asked.most_usd)
+        return self.make(CallSpec(send, hash(tuple(asked.texts)), most), file_failure)
 
 
 def _counted(reply: Any) -> int:
@@ -201,16 +197,3 @@ def _counted(reply: Any) -> int:
 def _chat() -> OpenAIChatLM:
     """What reads errors as the clients of LMs do."""
     return OpenAIChatLM(api_key="none")
-
-
-def _error_of(reply: HttpReply, body: bytes) -> LM15Error:
-    """The error that a reply is, with the seconds after which the server wants to be asked."""
-    error: LM15Error = _chat().normalize_error(reply.status, body.decode("utf-8", "replace"))
-    error.rate_limit_headers = headers = reply.named()
-    try:
-        after = float(headers["retry-after"][0])
-    except (KeyError, ValueError):
-        return error
-    if error.retry_after is None and 0 <= after < 1e9:
-        error.retry_after = after
-    return error

