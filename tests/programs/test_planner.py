@@ -50,6 +50,10 @@ def choosing(lm: ScriptedLM) -> list[dict[str, str]]:
 HOPS = do("ROLLOUT", "n0", WHO, "In which county was {1} born?")
 
 
+def each(*numbers: int) -> list[dict[str, Any]]:
+    return [do("TRAVERSE", f"n{number}") for number in numbers]
+
+
 def test_the_gate_may_answer_from_memory() -> None:
     prediction, _, ledger = converse(
         PlannerRAG(shelf()),
@@ -61,11 +65,11 @@ def test_the_gate_may_answer_from_memory() -> None:
     assert len(ledger.calls) == 2
 
 
-def test_two_hops_take_four_calls_where_the_last_part_settles_the_question() -> None:
+def test_two_hops_take_six_calls_where_the_last_part_settles_the_question() -> None:
     parts = solved("Orla Venn"), solved("Dunmoor", 0.9, "Dunmoor")
-    prediction, lm, ledger = explore(*parts, actions=(HOPS,))
+    prediction, lm, ledger = explore(*parts, actions=(HOPS, *each(1, 2)))
     assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
-    assert len(ledger.calls) == 4
+    assert len(ledger.calls) == 6
     # The placeholder is filled, in the search and in the prompt.
     asked = "In which county was Orla Venn born?"
     assert [search.query for search in prediction.searches] == [WHO, asked]
@@ -74,22 +78,35 @@ def test_two_hops_take_four_calls_where_the_last_part_settles_the_question() -> 
     assert last["main_question"].startswith(QUESTION)
     assert last["notes"] == '["Who is the author of Salt Road: Orla Venn"]'
     assert prediction.counts["questions_with_rollout"] == 1
-    actions = HOPS, do("TRAVERSE", "n1"), do("TRAVERSE", "n2")
-    always, _, ledger = explore(*parts, actions=actions, ask_always=True)
-    assert (always.answer, len(ledger.calls)) == ("Dunmoor", 6)
+
+
+def test_a_part_of_two_facts_is_split_without_being_looked_up() -> None:
+    whole = "In which county was the person who wrote the book that Tam Quill edited born?"
+    first = do("ROLLOUT", "n0", "Which book did Tam Quill edit?", "Where was its author born?")
+    parts = map(solved, ("Salt Road", "Orla Venn", "Dunmoor"))
+    second = do("ROLLOUT", "n2", WHO, "In which county was {1} born?")
+    actions = first, *each(1), second, *each(3, 4)
+    prediction, _, _ = explore(*parts, actions=actions, question=whole, answer="Dunmoor")
+    assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
+    assert len(prediction.searches) == 3
 
 
 BIGGER = "Was the county of Orla Venn's birthplace the same as that of Tam Quill's?"
 
 
-def test_a_comparison_of_two_chains_takes_seven_calls_and_answers_the_main_question() -> None:
+def test_a_comparison_of_two_chains_takes_eleven_calls_and_answers_the_main_question() -> None:
     births = ["Where was Orla Venn born?", "Where was Tam Quill born?"]
     chains = do("ROLLOUT", "n0", *births, "In which county is {1}?", "In which county is {2}?")
     parts = map(solved, ("Harwick", "Eastmere", "Dunmoor", "Tollen"))
-    asked = {"actions": (chains,), "kind": "comparison", "question": BIGGER, "max_children": 4}
+    asked = {
+        "actions": (chains, *each(1, 2, 3, 4)),
+        "kind": "comparison",
+        "question": BIGGER,
+        "max_children": 4,
+    }
     prediction, lm, ledger = explore(*parts, answer="no", **asked)
     assert (prediction.answer, prediction.stop_reason) == ("no", "answered")
-    assert len(ledger.calls) == 7
+    assert len(ledger.calls) == 11
     # One half's findings stay out of the other half's searches.
     filled = ["In which county is Harwick?", "In which county is Eastmere?"]
     assert [search.query for search in prediction.searches] == [*births, *filled]
@@ -104,22 +121,22 @@ def test_a_comparison_of_two_chains_takes_seven_calls_and_answers_the_main_quest
 def test_an_answer_of_little_confidence_solves_nothing_and_is_replaced_later() -> None:
     prediction, lm, _ = explore(
         *(solved("Eastmere", 0.1), solved("Orla Venn"), solved("Dunmoor", 0.7)),
-        actions=(do("ROLLOUT", "n0", WHERE, WHO), do("TRAVERSE", "n1")),
+        actions=(do("ROLLOUT", "n0", WHERE, WHO), *each(1, 2, 1)),
         answer="Dunmoor",
     )
     assert prediction.answer == "Dunmoor"
-    assert "Eastmere (confidence 0.1)" in choosing(lm)[1]["tree"]
+    assert "Eastmere (confidence 0.1)" in choosing(lm)[2]["tree"]
     assert "Eastmere" not in lm.asked[-1].inputs["notes"]
 
 
-def test_a_question_of_one_fact_is_looked_up_at_once() -> None:
-    where = {"question": "Where was Orla Venn born?", "kind": "single"}
-    prediction, _, ledger = explore(solved("Harwick"), **where)
+def test_a_question_of_one_fact_is_answered_by_one_look_up() -> None:
+    asked = {"question": "Where was Orla Venn born?", "kind": "single", "actions": (*each(0),)}
+    prediction, _, ledger = explore(solved("Harwick"), **asked)
     assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
-    assert len(ledger.calls) == 2
+    assert len(ledger.calls) == 3
     # The root's answer is the one in the wording of a final answer.
     said = solved("Harwick", 0.9, "She was born in Harwick.")
-    prediction, lm, _ = explore(said, **where, answer_style="free")
+    prediction, lm, _ = explore(said, **asked, answer_style="free")
     assert prediction.answer == "She was born in Harwick."
     assert "one or two sentences; empty while facts are missing" in lm.asked[-1].prompt
 
@@ -131,7 +148,6 @@ def test_select_solves_an_open_node_and_refocuses_on_a_solved_one() -> None:
         actions=(do("ROLLOUT", "n0", WHO, WHERE), *selected),
         answer="Dunmoor",
         max_steps=3,
-        ask_always=True,
     )
     assert [inputs["active_id"][:2] for inputs in choosing(lm)] == ["n0", "n1", "n1", "n0"]
     assert len(prediction.searches) == 2  # n1 and n0; selecting n1 again searched nothing
@@ -166,10 +182,9 @@ def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
     first = do("ROLLOUT", "n0", "Who is Tam Quill?", WHERE)
     prediction, lm, _ = explore(
         *(solved("a writer"), solved("Dunmoor")),
-        actions=(first, do("TRAVERSE", "n1"), do("BACKTRACK"), do("TRAVERSE", "n2")),
+        actions=(first, *each(1), do("BACKTRACK"), *each(2)),
         answer="Dunmoor",
         max_steps=3,
-        ask_always=True,
     )
     assert choosing(lm)[3]["active_id"].startswith("n0")
     assert "Tam Quill" not in choosing(lm)[3]["tree"]
@@ -193,7 +208,7 @@ def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> Non
         PlannerRAG(shelf()),
         QUESTION,
         RetrievalPlan=[{"retrieve": True, "question_type": "bridge"}],
-        PlannerAction=[do("ROLLOUT", "n0", WHO, WHERE)],
+        PlannerAction=[do("ROLLOUT", "n0", WHO, WHERE), *each(1, 2)],
         AnswerPart=[solved("Orla Venn", 0.5), solved("in Dunmoor", 0.7)],
         AnswerWithHints=[{"answer": "yes"}],
         RefineAnswer=[{"answer": "the author of Salt Road"}],

@@ -1,12 +1,11 @@
 """Planner: a tree of sub-questions that the model explores action by action.
 
 The design is the specification's own; the two papers it names, TreePS-RAG and RAGShaper, have none
-of these actions. After a gate: TRAVERSE solves a node by one search and one call, which also
-answers the main question where that settles it; ROLLOUT splits a node into sub-questions, of which
-a later one names the answer of an earlier one as {1}; SELECT makes a node active and solves it if
-it is open; BACKTRACK gives the active node up and goes to its parent; STOP ends the search, as does
-a root solved with `stop_confidence`. An action is asked for where there is a choice (`ask_always`:
-always).
+of these actions. After a gate, every action is asked for: TRAVERSE solves a node by one search and
+one call, which also answers the main question where that settles it; ROLLOUT splits a node into
+sub-questions, of which a later one names the answer of an earlier one as {1}; SELECT makes a node
+active and solves it if it is open; BACKTRACK gives the active node up and goes to its parent; STOP
+ends the search, as does a root solved with `stop_confidence`.
 """
 
 from contextlib import suppress
@@ -53,9 +52,6 @@ class PlannerKnobs(ProgramKnobs):
     )
     stop_confidence: float = Field(0.8, ge=0, le=1, description="of the root, to stop at once")
     gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
-    ask_always: bool = Field(
-        False, description="ask for each action; else the parts of a split are solved in order"
-    )
     rollout: bool = Field(True, description="offer ROLLOUT")
     backtrack: bool = Field(True, description="offer BACKTRACK")
     refine: bool = Field(True, description="refine poor answers to bridge questions")
@@ -68,7 +64,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
     name = "planner"
     family = "agentic"
     calls = (
-        "1 gate + 1 per choice + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
+        "1 gate + 1 per action + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
         "2 if direct"
     )
     autonomy = Autonomy("partly", "yes", "yes")
@@ -91,7 +87,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             return trace.prediction(self.force(trace), "direct")
         exploration = Exploration(trace, self)
         try:
-            reason = exploration.run(one_fact=question_type == "single")
+            reason = exploration.run()
         except BudgetSpentError:
             reason = "budget"
         answer = self._conclude(trace, exploration.tree, question_type)
@@ -185,13 +181,8 @@ class Exploration:
             return True
         return bool(parts) and all(part.status == "solved" for part in parts)
 
-    def run(self, *, one_fact: bool) -> StopReason:
-        """Act until the root is settled, STOP, or the limit; solve the root if nothing is solved.
-
-        With `one_fact` the first action is to solve the root.
-        """
-        if one_fact:
-            self._traverse(self.tree.root)
+    def run(self) -> StopReason:
+        """Act until the root is settled, STOP or the limit; solve the root if nothing is solved."""
         reason = self._act()
         if not self.tree.solved():
             self._traverse(self.tree.root)
@@ -201,10 +192,6 @@ class Exploration:
         while self._steps < self.knobs.max_steps:
             if self.settled:
                 return "answered"
-            due = None if self.knobs.ask_always else self.tree.due()
-            if due is not None:
-                self._traverse(due)
-                continue
             action, node, questions = self._choose()
             if action == "STOP":
                 return "answered"

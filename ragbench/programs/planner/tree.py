@@ -97,15 +97,6 @@ class Tree:
         below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
         return [n for n in below if not self.children(n)]
 
-    def due(self) -> SubQuestion | None:
-        """The first leaf not tried yet whose question waits for no other; None if there is none."""
-        for node in self.open_leaves():
-            sisters = {n.number: n for n in self.children(self.nodes[node.parent])}
-            needed = [sisters[i] for i in answers_used(node.question) if i in sisters]
-            if not node.tries and all(n.answer for n in needed if n is not node):
-                return node
-        return None
-
     def known_to(self, node: SubQuestion) -> list[SubQuestion]:
         """Solved nodes that bear on `node`: its ancestors, their and its sisters, its children.
 
