@@ -141,7 +141,7 @@ MUTANTS = [
            "(a or 0) + (b or 0)", BILL),
     Mutant(RUNS + "summary.py", "chain(records.replaced(), records.cut_off())",
            "records.replaced()", BILL),
-    Mutant(RUNS + "summary.py", " billed.add(call)", " as_if.add(call)", BILL),
+    Mutant(RUNS + "summary.py", "billed.add(call)\n    for", "as_if.add(call)\n    for", BILL),
     Mutant(RUNS + "summary.py", "mean_interval(scores, metric.score_range, clusters)",
            "mean_interval(scores, metric.score_range)", BILL),
     # Scores and causes.
@@ -150,7 +150,7 @@ MUTANTS = [
            "1 - mean, 1 - low, 1 - high", ("tests/experiments/test_ground.py",)),
     Mutant("ragbench/experiments/score/judging.py", "if among else", "if not among else",
            CAUSES),
-    Mutant("ragbench/metrics/errors.py", "        or _among_words(record)\n", "", CAUSES),
+    Mutant("ragbench/metrics/errors.py", "_among_words(record) or _stopped", "_stopped", CAUSES),
     Mutant("ragbench/metrics/answer.py", "musique_token_f1 if of_musique else token_f1",
            "token_f1", ANSWER),
     Mutant("ragbench/metrics/answer.py", "if a != b and (a in CLOSED or b in CLOSED)",

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from ragbench.experiments.compare.spending import index_cost, whole_cost
+from ragbench.experiments.compare.spending import IndexCost, index_cost, whole_cost
 from ragbench.experiments.runs import headline_intervals, reopen
 from ragbench.metrics import mean_interval
 from ragbench.record import CUT_OFF, Call, FailedAttempts, Failure, Record, total
 from tests.experiments.scored_runs import answered, make_run
+from tests.metrics.records import search
 
 
 def asked(qid: str, *calls: Call, **fields: Any) -> Record:
@@ -24,12 +25,19 @@ def lm(usd: float | None, **fields: Any) -> Call:
 
 def test_what_the_cache_answered_is_not_billed_and_counts_as_if(tmp_path: Path) -> None:
     cheap = lm(0.5, paid_usd=0.2)
-    failed = lm(0.25, failed=FailedAttempts(prompt_tokens=7, cost_usd=0.125))
+    failed = lm(0.25, failed=FailedAttempts(7, 3, cost_usd=0.125))
     run = reopen(make_run(tmp_path / "run", [asked("q1", lm(1.0, cached=True), cheap, failed)]))
     assert run.summary.as_if.cost_usd == pytest.approx(1.75)
     assert run.summary.as_if.tokens == 330
     assert run.summary.billed.cost_usd == pytest.approx(0.2 + 0.25 + 0.125)
-    assert run.summary.billed.tokens == 227
+    assert (run.summary.billed.tokens, run.summary.billed.failed_tokens) == (230, 10)
+
+
+def test_searches_that_the_memory_answered_are_counted(tmp_path: Path) -> None:
+    new = search("author of Red Sky", ["p1"])
+    row = asked("q1", lm(1.0), searches=[new, new, replace(new, cached=True)])
+    summary = reopen(make_run(tmp_path / "run", [row])).summary
+    assert (summary.retrievals, summary.searches_from_memory) == (3, 1)
 
 
 def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
@@ -72,6 +80,7 @@ def test_embedding_the_corpus_is_in_the_whole_cost(tmp_path: Path) -> None:
     hybrid = {"name": "hybrid", "parts": [{"name": "dense", **paid}]}
     assert cost("inside", retriever=hybrid) == 1.25
     assert cost("both", retriever={"name": "dense", **paid}, index=index) == 1.75
+    assert index_cost(reopen(tmp_path / "both").card) == IndexCost(5, 1_900, 0.75)
     assert cost("unknown", retriever={**paid, "embedding_usd": None}) is None
     free = reopen(make_run(tmp_path / "own", rows, retriever={**paid, "embedding_usd": 0.0}))
     assert index_cost(free.card) is None

@@ -126,6 +126,8 @@ def test_where_seeds_vary_it_takes_more_seeds() -> None:
     assert found.seeds_needed > 3
     assert found.n_needed == 200
     assert seeded(0.1, 0.04, random_seeds=False).seeds_needed is None
+    alike = seeded(0.001, 0.05)
+    assert (alike.seeds_needed, 10 < alike.n_needed < 200) == (None, True)
 
 
 def test_a_verdict_on_these_programs_takes_no_seed_for_random() -> None:
@@ -188,6 +190,13 @@ def costs(tokens: float, usd: float | None) -> Any:
 )
 def test_votes_cost_as_much_as_compiled(before: Any, after: Any, votes: Any) -> None:
     assert votes_for(costs(*before), [costs(*after)]) == votes
+
+
+def test_what_votes_took_is_a_share_of_what_compiled_took() -> None:
+    votes, compiled = costs(100, 1.0), costs(200, 4.0)
+    arms = {"votes": [votes], "votes-usd": [votes], "compiled": [compiled]}
+    made: Any = SimpleNamespace(arms=arms)
+    assert Verdict.matched(made) == {"votes": 0.5, "votes-usd": 0.25}
 
 
 def test_what_stopping_saved_counts_against_the_questions_that_there_are() -> None:

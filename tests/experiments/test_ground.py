@@ -157,6 +157,8 @@ def test_scores_are_corrected_and_shown(tmp_path: Path) -> None:
     corrected = found["corrected"]["hallucination_rate_judged"]
     assert (corrected["judged"], corrected["mean"], corrected["n"]) == (0.0, 0.0, 8)
     assert corrected["high"] > 0.5  # of few questions, by a judge that misses most
+    fidelity = found["corrected"]["chain_fidelity_judged"]
+    assert (fidelity["judged"], fidelity["mean"]) == (1.0, 1.0)
     text = "\n".join(notes(scored))
     assert "on 40 labelled claims it catches" in text
     assert "corrected for these errors, 0.000 as judged, over 8 answered questions" in text

@@ -88,6 +88,8 @@ def test_unreadable_reply_is_asked_for_once_more_and_then_unscored(
     assert (found["correct"], found["incorrect"], found["unscored"]) == (1, 0, 1)
     assert (found["accuracy_all"], found["accuracy_scored"]) == (0.5, 1.0)
     assert (len(lm.asked), scored.summary["scores"]["judge"]["n"]) == (3, 1)
+    tries = [a.request.config.temperature for a in lm.asked if "Chad" in a.inputs["answer"]]
+    assert tries == [0.0, 0.7]  # the same again could come from a cache
 
 
 def test_what_the_provider_failed_is_asked_again_next_time(tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ def test_hotpotqa_counts_answers_without_support_as_zero_and_takes_one_gold() ->
     assert any("1 answers name none" in text for text in found["deviations"])
 
 
+def test_means_over_the_scored_leave_out_what_has_no_score() -> None:
+    rows = [
+        answered(f"q{n}", "Norway", qtype="Fact Retrieval", scores={"answer_correctness": score})
+        for n, score in enumerate((0.5, None))
+    ]
+    found = apply(get_protocol("graphrag-bench"), card(), rows, {})["scores"]
+    assert found["answer_correctness, Fact Retrieval"] == {"mean": 0.5, "n": 1, "over": "scored"}
+
+
 def test_failures_alone_make_no_score() -> None:
     failures = [record for record in four() if record.failure]
     assert apply(get_protocol("linearrag"), card(data=CARD["data"]), failures, {})["scores"] == {}

@@ -227,6 +227,29 @@ def test_evidence_stands_beside_em_and_known_questions_are_named(
     assert "--dataset synthetic --setting pooled" in printed(capsys, found, blind)
 
 
+@pytest.mark.parametrize(
+    ("n", "digest", "said"),
+    [(3, "1", "different data: digest '0' and '1'"), (4, "0", "0 only in .*a, 1 only in .*b;")],
+)
+def test_other_data_and_other_questions_are_refused(
+    n: int, digest: str, said: str, tmp_path: Path
+) -> None:
+    data = {"name": "hotpotqa", "setting": "distractor", "digest": digest}
+    rows = [answered(f"q{k:03}", "Norway") for k in range(n)]
+    runs = right(tmp_path / "a", [True] * 3), make_run(tmp_path / "b", rows, data=data)
+    with pytest.raises(CompareError, match=said):
+        compare_all([reopen(run) for run in runs])
+
+
+def test_evidence_that_is_asked_for_is_shown_once_and_no_cost_that_one_run_lacks(
+    tmp_path: Path,
+) -> None:
+    rows = [answered(f"q{k}", "Norway") for k in range(12)]
+    a, b = make_run(tmp_path / "a", rows), make_run(tmp_path / "b", rows, unknown=["tokens"])
+    (found,) = compare_all([reopen(a), reopen(b)], metrics=["all_recall"])
+    assert (found.evidence, "tokens" in found.costs, "calls" in found.costs) == (None, False, True)
+
+
 def test_an_index_pays_only_where_the_saving_is_shown(tmp_path: Path) -> None:
     """Two programs that take the same on average: no break-even, whichever way chance falls."""
 
@@ -239,9 +262,9 @@ def test_an_index_pays_only_where_the_saving_is_shown(tmp_path: Path) -> None:
         }
 
     index = {"index_calls": 5, "index_tokens": 1_000, "index_usd": 0.001}
-    data = {"name": "hotpotqa", "setting": "pooled", "digest": "0"}
+    pooled = {"name": "hotpotqa", "setting": "pooled", "digest": "0"}
 
-    def made(name: str, seed: int, mean: float, **card: Any) -> Any:
+    def made(name: str, seed: int, mean: float, data: Any = pooled, **card: Any) -> Any:
         of = spending(seed, mean)
         rows = [
             answered(f"q{n}", "Norway", ledger=of(n), extra={"cluster": f"c{n}"}) for n in range(40)
@@ -254,3 +277,7 @@ def test_an_index_pays_only_where_the_saving_is_shown(tmp_path: Path) -> None:
         _, first, second = index_lines(mine, [("equal", equal), ("dear", dear)])
         assert "not shown" in first
         assert re.search(r"in dollars: from \d+ questions on", second)
+    each = {**pooled, "setting": "distractor"}  # 0.001 $ saved of each of 40 questions
+    for usd, when in ((0.03, "always"), (0.05, "never")):
+        own = made(f"own{usd}", 0, 1_000, data=each, index={**index, "index_usd": usd})
+        assert f"in dollars: {when}, for every" in index_lines(own, [("dear", dear)])[-1]

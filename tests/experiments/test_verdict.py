@@ -177,6 +177,10 @@ def test_three_different_programs_make_a_verdict_on_the_optimizer(world: World) 
     one = quick(world, seeds=1, exact=True)
     assert one.conclusion("em").startswith("this compiled program ")
     assert one.contrasts["zero-shot", "compiled"]["em"].bets
+    shutil.rmtree(one.folder / "compiled-0")
+    (one.folder / "compiled-1").rename(one.folder / "compiled-0")
+    with pytest.raises(RunError, match="run of another compiled program"):
+        reread(one.folder)
 
 
 def test_until_decided_looks_are_kept_and_asked_once(world: World) -> None:

@@ -57,6 +57,14 @@ def test_a_judge_without_errors_on_many_claims_leaves_the_share_as_it_is() -> No
     assert (found.low, found.high) == pytest.approx((0.2189, 0.3958), abs=0.001)  # Wilson's
 
 
+def test_true_claims_that_are_few_widen_a_share_of_0() -> None:
+    found = corrected_share([0.0] * 10**6, JudgeErrors(10**9, 10**9, 9, 10))
+    assert found is not None
+    passed = 10 / 12
+    half = 1.959964 * (passed * (1 - passed) / 12) ** 0.5 / passed
+    assert (found.low, found.high) == pytest.approx((0.0, half), abs=1e-4)
+
+
 def test_nothing_can_be_said_by_chance_or_of_nothing() -> None:
     assert corrected_share([0.5], JudgeErrors(50, 100, 50, 100)) is None
     assert corrected_share([], JudgeErrors(90, 100, 90, 100)) is None

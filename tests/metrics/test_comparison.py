@@ -17,7 +17,9 @@ from ragbench.metrics.stats.comparison import (
     correct,
     holm,
     is_equivalent,
+    verdict,
 )
+from ragbench.metrics.stats.estimates import Interval
 from ragbench.metrics.stats.power import PlannedTest, t_power
 
 
@@ -91,6 +93,7 @@ def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:
     assert clustered.power(0.2, 0.3, 40) == PlannedTest(reach=1.0).power(0.2, 0.3, 20)
     alone = PlannedTest(reach=1.0).questions(0.2, 0.3) or 0
     assert 2 * alone - 2 < (clustered.questions(0.2, 0.3) or 0) <= 2 * alone
+    assert clustered.power(0.9, 0.01, 3) == 0.0  # worth one question and a half
 
 
 def test_a_difference_that_is_detectable_has_the_variance_of_its_own_gains() -> None:
@@ -180,6 +183,26 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     assert test.power(found.difference, found.sd**2, found.n_needed - 1) < 0.8
     assert found.interval is not None
     assert test.questions(found.interval.high, found.sd**2) == found.n_least
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"n_needed": 1234}, "a new run of about 1,300 questions would be needed"),
+        ({"n_needed": 1234, "seeds_needed": 7}, "more seeds: about 7, of about 1,300 questions)"),
+        ({"n_needed": 50, "seeds_needed": 7}, "it needs more seeds: about 7)"),
+    ],
+)
+def test_what_is_needed_in_words(more: dict[str, int], said: str) -> None:
+    found = Comparison(50, 0.5, 0.6, 0.1, Interval(-0.1, 0.3), 0.3, **more)
+    assert said in verdict(found)
+
+
+def test_what_is_needed_goes_by_the_range_of_the_scores() -> None:
+    a, b = arms(40, 0.02, 5)
+    found, wide = compare(a, b), compare(5 * a, 5 * b, score_range=(0.0, 5.0))
+    assert (wide.n_needed, wide.n_least) == (found.n_needed, found.n_least)
+    assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
 
 
 def test_a_pilot_of_a_few_questions_names_no_number() -> None:

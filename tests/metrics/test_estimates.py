@@ -141,6 +141,9 @@ def test_seeds_as_a_random_effect_by_hand() -> None:
     mirrored = estimate_difference(b, a, REACH)
     assert mirrored is not None
     assert mirrored.standard_error == pytest.approx(found.standard_error)
+    # Where the arm of three seeds varies alone, the degrees of freedom are no more than its two.
+    three, six = np.array([[0.0], [0.1], [0.2]]) * np.ones((3, 9)), np.zeros((6, 9))
+    assert estimate_difference(three, six, None).df == 2.0  # type: ignore[union-attr]
     # Two seeds, or equal programs, speak of themselves.
     a, b = two_way(2, 50, 0.1)
     assert estimate_difference(a, b, REACH).of_seeds == 0.0  # type: ignore[union-attr]
@@ -194,9 +197,14 @@ def test_exact_comparisons_bet_and_clusters_bet_as_one() -> None:
     found = compare_scores(zero, one, method=Method(exact=True))
     assert found.interval == betting_interval(values, REACH)
     assert (found.p, found.verdict) == (betting_p(values, REACH), "better")
+    assert found.n_needed is found.minimum_detectable is None  # known of the t test alone
+    close = compare_scores(zero, one, method=Method(exact=True, margin=0.35))
+    assert close.p_equivalent == betting_p(values, REACH, null=0.35) > 0.05
     clusters = {q: q[:3] for q in zero}
-    grouped = compare_scores(zero, one, method=Method(exact=True, clusters=clusters))
-    whole = betting_interval(values.reshape(10, 10).sum(axis=1), (-10.0, 10.0))
+    grouped = compare_scores(zero, one, method=Method(exact=True, clusters=clusters, margin=0.4))
+    sums = values.reshape(10, 10).sum(axis=1)
+    assert grouped.p_equivalent == pytest.approx(betting_p(sums, (-10.0, 10.0), null=4.0))
+    whole = betting_interval(sums, (-10.0, 10.0))
     assert ends(grouped.interval) == pytest.approx((whole.low / 10, whole.high / 10))
 
 
@@ -225,6 +233,9 @@ def test_a_clear_best_is_kept() -> None:
     assert (found.index, found.seen, found.candidates) == (1, 0.75, 3)
     assert found.corrected == pytest.approx(0.75, abs=0.02)
     assert found.interval.low < 0.75 < found.interval.high
+    for seed in range(8):  # what was not drawn may look better by chance
+        alone = corrected_best(scores[1:2], seed=seed, resamples=20)
+        assert alone.corrected <= alone.seen
     with pytest.raises(ValueError, match="candidates by two or more questions"):
         corrected_best([[1.0]])
 

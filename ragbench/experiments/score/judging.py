@@ -74,9 +74,9 @@ class Judging(Annotation):
 
     def units(self, record: Record) -> Sequence[Unit]:
         """One for each verdict."""
-        golds = record.answers if self.ours else record.answers[:1]
-        inputs = {"question": record.question, "gold_answers": golds, "answer": record.answer}
-        parts = (record.question if self.ours else None, golds, record.answer)
+        golds, answer = record.answers, record.answer
+        inputs = {"question": record.question, "gold_answers": golds, "answer": answer}
+        parts = (record.question if self.ours else None, golds, answer)
         return [Unit(record.qid, (n, *parts), inputs, repeat=n) for n in range(self.repeats)]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:

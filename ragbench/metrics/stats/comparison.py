@@ -241,9 +241,9 @@ def _bet(
     scale = len(units) / len(d)  # from a mean over units back to one over questions
 
     def p_of(mean: float) -> float:
-        null = min(reach, max(-reach, mean / scale))
+        null = mean / scale
         if abs(null) >= reach:
-            return float(abs(null) <= reach)
+            return 1.0
         if method.anytime:
             return anytime_p(units, reach, null=null)
         return betting_p(units, (-reach, reach), null=null)
