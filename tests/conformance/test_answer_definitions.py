@@ -95,8 +95,11 @@ CASES = {
     "drop as ircot uses it knows no aliases": ("drop_em", "b", ["a man", "b"], 0.0),
     "drop reads a chain of thought": ("drop_em", "So the answer is: Oslo.", ["Oslo"], 1.0),
     "drop mends curly quotes": ("drop_em", "O\u2019Brien", ["O'Brien"], 1.0),
+    "contain finds the gold in a sentence": ("contain", "It is the Oslo fjord.", ["Oslo"], 1.0),
     "contain also finds it inside a word": ("contain", "Christmas", ["Christ"], 1.0),
+    "contain rewards yes inside yesterday": ("contain", "yesterday", ["yes"], 1.0),
     "contain finds no in no blank answer": ("contain", "noanswer", ["no"], 0.0),
+    "contain finds answer in no blank answer": ("contain", "Noanswer.", ["answer"], 0.0),
     "contain does not reward an empty gold": ("contain", "anything", ["The"], 0.0),
 }
 
