@@ -77,6 +77,8 @@ class Call:
     cache_read_tokens: Annotated[int, NOT_EMPTY] = 0
     cache_write_tokens: Annotated[int, NOT_EMPTY] = 0
     failed: Annotated[FailedAttempts | None, ABSENT] = None
+    #: Seconds from the beginning of the question (or of what its ledger is of) to that of the call.
+    started_s: Annotated[FiniteFloat, NOT_EMPTY] = field(default=0.0, compare=False)
     #: Ids of the messages sent, and of the reply, where the run keeps them; see `records.prompts`.
     prompt: Annotated[tuple[str, ...], NOT_EMPTY] = field(default=(), compare=False)
     reply: Annotated[str, NOT_EMPTY] = field(default="", compare=False)

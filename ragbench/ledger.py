@@ -8,6 +8,7 @@ re-run that the cache answers.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -58,11 +59,15 @@ class OpenLedger(Ledger):
         self._also, self._keep = also, keep
         self._lock = threading.Lock()
         self._last: dict[int, int] = {}  # thread -> place of its last call
+        self._begun = time.perf_counter()
         #: Whether a limit of the command refused a call.
         self.refused = False
 
     def file(self, call: Call) -> int:
-        """Add `call`; gives its place."""
+        """Add `call`, which has just ended; gives its place."""
+        took = 0.0 if call.cached else call.latency_s
+        started = time.perf_counter() - self._begun - took
+        call = replace(call, started_s=round(max(0.0, started), 6))
         with self._lock:
             place = len(self.calls)
             self.calls.append(call)

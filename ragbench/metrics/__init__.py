@@ -56,6 +56,7 @@ from ragbench.metrics.retrieval import (
     union as union,
 )
 from ragbench.metrics.stats.comparison import (
+    LEAST_PILOT as LEAST_PILOT,
     Comparison as Comparison,
     Method as Method,
     compare_scores as compare_scores,

@@ -275,9 +275,9 @@ def test_an_index_pays_only_where_the_saving_is_shown(tmp_path: Path) -> None:
         mine = made(f"a{seed}", seed, 1_000, index=index)
         equal, dear = made(f"b{seed}", seed + 50, 1_000), made(f"c{seed}", seed + 90, 2_000)
         _, first, second = index_lines(mine, [("equal", equal), ("dear", dear)])
-        assert "not shown" in first
-        assert re.search(r"in dollars: from \d+ questions on", second)
+        assert "not shown to pay back" in first
+        assert re.search(r"in dollars: pays back after \d+ questions \(\d+ to \d+\)", second)
     each = {**pooled, "setting": "distractor"}  # 0.001 $ saved of each of 40 questions
     for usd, when in ((0.03, "always"), (0.05, "never")):
         own = made(f"own{usd}", 0, 1_000, data=each, index={**index, "index_usd": usd})
-        assert f"in dollars: {when}, for every" in index_lines(own, [("dear", dear)])[-1]
+        assert f"in dollars: {when} pays, for every" in index_lines(own, [("dear", dear)])[-1]

@@ -59,7 +59,7 @@ def told(record: Record) -> dict[str, object]:
     """What of a record does not depend on the time that anything took."""
     row: dict[str, Any] = json.loads(json.dumps(record.to_dict()))
     for place in (row, row["ledger"]["path"], *row["searches"], *row["ledger"]["calls"]):
-        for name in ("latency_s", "cached_s"):
+        for name in ("latency_s", "cached_s", "started_s"):
             place.pop(name, None)
     return row
 

@@ -22,9 +22,9 @@ SAYING = (
 #: Parts of speech, and what is no claim about a comparison.
 NO_CLAIM = (
     "these", "help", "hurt", "change", "changes", "are", "is", "hurts", "equivalent", "g",
-    "repairing the answer's form", "where the answer's form is repaired", "nothing is spent",
+    "repairing the answer's form", "N where the answer's form is repaired", "nothing is spent",
     "unknown: a price is unknown", "not known: too few questions", "decided", "not decided",
-    " and $N", ", of about N questions", "N of at most N questions", ".4f", " and ",
+    "but ", " and $N", ", of about N questions", "N of at most N questions", ".4f", " and ",
     "look N, N questions: compiled - zero-shot N N, p N, N",
 )  # fmt: skip
 

@@ -128,38 +128,27 @@ def conclusion(who: str, verdicts: Mapping[Pair, str]) -> str:
         return f"{who} {changes} nothing that matters"
     if not overall.startswith("better"):
         said = f"{who} {is_} not shown to help or to hurt"
-        rivals = [_VOTES[a] for (a, _), word in verdicts.items() if _loses(a, word)]
+        rivals = [_VOTES[a] for (a, _), word in verdicts.items()
+                  if a in _VOTES and word.startswith("worse")]  # fmt: skip
         return said + (f", and {is_} worse than {' and '.join(rivals)}" if rivals else "")
     clauses = [clause for pair, word in verdicts.items() if (clause := _clause(pair, word))]
-    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(_joined(clauses))}"
+    good, other = ([text for fine, text in clauses if fine is sort] for sort in (True, False))
+    parts = [" and ".join(good)] if good else []
+    parts += ["but " + " and ".join(other)] if other else []
+    return f"{who} {helps}{overall.removeprefix('better')}, {', '.join(parts)}"
 
 
 _VOTES = {VOTES: "votes for as many tokens", VOTES_USD: "votes for as many dollars"}
-
-
-def _loses(arm: str, word: str) -> bool:
-    return arm in _VOTES and word.startswith("worse")
 
 
 def _clause(pair: Pair, word: str) -> tuple[bool, str] | None:
     """Whether a contrast speaks for compiling, and how it says so; None for one that is none."""
     good, bad = word.startswith("better"), word.startswith("worse")
     if pair == (FORM, COMPILED_FORM):
-        condition = "where the answer's form is repaired"
-        return (
-            good,
-            f"{'also' if good else 'the reverse' if bad else 'not shown to help'} {condition}",
-        )
+        said = "also" if good else "the reverse" if bad else "not shown to help"
+        return good, f"{said} where the answer's form is repaired"
     rival = {FORM: "repairing the answer's form", **_VOTES}.get(pair[0])
     if rival is None or pair[1] != COMPILED:
         return None
     than = "more than" if good else "less than" if bad else "not shown to help more than"
     return good, f"{than} {rival}"
-
-
-def _joined(clauses: Sequence[tuple[bool, str]]) -> list[str]:
-    """The clauses that speak for compiling first, then those that do not."""
-    good = [text for fine, text in clauses if fine]
-    other = [text for fine, text in clauses if not fine]
-    parts = [" and ".join(good)] if good else []
-    return [*parts, "but " + " and ".join(other)] if other else parts

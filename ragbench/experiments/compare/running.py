@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.errors import ConfigError, DataError, RagbenchError, StoppedError
+from ragbench.errors import ConfigError, DataError, StoppedError
 from ragbench.experiments.compare.design import (
     COMPILED,
     COMPILED_FORM,
@@ -30,7 +30,7 @@ from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import VERDICT, Look, Verdict, assemble, keep, looks_of
 from ragbench.experiments.compile import OnMessage, compile_program, estimate_compile, make_plan
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import Estimate, estimate_run, in_all
+from ragbench.experiments.estimates import estimate_run, in_all
 from ragbench.experiments.runs import (
     Evaluation,
     OnPrepare,
@@ -72,7 +72,7 @@ def run_verdict(
     folder = verdict_folder(config, settings)
     watch = {"on_start": on_start, "on_record": on_record, "on_prepare": on_prepare}
     arms = _Arms(config, settings, request, folder, run_context, on_message, watch)
-    for line in more_seeds(config, settings, request, like=run_context):
+    for line in _too_few_seeds(request):
         on_message(line)
     with locked(folder):
         if request.max_questions is None:
@@ -110,8 +110,8 @@ def schedule(first: int, most: int) -> list[int]:
 def _until_decided(arms: _Arms, first: int, most: int) -> Verdict:
     path = arms.folder / VERDICT
     arms.looks = looks_of(read_object(path)) if path.is_file() else []
-    for look in arms.looks[:1]:
-        arms.votes = look.votes
+    if arms.looks:
+        arms.votes = arms.looks[0].votes
     for limit in schedule(first, most):
         verdict = arms.verdict(limit)
         metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
@@ -238,8 +238,14 @@ def estimate_verdict(
     Raises:
         RagbenchError: something the user can mend.
     """
-    arms, compiling, seed = _parts(config, settings, request)
-    lines = [line for name, arm in arms.items() for line in (f"arm {name}", *arm.lines())]
+    folder = verdict_folder(config, settings)
+    run_context = ready(config.but(out=folder / ZERO_SHOT))
+    zero_shot = estimate_run(run_context)
+    form = estimate_run(ready(config.but(out=folder / FORM, form=True), like=run_context))
+    compiling = estimate_compile(make_plan(config, settings, like=run_context))
+    lines = []
+    for name, arm in ((ZERO_SHOT, zero_shot), (FORM, form)):
+        lines += [f"arm {name}", *arm.lines()]
     lines += [f"compile, {request.seeds} times", *compiling.lines()]
     lines += [f"arm compiled, {request.seeds} times: as zero-shot"]
     if request.form_too:
@@ -247,47 +253,15 @@ def estimate_verdict(
     notes = ["without the demonstrations that compiling may add to the prompts of its arms"]
     if request.equal_cost:
         notes += ["without the votes at equal cost, which take as much as one compiled arm"]
-    whole = in_all("in all", [*arms.values(), *([seed] * request.seeds)], notes)
-    return [*lines, *whole.lines(), *more_seeds(config, settings, request, seed=seed)]
+    seed = [compiling, zero_shot, *([form] if request.form_too else [])]
+    whole = in_all("in all", [zero_shot, form, *(seed * request.seeds)], notes)
+    return [*lines, *whole.lines(), *_too_few_seeds(request)]
 
 
-def more_seeds(
-    config: RunConfig, settings: CompileConfig, request: VerdictRequest,
-    *, seed: Estimate | None = None, like: RunContext | None = None,
-) -> list[str]:  # fmt: skip
-    """What a verdict on the optimizer would take beside one on the programs at hand.
-
-    Empty where it has the seeds for one. `seed` is what one seed takes, where that is known;
-    data and retriever are shared with `like`.
-    """
-    missing = LEAST_SEEDS - request.seeds
-    if missing <= 0:
+def _too_few_seeds(request: VerdictRequest) -> list[str]:
+    if request.seeds >= LEAST_SEEDS:
         return []
     on = "this compiled program" if request.seeds == 1 else f"these {request.seeds} programs"
-    title = (
-        f"the verdict will be on {on} alone; for one on the optimizer give --seeds {LEAST_SEEDS}, "
-        f"which takes {missing} times more:"
-    )
-    try:
-        estimate = seed or _parts(config, settings, request, like=like)[2]
-    except RagbenchError as error:
-        return [title, f"  no estimate: {error}"]
-    return [title, *estimate.lines()[1:]]
-
-
-def _parts(
-    config: RunConfig, settings: CompileConfig, request: VerdictRequest,
-    *, like: RunContext | None = None,
-) -> tuple[dict[str, Estimate], Estimate, Estimate]:  # fmt: skip
-    """The arms that are not compiled, one compile, and all that one seed takes."""
-    folder = verdict_folder(config, settings)
-    zero_shot = config.but(out=folder / "zero-shot")
-    form = config.but(out=folder / "form", form=True)
-    run_context = ready(zero_shot, like=like)
-    arms = {
-        "zero-shot": estimate_run(run_context),
-        "form": estimate_run(ready(form, like=run_context)),
-    }
-    compiling = estimate_compile(make_plan(config, settings, like=run_context))
-    each = [compiling, arms["zero-shot"], *([arms["form"]] if request.form_too else [])]
-    return arms, compiling, in_all("one seed", each)
+    return [
+        f"the verdict will be on {on} alone; for one on the optimizer give --seeds {LEAST_SEEDS}"
+    ]

@@ -7,6 +7,7 @@ interval of what it saves a question excludes 0.
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
@@ -26,6 +27,8 @@ MEASURES: Mapping[str, Callable[[Record], float | None]] = {
 }
 #: The column of a table of runs that a measure is of.
 COLUMN_OF = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "p50_s"}
+#: Facts of an index about replies that are not whole.
+_LOSSES = ("cut_replies", "unreadable_replies")
 
 
 def cost_difference(
@@ -44,6 +47,17 @@ def cost_difference(
     return compare_scores(*sides, higher_is_better=False, score_range=None, method=method)
 
 
+def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> float | None:
+    """The mean of the sum of these totals of a summary; None where one is unknown.
+
+    `of` is "as_if", at list price, or "billed".
+    """
+    values = [[getattr(getattr(run.summary, of), name) for name in names] for run in runs]
+    if not runs or any(None in row for row in values):
+        return None
+    return fmean(sum(row) / max(run.summary.n, 1) for run, row in zip(runs, values, strict=True))
+
+
 def saved(comparison: Comparison | None) -> Interval | None:
     """The 95 % interval of what B saves a question; None where none can be given."""
     ends = comparison.interval if comparison else None
@@ -52,44 +66,44 @@ def saved(comparison: Comparison | None) -> Interval | None:
 
 @dataclass(frozen=True)
 class PayBack:
-    """One unit of spending: of one compile, and per question before and after it.
+    """One unit of spending: once, for a compile or an index, and per question before and after it.
 
     `saving` is the paired 95 % interval of what is saved a question. None is not known.
     """
 
-    compile: float | None
+    once: float | None
     before: float | None
     after: float | None
     saving: Interval | None = None
 
     @property
     def saved(self) -> float | None:
-        """Saved per question; negative where compiled takes more."""
+        """Saved per question; negative where more is taken."""
         if self.before is None or self.after is None:
             return None
         return self.before - self.after
 
     @property
     def questions(self) -> int | None:
-        """Questions after which the compile has paid for itself; None where no saving is shown."""
-        if not (self.compile is not None and self.saved and self.saving and self.saving.low > 0):
+        """Questions after which it has paid for itself; None where no saving is shown."""
+        if not (self.once is not None and self.saved and self.saving and self.saving.low > 0):
             return None
-        return math.ceil(self.compile / self.saved)
+        return math.ceil(self.once / self.saved)
 
     def words(self) -> str:
         """The break-even point in words."""
-        if self.compile is None or self.saved is None:
+        if self.once is None or self.saved is None:
             return "unknown: a price is unknown"
-        if not (self.compile or self.before or self.after):
+        if not (self.once or self.before or self.after):
             return "nothing is spent"
         if self.saving is None:
             return "not known: too few questions"
         low, high = self.saving.low, self.saving.high
         if self.questions is not None:
-            first, last = math.ceil(self.compile / high), math.ceil(self.compile / low)
+            first, last = math.ceil(self.once / high), math.ceil(self.once / low)
             return f"pays back after {self.questions:,} questions ({first:,} to {last:,})"
         if high <= 0:
-            return "never pays back: compiled takes no less per question"
+            return "never pays back: it takes no less per question"
         return f"not shown to pay back: it saves {low:,.3g} to {high:,.3g} a question"
 
 
@@ -98,20 +112,17 @@ class Spending:
     """As if nothing had been cached; `seconds` and `calls` are of one compile (mean over seeds).
 
     `seconds` is the sum of its calls' latencies: its wall time is only known of a compile that no
-    cache answered, and depends on how many calls were made at once.
+    cache answered, and depends on how many calls were made at once. Ratios are of the tokens per
+    question, compiled over zero-shot.
     """
 
     tokens: PayBack
     usd: PayBack
+    ratio: float | None
     prompt_ratio: float | None
     completion_ratio: float | None
     seconds: float
     calls: float
-
-    @property
-    def ratio(self) -> float | None:
-        """Tokens per question, compiled over zero-shot."""
-        return _ratio(self.tokens.after, self.tokens.before)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -119,7 +130,7 @@ class Spending:
             name: {**asdict(part), "saved": part.saved, "questions": part.questions}
             for name, part in (("tokens", self.tokens), ("usd", self.usd))
         }
-        return {**asdict(self), **pay_back, "ratio": self.ratio}
+        return {**asdict(self), **pay_back}
 
 
 def spending_of(
@@ -130,49 +141,29 @@ def spending_of(
     qids, clusters = sorted(zero_shot.records), clusters_of(zero_shot.records)
 
     def pay_back(measure: str, *names: str) -> PayBack:
-        compiling = _mean([_sum(cost, names) for cost in costs])
-        before, after = (per_question(runs, *names) for runs in ([zero_shot], compiled))
+        once = [[cost[name] for name in names] for cost in costs]
         of = cost_difference([zero_shot], compiled, qids, MEASURES[measure], clusters)
-        return PayBack(compiling, before, after, saved(of))
+        return PayBack(
+            None if any(None in row for row in once) else fmean(map(sum, once)),
+            per_question([zero_shot], *names),
+            per_question(compiled, *names),
+            saved(of),
+        )
 
-    def ratio(name: str) -> float | None:
-        return _ratio(per_question(compiled, name), per_question([zero_shot], name))
+    def ratio(*names: str) -> float | None:
+        before, after = per_question([zero_shot], *names), per_question(compiled, *names)
+        return after / before if before and after is not None else None
 
+    tokens = ("prompt_tokens", "completion_tokens")
     return Spending(
-        tokens=pay_back("tokens", "prompt_tokens", "completion_tokens"),
+        tokens=pay_back("tokens", *tokens),
         usd=pay_back("cost $", "cost_usd"),
-        prompt_ratio=ratio("prompt_tokens"),
-        completion_ratio=ratio("completion_tokens"),
-        seconds=_mean([cost["latency_s"] for cost in costs]) or 0.0,
-        calls=_mean([cost["calls"] for cost in costs]) or 0.0,
+        ratio=ratio(*tokens),
+        prompt_ratio=ratio(tokens[0]),
+        completion_ratio=ratio(tokens[1]),
+        seconds=fmean(cost["latency_s"] for cost in costs),
+        calls=fmean(cost["calls"] for cost in costs),
     )
-
-
-def per_question(runs: Sequence[Evaluation], *names: str, of: str = "as_if") -> float | None:
-    """The mean of the sum of these totals of a summary; None where one is unknown.
-
-    `of` is "as_if", at list price, or "billed".
-    """
-    totals = [(_sum(asdict(getattr(run.summary, of)), names), run.summary.n) for run in runs]
-    return _mean([None if total is None else total / max(n, 1) for total, n in totals])
-
-
-def _ratio(after: float | None, before: float | None) -> float | None:
-    return after / before if before and after is not None else None
-
-
-def _sum(totals: dict[str, Any], names: Sequence[str]) -> float | None:
-    values = [totals[name] for name in names]
-    return None if any(value is None for value in values) else float(sum(values))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-#: Facts of an index about replies that are not whole.
-_LOSSES = ("cut_replies", "unreadable_replies")
 
 
 @dataclass(frozen=True)
@@ -190,18 +181,13 @@ def index_cost(card: RunCard) -> IndexCost | None:
     None where there was neither.
     """
     parts = [part for part in _embeddings(card.retriever) if part["embedding_usd"] != 0]
-    calls = card.index.get("index_calls", 0)
+    calls, tokens = card.index.get("index_calls", 0), card.index.get("index_tokens", 0)
     if not calls and not parts:
         return None
     prices = [part["embedding_usd"] for part in parts]
     prices += [card.index.get("index_usd")] if calls else []
-    known = [usd for usd in prices if usd is not None]
-    tokens = sum(part.get("embedding_tokens", 0) for part in parts)
-    return IndexCost(
-        calls,
-        tokens + card.index.get("index_tokens", 0),
-        sum(known) if len(known) == len(prices) else None,
-    )
+    tokens += sum(part.get("embedding_tokens", 0) for part in parts)
+    return IndexCost(calls, tokens, None if None in prices else sum(prices))
 
 
 def _embeddings(facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -216,29 +202,14 @@ def _embeddings(facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def whole_cost(evaluation: Evaluation) -> float | None:
     """US dollars of all questions of a run as if uncached, with its index; None where unknown."""
-    usd = evaluation.summary.as_if.cost_usd
-    index = index_cost(evaluation.card)
+    usd, index = evaluation.summary.as_if.cost_usd, index_cost(evaluation.card)
     if usd is None or (index is not None and index.usd is None):
         return None
-    return float(usd + (index.usd or 0.0 if index else 0.0))
-
-
-def pays_from(index: float, each: float, other: float) -> int | None:
-    """Questions from which `index` and `each` per question are less than `other` per question.
-
-    None where they never are. All three are of one unit, dollars or tokens.
-    """
-    if each >= other:
-        return None
-    return math.floor(index / (other - each)) + 1
+    return usd + (index.usd or 0.0 if index else 0.0)
 
 
 def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]) -> list[str]:
-    """The index of a run in words, and against each of the `others`, by name, that has none.
-
-    In dollars where all prices are known and something is spent, else in tokens. In the distractor
-    setting every question has an index of its own, whose cost is part of the question's.
-    """
+    """The index of a run in words, and against each of the `others`, by name, that has none."""
     index, n = index_cost(evaluation.card), evaluation.summary.n
     if index is None or not n:
         return []
@@ -255,7 +226,7 @@ def index_lines(evaluation: Evaluation, others: Sequence[tuple[str, Evaluation]]
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")
     for name, other in others:
         if index_cost(other.card) is None and other.summary.n:
-            lines.append(f"the index pays against {name}, {_pays(evaluation, index, other)}")
+            lines.append(f"the index against {name}, {_against(evaluation, index, other)}")
     return lines
 
 
@@ -264,27 +235,23 @@ def _expected(bounds: Sequence[int] | None) -> str:
     return f" ({Range(*bounds)} expected)" if bounds else ""
 
 
-def _pays(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str:
-    """From how many questions on the index pays, as far as it is shown."""
+def _against(evaluation: Evaluation, index: IndexCost, other: Evaluation) -> str:
+    """From how many questions on the index pays, as far as it is shown.
+
+    In dollars where all prices are known and something is spent, else in tokens. In the distractor
+    setting every question has an index of its own, whose cost is part of the question's.
+    """
     qids = [qid for qid in evaluation.records if qid in other.records]
+    if not qids:
+        return "not known: they share no question"
     clusters = clusters_of(evaluation.records.only(qids))
-
-    def against(measure: str) -> Comparison | None:
-        return cost_difference([other], [evaluation], qids, MEASURES[measure], clusters)
-
-    dollars = against("cost $") if qids and index.usd else None
-    in_dollars = dollars is not None and bool(dollars.mean_a and dollars.mean_b)
-    found, spent = (dollars, index.usd or 0.0) if in_dollars else (None, float(index.tokens))
-    found = found or (against("tokens") if qids else None)
-    unit = "in dollars" if in_dollars else "in tokens"
-    if found is None:
-        return f"{unit}: not known, for they share no question"
+    dollars = bool(index.usd and whole_cost(other) and evaluation.summary.as_if.cost_usd)
+    measure, once = ("cost $", index.usd) if dollars else ("tokens", float(index.tokens))
+    c = cost_difference([other], [evaluation], qids, MEASURES[measure], clusters)
+    unit = "in dollars" if dollars else "in tokens"
+    if c is None or once is None:
+        return f"{unit}: not known"
     if evaluation.card.data.setting == "distractor":
-        cheaper = found.mean_b + spent / evaluation.summary.n < found.mean_a
-        when = "always" if cheaper else "never"
-        return f"{unit}: {when}, for every question has one of its own"
-    saving = saved(found)
-    if saving is None or saving.low <= 0 < saving.high:
-        return f"{unit}: not shown, for the saving a question may be 0"
-    from_n = pays_from(spent, found.mean_b, found.mean_a)
-    return f"{unit}: never" if from_n is None else f"{unit}: from {from_n:,} questions on"
+        always = c.mean_b + once / evaluation.summary.n < c.mean_a
+        return f"{unit}: {'always' if always else 'never'} pays, for every question has one"
+    return f"{unit}: {PayBack(once, c.mean_a, c.mean_b, saved(c)).words()}"

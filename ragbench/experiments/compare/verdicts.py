@@ -34,7 +34,7 @@ from ragbench.experiments.compare.design import (
 from ragbench.experiments.compare.spending import Spending, per_question, spending_of
 from ragbench.experiments.runs import Evaluation, reopen
 from ragbench.experiments.store import read_object, write_json
-from ragbench.metrics import GROUPINGS, Comparison, Grouping, Method, correct
+from ragbench.metrics import GROUPINGS, Comparison, Method, correct
 from ragbench.programs import PROGRAMS
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 from ragbench.retrievers import Corpus, make_retriever
@@ -69,11 +69,6 @@ class PromptChange:
     after: str
     demos: tuple[Mapping[str, Any], ...]
     demo_tokens: int
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything is different."""
-        return bool(self.demos) or self.before != self.after
 
 
 @dataclass(frozen=True)
@@ -126,13 +121,11 @@ class Verdict:
     def matched(self) -> dict[str, float]:
         """Each votes arm's spending, of the kind that it matches, divided by the compiled arm's."""
         measures = {VOTES: ("prompt_tokens", "completion_tokens"), VOTES_USD: ("cost_usd",)}
-        ratios = {}
-        for arm, names in measures.items():
-            took = per_question(self.arms.get(arm, ()), *names)
-            compiled = per_question(self.arms[COMPILED], *names)
-            if took is not None and compiled:
-                ratios[arm] = took / compiled
-        return ratios
+        took = {
+            arm: [per_question(self.arms.get(name, ()), *names) for name in (arm, COMPILED)]
+            for arm, names in measures.items()
+        }
+        return {arm: mine / its for arm, (mine, its) in took.items() if mine is not None and its}
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -150,13 +143,13 @@ class Verdict:
             ],
             "subject": self.subject,
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
-            "groups": [asdict(group) for group in self.groups],
+            "groups": list(map(asdict, self.groups)),
             "matched": self.matched(),
-            "looks": [asdict(look) for look in self.looks],
+            "looks": list(map(asdict, self.looks)),
             "fixed": list(self.fixed),
             "broken": list(self.broken),
             "distinct_programs": self.distinct_programs,
-            "prompts": [[asdict(change) for change in seed] for seed in self.prompts],
+            "prompts": [list(map(asdict, seed)) for seed in self.prompts],
             "spending": self.spending.to_dict(),
         }
 
@@ -206,7 +199,8 @@ def assemble(folder: Path, design: Design, looks: Sequence[Look] = ()) -> Verdic
         random_seeds=design.of_optimizer(distinct),
     )
     before, after = mostly_right(zero_shot, qids), mostly_right(compiled, qids)
-    by = _groupings(zero_shot[0], qids)
+    by = {name: GROUPINGS[name] for name in ("qtype", "hops")}
+    by = {n: g for n, g in by.items() if len(set(zero_shot[0].records.column(g).values())) > 1}
     return Verdict(
         folder=folder,
         design=design,
@@ -248,21 +242,9 @@ def _contrasts(
     arms: Mapping[str, Sequence[Evaluation]], design: Design, qids: Sequence[str], method: Method
 ) -> dict[Pair, dict[str, Comparison]]:
     pairs, metrics = design.contrasts(), design.metrics
-    family = iter(
-        correct(
-            [compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics]
-        )
-    )
+    found = [compare_arms(arms[a], arms[b], m, qids, method) for a, b in pairs for m in metrics]
+    family = iter(correct(found))
     return {pair: {metric: next(family) for metric in metrics} for pair in pairs}
-
-
-def _groupings(run: Evaluation, qids: Sequence[str]) -> dict[str, Grouping]:
-    """The groupings that know of more than one group."""
-    return {
-        name: GROUPINGS[name]
-        for name in ("qtype", "hops")
-        if len(set(run.records.only(qids).column(GROUPINGS[name]).values())) > 1
-    }
 
 
 def prompt_changes(folder: Path, sidecar: Sidecar) -> list[PromptChange]:

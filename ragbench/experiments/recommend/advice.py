@@ -16,6 +16,7 @@ from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.arms import clusters_of, columns, shared_questions
 from ragbench.experiments.runs import Evaluation
 from ragbench.metrics import (
+    LEAST_PILOT,
     Comparison,
     Interval,
     Method,
@@ -82,11 +83,21 @@ class Advice:
                 f"use {use}: the cheapest not shown worse than the best mean "
                 f"({best} {c.difference:+.3f}{ends})"
             ]
-            if c.n_needed is not None:
-                lines.append(f"to tell {best} from {use}: about {c.n_needed:,} questions")
+            if c.n < LEAST_PILOT:
+                lines.append(f"{c.n} questions are too few to say how many would tell them apart")
+            elif c.n_needed is not None:
+                least = c.n_least or c.n_needed
+                lines.append(
+                    f"to tell {best} from {use}: about {_two_figures(c.n_needed)} questions, "
+                    f"{_two_figures(least)} if the difference is the largest of the interval"
+                )
         if self.over_limit:
             lines.append(f"over the limits: {', '.join(self.over_limit)}")
         return lines
+
+
+def _two_figures(n: int) -> str:
+    return f"{float(f'{n:.2g}'):,.0f}"  # it comes from a difference that is itself uncertain
 
 
 def advise(

@@ -190,8 +190,8 @@ def _spending(spending: Spending) -> Iterable[str]:
         f"(prompt {prompt}, replies {replies})"
     )
     yield (
-        f"one compile: {spending.calls:,.0f} calls, {spending.tokens.compile or 0:,.0f} tokens, "
-        f"{money(spending.usd.compile)} $, {spending.seconds:,.0f} s of calls (as if nothing had "
+        f"one compile: {spending.calls:,.0f} calls, {spending.tokens.once or 0:,.0f} tokens, "
+        f"{money(spending.usd.once)} $, {spending.seconds:,.0f} s of calls (as if nothing had "
         "been cached, with its validation)"
     )
     yield f"in tokens: {spending.tokens.words()}; in $: {spending.usd.words()}"

@@ -162,6 +162,7 @@ function points(x) {
 
 function put(id, plot) {
   plot.setAttribute("role", "group");
+  plot.addEventListener("click", () => plot.value && set({ right: plot.value.at, differ: true }));
   for (const part of plot.querySelectorAll("g[aria-label]")) part.setAttribute("role", "group");
   $(id).replaceChildren(plot);
 }
