@@ -200,7 +200,7 @@ class Retriever(ABC):
     empty corpus find nothing. The index is made at the first search, or before it by `build`.
 
     A subclass with an index writes `_make`, and `_save` and `_load` if it `is_stored`; one that
-    wraps other retrievers names them in `parts`.
+    asks other retrievers puts them into `parts`.
     """
 
     Settings: ClassVar[type[Knobs]] = Knobs
@@ -208,6 +208,8 @@ class Retriever(ABC):
     #: Whether the index can be saved. Raise the version when the same settings give another index.
     is_stored: ClassVar[bool] = False
     index_version: ClassVar[int] = 1
+    #: The retrievers that this one asks.
+    parts: tuple[Retriever, ...] = ()
     _lock: Any = threading.RLock()  # one per instance where `__init__` runs
     _ready: bool = False
     _stored: Manifest | None = None
@@ -238,18 +240,18 @@ class Retriever(ABC):
         """
         return list(hits)
 
-    def restrict(self, positions: Sequence[int]) -> Retriever:
-        """A retriever of the same kind and settings over the passages at `positions`, in order.
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
+        """A retriever of this kind and settings over the passages at `positions`, in order.
 
-        Where the whole corpus's work can be shared (vectors), it is; statistics such as inverse
-        document frequencies are those of the small corpus.
+        Its parts are restricted too. Where the whole corpus's work can be shared (vectors), it is;
+        statistics such as inverse document frequencies are those of the small corpus. `other` are
+        settings that it has instead of this one's.
         """
-        return type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-
-    @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """The retrievers that this one asks."""
-        return ()
+        settings = {**self.settings.model_dump(), **other}
+        small = type(self)(self.corpus.subset(positions), **settings)
+        if self.parts:
+            small.parts = tuple(part.restrict(positions) for part in self.parts)
+        return small
 
     def index_settings(self) -> dict[str, Any]:
         """The settings that decide the bytes of the index; those of search alone are left out."""

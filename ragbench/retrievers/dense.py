@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -85,9 +85,9 @@ class Dense(Ranking):
                 self._embedded |= dict(zip(missing, self._embed(missing, None), strict=True))
             return np.stack([self._embedded[i] for i in positions])
 
-    def restrict(self, positions: Sequence[int]) -> Dense:
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
         """Dense retrieval over the passages at `positions`; each is embedded once, when needed."""
-        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
+        small = super().restrict(positions, **other)
         if positions:
             small._index = vectors.make_index(self.vectors_of(positions), "exact")
         small._ready = True

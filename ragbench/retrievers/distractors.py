@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -72,9 +72,9 @@ class Distracting(Wrapper):
         """`hits` of a program's own index, tampered with as those of a search would be."""
         return self._tampered(query, list(hits))
 
-    def restrict(self, positions: Sequence[int]) -> Self:
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
         """The same over the inner retriever, restricted; names are those of the whole corpus."""
-        small = super().restrict(positions)
+        small = super().restrict(positions, **other)
         if self.settings.rate:
             small.__dict__["names"] = self.names
         return small

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import httpx
 from pydantic import Field
@@ -74,17 +74,13 @@ class GivenRetriever(Retriever):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus)
-
-    @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """The object."""
-        return (self.given,)
+        self.parts = (self.given,)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """What the object finds."""
         return self.given.search(query, k=k)
 
-    def restrict(self, positions: Sequence[int]) -> Retriever:
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
         """Itself: what is handed over searches what it was made of."""
         return self
 

@@ -1,7 +1,7 @@
 """Retrievers by name: from a spec string, or from a name and settings; wrappers of another one."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from ragbench.errors import ConfigError
 from ragbench.own_code import blamed_on
@@ -85,19 +85,12 @@ class Wrapper(Retriever):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._inner = make_retriever(self.settings.inner, corpus)
+        self.parts = (make_retriever(self.settings.inner, corpus),)
 
     @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """The retriever that searches."""
-        return (self._inner,)
+    def _inner(self) -> Retriever:
+        return self.parts[0]
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         """At most `k` passages, best first."""
         return self.search_many([query], k=k)[0]
-
-    def restrict(self, positions: Sequence[int]) -> Self:
-        """The same over the inner retriever, restricted."""
-        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-        small._inner = self._inner.restrict(positions)
-        return small

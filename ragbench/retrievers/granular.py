@@ -77,11 +77,6 @@ class GranularIndex:
         index: GranularIndex = opened(("granular", corpus.digest, embedder, api_base), make)
         return index
 
-    def build(self, store: IndexStore | None = None, progress: Progress | None = None) -> None:
-        """Index words and embed sentences, or load both from `store`."""
-        self._words.build(store)
-        self._dense.build(store, progress)
-
     def build_sentences(self, progress: Progress | None = None) -> None:
         """Make sentence search ready."""
         self._dense.build(self._store, progress)
@@ -94,16 +89,6 @@ class GranularIndex:
     def index_calls(self) -> list[Call]:
         """The calls that embedding sentences and chunks has taken in this process."""
         return [*self._dense.index_calls, *self._chunks.index_calls]
-
-    def restrict(self, positions: Sequence[int]) -> GranularIndex:
-        """The same over the chunks at `positions`; their sentences are embedded once in all."""
-        settings = self._dense.settings
-        small = GranularIndex(
-            self.corpus.subset(positions), embedder=settings.embedder, api_base=settings.api_base
-        )
-        rows = [row for i in positions for row in range(self._starts[i], self._starts[i + 1])]
-        small._dense = self._dense.restrict(rows)
-        return small
 
     def keyword_search(
         self, keywords: Sequence[str], *, k: int = 5, word_boundary: bool = False

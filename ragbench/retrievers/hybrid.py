@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import fan_out
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Ranking, Retriever
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Hits, Ranking
 from ragbench.retrievers.factory import make_retriever
 from ragbench.retrievers.scores import by_rank, fused, min_max
 
@@ -46,24 +46,12 @@ class Hybrid(Ranking):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._sides = tuple(
-            make_retriever(spec, corpus) for spec in (self.settings.sparse, self.settings.dense)
-        )
-
-    @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """The sparse and the dense side."""
-        return self._sides
-
-    def restrict(self, positions: Sequence[int]) -> Hybrid:
-        """The same fusion of both sides, restricted."""
-        small = type(self)(self.corpus.subset(positions), **self.settings.model_dump())
-        small._sides = tuple(side.restrict(positions) for side in self._sides)
-        return small
+        specs = self.settings.sparse, self.settings.dense
+        self.parts = tuple(make_retriever(spec, corpus) for spec in specs)
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
         depth, weight = k * self.settings.depth, self.settings.dense_weight
-        found = fan_out(lambda side: side.search_many(queries, k=depth), self._sides)
+        found = fan_out(lambda side: side.search_many(queries, k=depth), self.parts)
         places = self.corpus.positions
         sides = [
             [self._values([(places[p.pid], p.score) for p in hits]) for hits in rankings]

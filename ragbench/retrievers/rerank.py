@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -53,9 +53,9 @@ class Rerank(Wrapper):
         candidates = self._inner.search_many(queries, k=max(k, self.settings.depth))
         return [self._reordered(q, hits, k) for q, hits in zip(queries, candidates, strict=True)]
 
-    def restrict(self, positions: Sequence[int]) -> Self:
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
         """The same reranker over the inner retriever, restricted."""
-        small = super().restrict(positions)
+        small = super().restrict(positions, **other)
         small.reranker = self.reranker
         return small
 

@@ -134,22 +134,15 @@ def test_reading_and_neighbours() -> None:
         index.read("9")
 
 
-def test_restricted_to_a_questions_chunks(embedder: WordEmbedder) -> None:
-    index = GranularIndex(_cities())
-    index.build()
-    embedder.embedded.clear()
-    small = index.restrict([2, 1])
-    assert [m.passage.pid for m in small.semantic_search("alpha beta gamma", k=5)] == ["1", "2"]
-    assert small.keyword_search(["delta"]) == []
-    assert embedder.embedded == ["alpha beta gamma"]
-
-
-def test_stored_and_loaded(store: IndexStore, embedder: WordEmbedder) -> None:
+def test_stored_and_loaded(
+    store: IndexStore, embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragbench.retrievers.granular._STORED_FROM", 1)
     texts = ["The cat sat on the mat. It was a good mat", "Dogs do not sit on any mats"]
     results = []
     for _ in range(2):
-        index = GranularIndex(make_corpus(texts))
-        index.build(store)
+        monkeypatch.setattr("ragbench.retrievers.store._OPEN", {})
+        index = GranularIndex.of(make_corpus(texts), store=store)
         results.append((index.keyword_search(["mat"]), index.semantic_search("good mat", k=1)))
     assert results[0] == results[1]
     assert len(embedder.embedded) == 3 + 1  # the query is remembered too

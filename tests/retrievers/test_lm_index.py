@@ -373,12 +373,6 @@ def test_a_stored_index_is_mapped_and_gives_the_same(tmp_path: Path) -> None:
     assert shares[0].tolist() == shares[1].tolist()
 
 
-def test_an_empty_corpus_finds_nothing() -> None:
-    index = linear(make_corpus([]))
-    assert index.search("Orla", k=5) == []
-    assert index.seeds(["Orla"]) == []
-
-
 @pytest.mark.parametrize(
     ("told", "weight"),
     [

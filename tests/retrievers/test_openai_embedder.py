@@ -144,22 +144,6 @@ def test_a_missing_key_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> No
         make_embedder("openai/text-embedding-3-small")
 
 
-def test_requests_are_held_to_the_rate(
-    wire: Wire, cache: VectorCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(module.RATE_VARIABLE, "240")
-    embedder = make(wire, cache)
-    for text in ("one", "two", "three"):
-        embedder.embed([text])
-    assert (
-        wire.at[2] - wire.at[0] >= 0.4
-    )  # two gaps of a quarter of a second, less what the way to the server varies
-    for wrong in ("many", "-1", "nan"):
-        monkeypatch.setenv(module.RATE_VARIABLE, wrong)
-        with pytest.raises(LMSetupError, match=f"{module.RATE_VARIABLE}='{wrong}' must be"):
-            make(wire, cache)
-
-
 def test_the_cache_keeps_bytes_exactly(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     row = np.array([0.1, -2.5, 3e-8], dtype=np.float32)
@@ -202,12 +186,3 @@ def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
             make(wire, cache).embed(["x", "y"])
         assert len(wire.requests) == 1
     assert cache.get(f"openai/m@{wire.address.removeprefix('http://')}", ["x", "y"]) == {}
-
-
-@pytest.mark.parametrize("tokens", [-5, 1.5, float("nan"), "many", True, None, 10**30])
-def test_token_counts_that_cannot_be_true_are_estimated(tokens: object, cache: VectorCache) -> None:
-    data = [{"index": 0, "embedding": [1.0, 2.0]}]
-    answer = {"data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
-    with serving(lambda path, body: (200, answer)) as wire, open_ledger() as ledger:
-        make(wire, cache).embed(["x" * 40])
-    assert [call.prompt_tokens for call in ledger.calls] == [10]

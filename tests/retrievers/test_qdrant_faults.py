@@ -2,28 +2,18 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ragbench.context import current, use
 from ragbench.errors import DataError, LMSetupError, LMUnavailableError
-from ragbench.lms.calls import (
-    Limits,
-    QuestionTimeoutError,
-    Retries,
-    question_time,
-    services,
-    spending,
-)
+from ragbench.lms.calls import Limits, Retries, services, spending
 from ragbench.lms.specs import load_dotenv
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.store import IndexStore
@@ -85,13 +75,6 @@ def test_a_server_of_no_use_is_told_in_one_line(
     assert wire.url.removeprefix("http://") in str(error.value)
     wire.fault = lambda method, path: None
     assert made(wire.url).build(store).search("w1", k=3)
-
-
-def test_a_server_that_is_down_is_told_in_one_line(store: IndexStore) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(LMUnavailableError, match=r"failed 5 times: .*is it running\?"):
-        made(url).build(store)
 
 
 def test_what_fails_for_a_moment_is_asked_again(wire: QdrantWire) -> None:
@@ -211,18 +194,6 @@ def test_searches_count_for_nothing_under_a_limit_on_calls(wire: QdrantWire) -> 
     assert spent.total.calls == 0
 
 
-def test_a_question_s_time_ends_a_search(wire: QdrantWire) -> None:
-    retriever = made(wire.url).build()
-
-    def hang(method: str, path: str) -> None:
-        time.sleep(0.3)
-
-    wire.fault = hang
-    late = pytest.raises(QuestionTimeoutError)
-    with use(replace(current(), question_time_s=0.05)), question_time(), late:
-        retriever.search("w1", k=3)
-
-
 def build_in(url: str, folder: str) -> None:
     """What the process does that is killed."""
     made(url).build(IndexStore(Path(folder)))
@@ -252,5 +223,3 @@ def test_a_build_that_is_killed_goes_on_where_it_was(wire: QdrantWire, store: In
     assert [[h.pid for h in hits] for hits in found] == [[h.pid for h in hits] for hits in expected]
     assert told[-1] == (600, 600)
     assert before >= 256
-
-

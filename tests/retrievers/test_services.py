@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from ragbench.cli.main import cli
 from ragbench.context import current, use
 from ragbench.errors import LMUnavailableError
 from ragbench.experiments.store import read_records
-from ragbench.ledger import OpenLedger, open_ledger
+from ragbench.ledger import open_ledger
 from ragbench.lms.calls import (
     LimitReachedError,
     Limits,
     QuestionTimeoutError,
     breaker as breakers,
     question_time,
-    services,
     spending,
 )
 from ragbench.retrievers import dense
@@ -80,64 +78,11 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     cache.close()
 
 
-def test_retry_after_is_kept_and_no_retry_is_used_up(client: Client) -> None:
-    rejections = 6  # more than there are retries
-    answer, told = at_first(*[429] * rejections), {"Retry-After": "0.1"}
-    with serving(answer, told) as wire, open_ledger() as ledger:
-        client(wire)("x")
-    assert [call.attempts for call in ledger.calls] == [rejections + 1]
-    assert ledger.as_if.failed == 0
-    gaps = [b - a for a, b in zip(wire.at, wire.at[1:], strict=False)]
-    assert min(gaps) >= 0.095
-    assert ledger.as_if.latency_s >= 0.6
-
-
-def test_many_callers_share_one_queue(client: Client) -> None:
-    """The server takes 100 requests a second, in bursts of 10, and says nothing else of it."""
-    level, before, lock = [10.0], [time.monotonic()], threading.Lock()
-
-    def narrow(path: str, body: dict[str, Any]) -> Reply:
-        with lock:
-            now = time.monotonic()
-            level[0] = min(10.0, level[0] + 100 * (now - before[0]))
-            before[0] = now
-            if level[0] < 1:
-                return bad(429)
-            level[0] -= 1
-        return good(path, body)
-
-    with serving(narrow, {}) as wire, open_ledger() as ledger:
-        ask = client(wire)
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(lambda n: threaded(ask, f"text {n}", ledger), range(40)))
-    assert len(ledger.calls) == 40
-    assert ledger.as_if.failed == 0
-    assert 40 <= len(wire.requests) == sum(call.attempts for call in ledger.calls) < 80
-
-
-def threaded(ask: Callable[[str], object], text: str, ledger: OpenLedger) -> object:
-    with use(current().plus(ledger, ledger.path)):
-        return ask(text)
-
-
 def test_what_fails_again_and_again_is_given_up_in_one_line(client: Client) -> None:
     said = pytest.raises(LMUnavailableError, match="failed 5 times: HTTP 500, scripted")
     with serving(at_first(*[500] * 9)) as wire, open_ledger() as ledger, said:
         client(wire)("x")
     assert [(call.attempts, call.error) for call in ledger.calls] == [(5, "ServerError")]
-
-
-def test_a_hanging_server_is_tried_twice(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "TIMEOUT_S", 0.1)
-
-    def hang(path: str, body: dict[str, Any]) -> Reply:
-        time.sleep(0.3)
-        return good(path, body)
-
-    said = pytest.raises(LMUnavailableError, match="failed 2 times: the request timed out")
-    with serving(hang) as wire, open_ledger() as ledger, said:
-        client(wire)("x")
-    assert [(call.attempts, call.error) for call in ledger.calls] == [(2, "TimeoutError")]
 
 
 def test_limits_and_deadlines_count_every_attempt(client: Client) -> None:

@@ -1,6 +1,5 @@
 """Stored indexes: the same results after loading, whole or not there, one writer."""
 
-import json
 import os
 import random
 import threading
@@ -130,19 +129,6 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="set RAGBENCH_CACHE"):
         make_retriever("bm25", CORPUS).build(IndexStore(tmp_path / "file" / "indexes"))
-
-
-def test_the_manifest_is_json_with_the_files(store: IndexStore) -> None:
-    make_retriever("bm25", CORPUS).build(store)
-    entry = store.entries()[0]
-    data = json.loads((store.root / entry.key / "manifest.json").read_text())
-    assert data["corpus"] == CORPUS.digest
-    folder = store.root / entry.key
-    assert set(entry.files) == {p.name for p in folder.iterdir()} - {
-        "manifest.json",
-        "checked.json",
-    }
-    assert entry.size == sum((folder / name).stat().st_size for name in entry.files)
 
 
 @pytest.mark.parametrize("spec", ["bm25", "bm25(engine=numba)", "dense(index=ivf)"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +35,6 @@ _OPENAI = "https://api.openai.com/v1"
 _MOST_DIMENSIONS = 16_384
 #: The key of a server given by `api_base`; OpenAI's own key is never sent there.
 KEY_VARIABLE = "RAGBENCH_EMBEDDINGS_API_KEY"
-RATE_VARIABLE = "RAGBENCH_EMBEDDINGS_RPM"
 #: Requests a minute that OpenAI gives to a new account.
 _RATE = 3000.0
 
@@ -68,7 +66,7 @@ class OpenAIEmbedder(Embedder):
             Server("openai", model, self._api_base or _OPENAI, key, variable),
             model=self.identity,
             kind="embed",
-            rpm=_rate(api_base),
+            rpm=None if api_base else _RATE,
         )
 
     @property
@@ -153,24 +151,6 @@ def _checked(reply: Any, n: int) -> Vectors:
             f"{type(error).__name__}: {str(error)[:200]}"
         ) from None
     return normalized(vectors)
-
-
-def _rate(api_base: str) -> float | None:
-    """Requests a minute at the most; None for no such limit.
-
-    Raises:
-        LMSetupError: the variable holds no such number.
-    """
-    text = os.environ.get(RATE_VARIABLE)
-    if not text:
-        return None if api_base else _RATE
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < math.inf:
-        raise LMSetupError(f"{RATE_VARIABLE}={text!r} must be a number of requests, above 0")
-    return rate
 
 
 #: What follows the numbers of a vector: tokens, price (no number if unknown) and seconds.

@@ -6,12 +6,12 @@ Both rankings are fused by reciprocal ranks (Cormack, Clarke and Buettcher, SIGI
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import Corpus, Hits, Ranking, Retriever
+from ragbench.retrievers.base import Corpus, Hits, Ranking
 from ragbench.retrievers.dense import Dense, EmbeddingSettings
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.hybrid import FusionSettings
@@ -38,29 +38,18 @@ class Engine(Ranking):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        shared = self.settings.model_dump(include={*EmbeddingSettings.model_fields})
-        self._dense = (
-            Dense(corpus, index="exact", **shared) if self.settings.mode != "text" else None
-        )
+        if self.settings.mode != "text":
+            shared = self.settings.model_dump(include={*EmbeddingSettings.model_fields})
+            self.parts = (Dense(corpus, index="exact", **shared),)
+
+    @property
+    def _dense(self) -> Dense | None:
+        """What makes and keeps the vectors that the engine is given."""
+        return next((part for part in self.parts if isinstance(part, Dense)), None)
 
     @abstractmethod
     def _find(self, asked: Sequence[Asked], depth: int) -> list[Found]:
         """At most `depth` passages for each that is asked, in order."""
-
-    @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """What makes and keeps the vectors that the engine is given."""
-        return (self._dense,) if self._dense is not None else ()
-
-    def restrict(self, positions: Sequence[int]) -> Self:
-        """An index of its own over the passages at `positions`, each embedded once."""
-        return self._restricted(positions)
-
-    def _restricted(self, positions: Sequence[int], **other: Any) -> Self:
-        settings = {**self.settings.model_dump(), **other}
-        small = type(self)(self.corpus.subset(positions), **settings)
-        small._dense = self._dense and self._dense.restrict(positions)
-        return small
 
     def index_settings(self) -> dict[str, Any]:
         """What decides the index: the vectors, and whether there are words, vectors or both."""

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ragbench.errors import DataError, LMSetupError, needs_extra
 from ragbench.lms import checked_address
-from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress, Retriever
+from ragbench.retrievers.base import RETRIEVERS, Corpus, Progress
 from ragbench.retrievers.bm25 import BM25, BM25Settings
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.engines.base import Asked, Engine, EngineSettings
@@ -68,23 +68,23 @@ class Qdrant(Engine):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        self._url, self._words = checked_address(self.settings.url, "url"), None
+        self._url = checked_address(self.settings.url, "url")
         if self.settings.mode != "vector":
             words = self.settings.model_dump(include={*BM25Settings.model_fields})
-            self._words = BM25(corpus, **words)
+            self.parts = (BM25(corpus, **words), *self.parts)
         self._collection: Collection | None = None  # None over an empty corpus
         self.server = None
         if self._url:
             self.server = SearchServer("qdrant", self._url, header="api-key", variable=KEY_VARIABLE)
 
     @property
-    def parts(self) -> tuple[Retriever, ...]:
-        """What makes and keeps words and vectors."""
-        return tuple(part for part in (self._words, self._dense) if part is not None)
+    def _words(self) -> BM25 | None:
+        """What makes and keeps the weights of words."""
+        return next((part for part in self.parts if isinstance(part, BM25)), None)
 
-    def restrict(self, positions: Sequence[int]) -> Self:
+    def restrict(self, positions: Sequence[int], **other: Any) -> Self:
         """A collection in this process over the passages at `positions`."""
-        return self._restricted(positions, url="")
+        return super().restrict(positions, **{**other, "url": ""})
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
         """Open the collection, and send what it lacks; vectors are made only then."""

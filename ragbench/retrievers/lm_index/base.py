@@ -56,6 +56,8 @@ class LMIndex(Retriever):
     by_vectors: ClassVar[bool] = False
     arrays: ClassVar[tuple[str, ...]] = ()
     values: ClassVar[Mapping[str, Any]] = {}
+    #: Facts that are the lengths of attributes, by name.
+    lengths: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, corpus: Corpus, *, lm: str = "", **settings: Any) -> None:
         super().__init__(corpus, **settings)
@@ -129,10 +131,11 @@ class LMIndex(Retriever):
         return not any(self.counts.get(loss) for loss in LOSSES)
 
     def facts(self) -> dict[str, Any]:
-        """What the index took, as if nothing had been kept, and events of its making."""
+        """Sizes, what the index took, as if nothing had been kept, and events of its making."""
         paid = [call for call in self.calls if call.kind in LM_KINDS or call.cost_usd != 0]
         spent = total(paid)  # the tokens of an embedder that is free are no cost
         return {
+            **{fact: len(getattr(self, name)) for fact, name in self.lengths.items()},
             "index_calls": spent.calls,
             "index_tokens": spent.tokens,
             "index_usd": spent.cost_usd,

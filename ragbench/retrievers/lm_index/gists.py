@@ -34,6 +34,7 @@ class GistIndex(LMIndex):
     by_passage = False
     arrays = ("gist_vectors",)
     values: ClassVar[Mapping[str, Any]] = {"gists": list[str]}
+    lengths: ClassVar[Mapping[str, str]] = {"gists": "gists"}
     gists: Sequence[str] = ()
     gist_vectors = NONE
 
@@ -50,10 +51,6 @@ class GistIndex(LMIndex):
                     left -= sizes[row]
             rows = sorted(kept)
         return [self.gists[row] for row in rows]
-
-    def facts(self) -> dict[str, Any]:
-        """Size and cost."""
-        return {"gists": len(self.gists), **super().facts()}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[str]:
         def gist(texts: list[str]) -> str:

@@ -56,6 +56,11 @@ class HippoIndex(LMIndex):
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
     arrays = ("fact_vectors", "phrase_vectors", "pairs", "spread", "edges", "weights")
     values: ClassVar[Mapping[str, Any]] = {"facts_read": list[FactText], "phrases": list[str]}
+    lengths: ClassVar[Mapping[str, str]] = {
+        "phrases": "phrases",
+        "triples": "facts_read",
+        "edges": "edges",
+    }
 
     #: Cleaned triples and, in the same order, the phrases of each, shape `(facts, 2)`.
     facts_read: Sequence[FactText] = ()
@@ -102,15 +107,6 @@ class HippoIndex(LMIndex):
         for phrase, weight in seeds.items():
             reset[phrase] = weight
         return self._walks.pagerank(reset, damping=damping)[len(self.phrases) :]
-
-    def facts(self) -> dict[str, Any]:
-        """Size and cost."""
-        return {
-            "phrases": len(self.phrases),
-            "triples": len(self.facts_read),
-            "edges": len(self.edges),
-            **super().facts(),
-        }
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:

@@ -203,6 +203,11 @@ class KnowledgeGraph(LMIndex):
         "relations": list[Relation],
         "reports": list[Report],
     }
+    lengths: ClassVar[Mapping[str, str]] = {
+        "entities": "entities",
+        "relations": "relations",
+        "communities": "reports",
+    }
 
     entity_vectors = NONE
     entities: Sequence[Entity] = ()
@@ -217,15 +222,6 @@ class KnowledgeGraph(LMIndex):
     def nearest(self, query: str, k: int) -> list[int]:
         """The `k` entities whose name and description are nearest to `query`, best first."""
         return best_first(self.cosines(query, self.entity_vectors), k)
-
-    def facts(self) -> dict[str, Any]:
-        """Size and cost."""
-        return {
-            "entities": len(self.entities),
-            "relations": len(self.relations),
-            "communities": len(self.reports),
-            **super().facts(),
-        }
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
         return extract(lm, ExtractGraph, self.corpus, self.settings, progress)

@@ -247,6 +247,7 @@ class LightIndex(LMIndex):
     signatures = (ExtractKeyedGraph,)
     arrays = ("entity_vectors", "relation_vectors")
     values: ClassVar[Mapping[str, Any]] = {"entities": list[Entity], "relations": list[Relation]}
+    lengths: ClassVar[Mapping[str, str]] = {"entities": "entities", "relations": "relations"}
 
     entities: Sequence[Entity] = ()
     relations: Sequence[Relation] = ()
@@ -267,11 +268,6 @@ class LightIndex(LMIndex):
             return []
         scores = self.cosines(query, vectors)
         return [row for row in best_first(scores, k) if scores[row] >= least]
-
-    def facts(self) -> dict[str, Any]:
-        """Size and cost."""
-        sizes = {"entities": len(self.entities), "relations": len(self.relations)}
-        return {**sizes, **super().facts()}
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
         return extract(lm, ExtractKeyedGraph, self.corpus, self.settings, progress)

@@ -184,6 +184,11 @@ class LinearIndex(LMIndex):
         "weights",
     )
     values: ClassVar[Mapping[str, Any]] = {"names": list[str]}
+    lengths: ClassVar[Mapping[str, str]] = {
+        "entities": "names",
+        "sentences": "sentence_vectors",
+        "edges": "edges",
+    }
 
     names: Sequence[str] = ()
     entity_vectors = sentence_vectors = NONE
@@ -244,15 +249,6 @@ class LinearIndex(LMIndex):
             reset[entity] = weight
         reset[len(self.names) :] = starts
         return self._walks.pagerank(reset, damping=damping)[len(self.names) :]
-
-    def facts(self) -> dict[str, Any]:
-        """Size and cost."""
-        return {
-            "entities": len(self.names),
-            "sentences": len(self.sentence_vectors),
-            "edges": len(self.edges),
-            **super().facts(),
-        }
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[str]]:
         return entities_of(
