@@ -195,6 +195,8 @@ def test_a_run_is_a_table_and_a_frame(shared: dict[str, Any]) -> None:
     assert "<table>" in run._repr_html_()
     assert run.mean("f1") == 1.0
     assert str(run.folder) in repr(run)
+    assert "failed=0" in repr(run)
+    assert "<th>failed</th>" in run._repr_html_()
 
 
 def test_parts_are_made_by_name(shared: dict[str, Any]) -> None:

@@ -41,6 +41,11 @@ class Run:
         """What the table shows of the run."""
         return self.evaluation.summary.to_dict()
 
+    @property
+    def failed(self) -> int:
+        """How many of its questions failed."""
+        return sum(record.failed for record in self.records)
+
     @cached_property
     def scores(self) -> dict[str, float]:
         """Mean of each headline metric; a failed question counts as the worst."""
@@ -68,10 +73,11 @@ class Run:
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.3f}" for name, value in self.scores.items())
-        return f"Run({self.folder}, n={len(self.records)}, {scores})"
+        return f"Run({self.folder}, n={len(self.records)}, failed={self.failed}, {scores})"
 
     def _repr_html_(self) -> str:
-        return html_table([{"run": self.folder.name, "n": len(self.records), **self.scores}])
+        counts = {"n": len(self.records), "failed": self.failed}
+        return html_table([{"run": self.folder.name, **counts, **self.scores}])
 
 
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
