@@ -123,7 +123,7 @@ def without_luck(
 
     It holds the plus-two intervals with the luck taken off and left in, for how much of it there
     is is itself an estimate (which takes off too much where many candidates are nearly always
-    right). Measured coverage: see docs/verdicts.md. None for fewer than two scores.
+    right). None for fewer than two scores.
     """
     estimate = estimate_mean(scores, bounds, clusters)
     if estimate is None:
