@@ -55,8 +55,10 @@ class Outcome:
     rate: Rate
 
 
-def played(takes: Takes, n: int, *, workers: int = 64, latency: float = 0.1) -> Outcome:
-    """`n` calls of so many workers, each rejection after 10 ms, in time that is made up."""
+def played(
+    takes: Takes, n: int, *, workers: int = 64, latency: float = 0.1, no_after: float = 0.01
+) -> Outcome:
+    """`n` calls of so many workers, a rejection after `no_after`, in time that is made up."""
     rate, queue = Rate(math.inf), list[tuple[Started, int]]()
     jitter, order = random.Random(0), itertools.count()
     events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -84,7 +86,7 @@ def played(takes: Takes, n: int, *, workers: int = 64, latency: float = 0.1) -> 
                 took = latency * jitter.uniform(0.8, 1.2)
                 later(now + took, lambda t, call=call: answer(t, call))
             else:
-                later(now + 0.01, lambda t, call=call, tries=tries: reject(t, call, tries))
+                later(now + no_after, lambda t, call=call, tries=tries: reject(t, call, tries))
 
     def answer(now: float, call: Started) -> None:
         nonlocal answered, left
@@ -123,11 +125,13 @@ def test_chance_rejections_cost_less_than_twice_the_time(share: float, latency: 
 @pytest.mark.parametrize(
     "takes", [lambda: bucket(50, 50), lambda: bucket(50, 5), lambda: window(50)]
 )
-@pytest.mark.parametrize("latency", [0.02, 0.3, 1.0])
+@pytest.mark.parametrize(
+    ("latency", "no_after"), [(0.02, 0.01), (0.3, 0.01), (1.0, 0.01), (0.1, 0.1), (0.3, 0.2)]
+)
 def test_a_true_limit_rejects_few_calls_and_is_used(
-    takes: Callable[[], Takes], latency: float
+    takes: Callable[[], Takes], latency: float, no_after: float
 ) -> None:
-    outcome = played(takes(), 1500, latency=latency)
+    outcome = played(takes(), 1500, latency=latency, no_after=no_after)
     assert outcome.answered == 1500
     assert outcome.rejected < 150
     assert outcome.seconds < 1.5 * 30

@@ -3,7 +3,7 @@
 A single rejection (HTTP 429) may be chance: its call waits a moment and goes again, and no other
 does. Where rejections cluster, calls a second are limited to what the server took in the second
 before; from there the rate grows, ever faster while nothing is rejected, and yields a little to
-each rejection. A rejection uses up none of a call's retries.
+each few rejections. A rejection uses up none of a call's retries.
 
 Before that, the calls open at once grow by one per answer; those to a server given by its address
 are not limited. `Rate` decides and takes the time from its caller; `RateLimit` makes threads wait.
@@ -26,9 +26,11 @@ START_OPEN = 8
 #: Rejections among so many calls started one after the other that are a cluster: one call in ten
 #: rejected by chance passes for it in one run of a thousand.
 CLUSTERS = ((12, 25), (28, 120))
-#: What is left of the rate: of what the server took, after a single rejection (but no less than the
-#: share `LEAST` of what was left after the cut), and where a cut was in vain.
-KEPT, KEPT_OF_ONE, LEAST, KEPT_IN_VAIN = 0.9, 0.97, 0.6, 0.5
+#: Rejections since the rate was last lowered that lower it a little.
+MANY = 3
+#: What is left of the rate: of what the server took, after `MANY` (no less than the share `LEAST`
+#: of what the server took), and where a cut was in vain.
+KEPT, KEPT_OF_MANY, LEAST, KEPT_IN_VAIN = 0.9, 0.9, 0.7, 0.5
 #: Answers after a cut that show that it was enough.
 SETTLED = 3
 #: The rate grows by this share a second, twice as fast after each so many seconds of peace.
@@ -63,8 +65,10 @@ class Rate:
         self.most_open, self.n_open = most_open, 0
         #: Calls a second; None until rejections clustered.
         self.per_second: float | None = None
-        self._least = 0.0
-        self._answers = self._in_vain = 0  # since the last cut; cuts in a row that were too small
+        self._taken = 0.0  # calls a second that the server took before the last cut
+        self._sure = False  # whether that was seen for a whole second
+        self._in_vain = 0  # cuts in a row that were not enough
+        self._answers = self._rejections = 0  # since the last cut; since the rate was lowered
         self._next_at = self._cut_at = self._peace_since = -math.inf
         self._recent: deque[Started] = deque(maxlen=1000)
         self._set: dict[str, _PerMinute] = {}
@@ -101,12 +105,17 @@ class Rate:
         if self.per_second is None:
             self.most_open += 1
         elif call.waited:
-            doubles_s = max(DOUBLES_S, 100 / self.per_second)
-            doublings = min((now - self._peace_since) / doubles_s, 5.0)
-            self.per_second *= 1 + min(STEP / self.per_second, 0.003) * 2.0**doublings
+            self.per_second *= 1 + self._growth(now, self.per_second)
             self._next_at = min(self._next_at, now + 1 / self.per_second)
         if fixed := self._set.get("tokens"):
             fixed.free_at += 60.0 * (tokens - call.tokens) / fixed.most
+
+    def _growth(self, now: float, per_second: float) -> float:
+        """The share by which one answer raises the rate."""
+        if not self._sure:
+            return min(0.5, 1 / per_second)
+        doublings = min((now - self._peace_since) / max(DOUBLES_S, 100 / per_second), 5.0)
+        return float(min(STEP / per_second, 0.003) * 2.0**doublings)
 
     def drop(self) -> None:
         """A call ended in a way that says nothing about the server's limits."""
@@ -116,16 +125,21 @@ class Rate:
         """The server said 429 to `call`."""
         self.n_open -= 1
         call.rejected = True
-        if call.at <= self._cut_at:  # of the cluster before
+        if call.at <= self._cut_at:  # of the cluster before, which was larger than it seemed
+            if not self._answers and not self._in_vain:
+                self._limit_to(KEPT * self._taken_before(self._cut_at))
             return
         self._peace_since = now
+        self._rejections += 1
         if self.per_second is not None and self._answers < SETTLED:
             self._in_vain += 1
             self._cut(now, retry_after)
         elif self._clustered(call):
             self._cut(now, retry_after)
-        elif self.per_second is not None:
-            self.per_second = max(KEPT_OF_ONE * self.per_second, self._least)
+        elif self.per_second is not None and self._rejections >= MANY and self._sure:
+            self._rejections = 0
+            least = min(LEAST * self._taken, self.per_second)
+            self.per_second = max(KEPT_OF_MANY * self.per_second, least)
 
     def _clustered(self, call: Started) -> bool:
         """Whether many of the calls were rejected that started before `call`, and since a cut.
@@ -137,14 +151,22 @@ class Rate:
 
     def _cut(self, now: float, retry_after: float | None) -> None:
         pause = min(FIRST_PAUSE_S * 2.0**self._in_vain, LONGEST_PAUSE_S)
-        if self._in_vain and self.per_second:
-            self.per_second = max(KEPT_IN_VAIN * self.per_second, 1 / pause)
-        else:
-            taken = sum(not one.rejected and now - 1.0 < one.at <= now for one in self._recent)
-            self.per_second = KEPT * max(taken, 1)
-        self._least = LEAST * self.per_second
+        if self._in_vain > 1 and self.per_second:
+            self._limit_to(max(KEPT_IN_VAIN * self.per_second, 1 / pause))
+        elif not self._in_vain:
+            self._sure = bool(self._recent) and self._recent[0].at < now - 1.0
+            self._limit_to(KEPT * self._taken_before(now))
         pause = max(pause, min(retry_after or 0.0, LONGEST_RESET_S))
-        self._next_at, self._cut_at, self._answers = now + pause, now, 0
+        self._next_at, self._cut_at = now + pause, now
+        self._answers = self._rejections = 0
+
+    def _limit_to(self, rate: float) -> None:
+        self._taken = self.per_second = rate
+
+    def _taken_before(self, now: float) -> float:
+        """Calls that the server took in the second before, 1 at the least, by what is known now."""
+        taken = sum(not call.rejected and now - 1.0 < call.at <= now for call in self._recent)
+        return max(taken, 1)
 
 
 class RateLimit:
