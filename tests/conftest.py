@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import gc
 import os
 import signal
 
@@ -11,6 +12,7 @@ from pathlib import Path
 import dspy
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from ragbench.lms import RagbenchLM, make_lm
 from tests.fake_server import FakeServer
@@ -21,9 +23,19 @@ settings.register_profile(
 )
 settings.load_profile("ragbench")
 
+# Hypothesis would read the source of every module that happens to be loaded, for its constants:
+# seconds in every process, and other examples by what ran before.
+providers._get_local_constants = lambda: providers._local_constants
+
 # A suite started in the background of a script ignores SIGINT, and so would the processes it
 # starts to interrupt them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported lives on: no collection of garbage is to look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from tests.fuzzing import TARGETS
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data())
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzz(target: str, data: Any) -> None:

@@ -19,6 +19,7 @@ def records(folder: Path) -> list[dict[str, object]]:
     return record_rows(folder)
 
 
+@pytest.mark.slow
 def test_eval_compile_eval_compare(
     capsys: pytest.CaptureFixture[str], elsewhere: Path, local_lm: RagbenchLM
 ) -> None:

@@ -91,6 +91,7 @@ def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
     assert kept[1] == kept[0]
 
 
+@pytest.mark.slow
 def test_a_larger_limit_adds_questions_and_asks_no_other_again(run: Run) -> None:
     with FakeServer() as server:
         first = run(server, "run", processes=2, limit=4)
@@ -103,7 +104,9 @@ def test_a_larger_limit_adds_questions_and_asks_no_other_again(run: Run) -> None
     assert found.summary.billed.calls == again.total()
 
 
-@pytest.mark.parametrize("limits", [Limits(calls=14), Limits(tokens=6_000)])
+@pytest.mark.parametrize(
+    "limits", [Limits(calls=14), pytest.param(Limits(tokens=6_000), marks=pytest.mark.slow)]
+)
 def test_a_limit_of_spending_is_one_for_all(run: Run, limits: Limits) -> None:
     with FakeServer() as server:
         found = run(server, "run", limits, processes=3)
@@ -115,6 +118,7 @@ def test_a_limit_of_spending_is_one_for_all(run: Run, limits: Limits) -> None:
     assert not found.progress.complete
 
 
+@pytest.mark.slow
 def test_what_a_shard_leaves_passes_on(run: Run) -> None:
     """One of two questions needs most of the calls, which an equal share does not hold."""
     with FakeServer() as server:
@@ -128,6 +132,7 @@ def test_what_a_shard_leaves_passes_on(run: Run) -> None:
     assert len(found.records) >= 2
 
 
+@pytest.mark.slow
 def test_with_nothing_left_to_spend_no_further_process_is_started(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +151,7 @@ def test_with_nothing_left_to_spend_no_further_process_is_started(
     assert found.stopped_by == "--max-calls 3"
 
 
+@pytest.mark.slow
 def test_a_shard_of_the_users_own_is_put_into_the_run(run: Run, tmp_path: Path) -> None:
     with FakeServer() as server:
         part = run(server, "run", shard="1/2")
@@ -202,6 +208,7 @@ def ended(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_killed_shard_goes_on_where_it_was(tmp_path: Path) -> None:
     with FakeServer(latency_s=0.1) as server:
         with started(tmp_path, server) as (process, shards):
@@ -216,6 +223,7 @@ def test_a_killed_shard_goes_on_where_it_was(tmp_path: Path) -> None:
         assert len(again) <= 3  # its threads
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_its_shards_to_the_next(run: Run, tmp_path: Path) -> None:
     with FakeServer(latency_s=0.2) as server:
         with started(tmp_path, server) as (process, shards):
@@ -247,6 +255,7 @@ def test_ctrl_c_ends_the_shards_and_keeps_what_they_have(tmp_path: Path) -> None
     assert not (tmp_path / "run" / "shards").exists()
 
 
+@pytest.mark.slow
 def test_the_error_of_a_shard_is_that_of_the_command(run: Run, tmp_path: Path) -> None:
     missing = tmp_path / "missing.py"
     missing.write_text(
@@ -290,6 +299,7 @@ def cluster() -> Iterator[Any]:
         made.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning",
                             "ignore::FutureWarning")  # fmt: skip
 def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run) -> None:
@@ -314,6 +324,7 @@ def test_a_cluster_asks_as_one_machine_though_a_node_dies(cluster: Any, run: Run
     assert rows.replace(address, "server") == expected
 
 
+@pytest.mark.slow
 def test_without_a_cluster_there_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
     monkeypatch.setenv("RAY_ADDRESS", "no-such-place")

@@ -95,15 +95,15 @@ def front(tuned: Tuned) -> list[tuple[Any, Any]]:
 
 
 def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path) -> None:
-    quiet = search(world, run={"out": tmp_path / "quiet", "workers": 1})
+    quiet = search(world, run={"out": tmp_path / "quiet", "workers": 1}, trials=5)
     for call in (3, 11, 14):
         world.use(killed_at(call, by_passages), cache=False)
         with pytest.raises(Killed):
-            search(world, run={"workers": 1})
+            search(world, run={"workers": 1}, trials=5)
     world.use(by_passages, cache=False)
-    assert front(search(world, run={"workers": 1})) == front(quiet)
+    assert front(search(world, run={"workers": 1}, trials=5)) == front(quiet)
     again = world.use(by_passages, cache=False)
-    assert front(search(world, run={"workers": 1})) == front(quiet)
+    assert front(search(world, run={"workers": 1}, trials=5)) == front(quiet)
     assert again.asked == []
 
 

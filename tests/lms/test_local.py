@@ -171,8 +171,8 @@ time.sleep(60)
     [
         ("exit", None),
         ("wait", signal.SIGKILL),
-        ("wait", signal.SIGTERM),
-        ("wait", signal.SIGINT),
+        pytest.param("wait", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("wait", signal.SIGINT, marks=pytest.mark.slow),
         ("fork", signal.SIGKILL),
     ],
 )

@@ -215,7 +215,7 @@ def test_a_stop_loses_at_most_the_calls_under_way(
     script: Callable[[Hit], str] = lambda hit: json.dumps(whole(hit))  # noqa: E731
     with FakeServer(script) as server:
         ahead = estimated(name, corpus, server)
-        each = max(1, ahead.calls.low // 10)
+        each = max(1, ahead.calls.low // 4)
         stops = 0
         while True:
             try:

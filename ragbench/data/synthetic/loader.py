@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 
@@ -75,7 +75,9 @@ def load_synthetic(spec: DataSpec) -> Dataset:
     check_size(spec.size)
     if question_files(spec) or spec.corpus_file or spec.chunk_file or spec.hub:
         raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
-    return assemble(spec, _items(spec.size, spec.seed), pool=stream_passages(spec.size, spec.seed))
+    # Examples are completed while they are put together, so the drawn ones are copied.
+    items = [replace(item, example=item.example.copy()) for item in _items(spec.size, spec.seed)]
+    return assemble(spec, items, pool=stream_passages(spec.size, spec.seed))
 
 
 @lru_cache(maxsize=64)  # the default world whole: it is read as corpus, then asked about
@@ -85,10 +87,12 @@ def _page(seed: int, index: int) -> Page:
     return Page(cell, tuple(render(entity, dice) for entity in cell.entities))
 
 
-def _items(size: int, seed: int) -> Iterator[Item]:
+@lru_cache(maxsize=2)  # the runs of one process are mostly over one world
+def _items(size: int, seed: int) -> tuple[Item, ...]:
     """The questions, cell by cell; only whole cells are asked about."""
     cells = size // CELL_SIZE
     keys: set[str] = set()
+    items = []
     for index, kinds in sorted(_plan(size, seed).items()):
         own, beside = _page(seed, index), _page(seed, (index + 1) % cells)
         spread = Counter(chain(*own.words, *beside.words))
@@ -97,7 +101,8 @@ def _items(size: int, seed: int) -> Iterator[Item]:
             asked = _new_question(own.cell, graph, kind, dice, keys)
             if asked is not None:
                 qid = f"syn-{seed}-{index:05d}-{number:02d}"
-                yield _item(qid, asked, (own, beside), spread)
+                items.append(_item(qid, asked, (own, beside), spread))
+    return tuple(items)
 
 
 def _plan(size: int, seed: int) -> dict[int, list[str]]:
