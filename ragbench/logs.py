@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import FileIO
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.context import current
-from ragbench.redact import redact
+from ragbench.redact import each_text, redact
 
 LOG = "log.jsonl"
 LEVELS = ("debug", "info", "warning", "error")
@@ -210,7 +210,7 @@ def as_json(record: logging.LogRecord) -> bytes:
         row["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
     text = _dumped(row)
     if "\\" in text:  # in an escaped text, a key may not stand at the beginning of a word
-        text = _dumped(_clean(row))
+        text = _dumped(each_text(redact, row))
     return redact(text).encode("utf-8", "replace") + b"\n"
 
 
@@ -227,13 +227,3 @@ def as_text(record: logging.LogRecord) -> str:
     text = f"{record.levelname.lower()}: {record.getMessage()}"
     text += f" ({', '.join(shown)})" if shown else ""
     return "".join(c if c.isprintable() else " " for c in " ".join(redact(text).split()))
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {redact(str(key)): _clean(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(inner) for inner in value]
-    return value

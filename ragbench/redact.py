@@ -3,6 +3,8 @@
 import json
 import os
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -65,18 +67,31 @@ def _secrets() -> list[tuple[str, str]]:
     return secrets
 
 
+def each_text(change: Callable[[str], str], value: Any) -> Any:
+    """`value` with `change` made of every text in it: in lists, mappings and dataclasses alike.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {each_text(change, k): each_text(change, inner) for k, inner in value.items()}
+    if isinstance(value, list | tuple):
+        items = [each_text(change, inner) for inner in value]
+        return items if isinstance(value, list) else tuple(items)
+    if is_dataclass(value) and not isinstance(value, type):
+        given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+        return replace(value, **each_text(change, given))
+    return value
+
+
 def encodable(value: Any) -> Any:
-    """`value` with `?` for every lone surrogate, in texts, lists and mappings alike.
+    """`value` with `?` for every lone surrogate in it.
 
     JSON may say half of a surrogate pair, which is no character and cannot be written down.
 
     Raises:
         RecursionError: it is nested too deeply.
     """
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {encodable(name): encodable(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(encodable(inner) for inner in value)
-    return value
+    return each_text(lambda text: text.encode("utf-8", "replace").decode(), value)

@@ -31,9 +31,6 @@ from ragbench.lms.local import (
 )
 from ragbench.lms.prices import NO_PRICE, Pricing, map_entry, parse_price
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec, load_dotenv, parse_spec
-from ragbench.logs import get
-
-_log = get(__name__)
 
 LOCAL_MAX_TOKENS = 512
 HOSTED_MAX_TOKENS = 1024
@@ -139,8 +136,6 @@ def make_lm(
         breaker=Breaker(parsed.identity(), patience=patience),
         rate=rate,
     )
-    if parsed.by_litellm:
-        _warn_of_unknown(engine)
     if _OPENAI_REASONING.match(engine.identity.rpartition("/")[2].lower()):
         # These take no temperature, and their budget must hold the reasoning too.
         return RagbenchLM(engine, cache=cache, max_tokens=max(max_tokens or 0, UNBOUNDED_REPLY))
@@ -179,23 +174,6 @@ def _local_identity(spec: LocalSpec) -> str:
         weights = f"{spec.name}-{sha256_of(spec.gguf)[:12]}"
     with needs_extra("a local LM"):
         return f"llamacpp/{weights}@{server_version()}"
-
-
-@lru_cache(maxsize=256)
-def _warn_once(text: str) -> None:
-    _log.warning(text)
-
-
-def _warn_of_unknown(engine: MeteredEngine) -> None:
-    """One warning on what is not known of a model that LiteLLM carries, if anything is not."""
-    facts = {
-        "its price (give --price in=...,out=...)": engine.pricing.known,
-        "whether it keeps to a JSON schema (prompts ask for text)": engine.supports_response_schema,
-        "whether it calls tools": engine.supports_function_calling,
-    }
-    unknown = "; ".join(fact for fact, known in facts.items() if not known)
-    if unknown:
-        _warn_once(f"{engine.identity} goes through LiteLLM; not known: {unknown}")
 
 
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:

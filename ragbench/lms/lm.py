@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
@@ -36,7 +35,7 @@ from ragbench.lms.calls import (
 )
 from ragbench.lms.prices import Pricing
 from ragbench.record import FailedAttempts
-from ragbench.redact import encodable, without_keys
+from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
 METER_KEY = "ragbench"
@@ -116,7 +115,8 @@ class MeteredEngine:
 
     def _send(self, request: Request) -> Reply[Response]:
         response = self.client.complete(request)
-        parts = tuple(map(_clean, response.message.parts))
+        # A server may echo the key that it was sent, and say half of a character.
+        parts = each_text(lambda said: without_keys(encodable(said)), response.message.parts)
         response = replace(response, message=replace(response.message, parts=parts))
         estimate, usage = prompt_tokens(request), response.usage
         if not usage.input_tokens or usage.output_tokens is None:
@@ -200,20 +200,6 @@ def prompt_tokens(request: Request) -> int:
 def _count_ending(response: Response) -> None:
     if event := EVENTS.get(response.finish_reason):
         count(event)
-
-
-def _clean(value: Any) -> Any:
-    """A part of a reply without keys that the server echoed, and without lone surrogates."""
-    if isinstance(value, str):
-        return without_keys(encodable(value))
-    if isinstance(value, Mapping):
-        return {_clean(name): _clean(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_clean, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        made = {each.name: _clean(getattr(value, each.name)) for each in fields(value) if each.init}
-        return replace(value, **made)
-    return value
 
 
 class RagbenchLM(dspy.LM):

