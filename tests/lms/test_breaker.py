@@ -144,6 +144,13 @@ def test_a_server_that_rejects_every_call_for_too_long_is_given_up() -> None:
     assert isinstance(breaker.broken, LMUnavailableError)
 
 
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
+
+
 def evaluate(folder: Path, server: FakeServer, *more: str, n: int = 30) -> tuple[int, str]:
     data = folder / "questions.jsonl"
     if not data.exists():
@@ -158,11 +165,10 @@ def evaluate(folder: Path, server: FakeServer, *more: str, n: int = 30) -> tuple
     return code, f"{result.output}{error or ''}"
 
 
-def test_a_key_revoked_in_the_middle_fails_no_question_and_a_new_one_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("settings")
+def test_a_key_revoked_midway_fails_no_question_and_a_new_one_goes_on(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
     script = lambda hit: Fault("401") if hit.number > 10 else plausible(hit)  # noqa: E731
     with FakeServer(script) as server:
         code, said = evaluate(tmp_path, server)
@@ -183,11 +189,8 @@ def test_a_key_revoked_in_the_middle_fails_no_question_and_a_new_one_goes_on(
         assert not asked & {hit.prompt for hit in server.hits[14:]}
 
 
-def test_a_key_that_never_worked_is_one_line_and_no_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
+@pytest.mark.usefixtures("settings")
+def test_a_key_that_never_worked_is_one_line_and_no_table(tmp_path: Path) -> None:
     with FakeServer(lambda hit: Fault("401")) as server:
         code, said = evaluate(tmp_path, server)
     assert code == 2
@@ -196,12 +199,8 @@ def test_a_key_that_never_worked_is_one_line_and_no_table(
     assert not read_records(tmp_path / "run")
 
 
-def test_an_outage_that_lasts_shows_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
+@pytest.mark.usefixtures("settings")
+def test_an_outage_that_lasts_shows_what_there_is(tmp_path: Path) -> None:
     with FakeServer(lambda hit: Fault("503") if hit.number > 10 else plausible(hit)) as server:
         code, said = evaluate(tmp_path, server, "--patience", "0.2", "--workers", "12")
     assert code == 4
@@ -209,12 +208,8 @@ def test_an_outage_that_lasts_shows_what_there_is(
     assert "has been down for" in said.rpartition("\n")[2]
 
 
-def test_an_outage_pauses_the_run_and_fails_no_question(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setattr(breakers, "FIRST_PAUSE_S", 0.05)
+@pytest.mark.usefixtures("settings")
+def test_an_outage_pauses_the_run_and_fails_no_question(tmp_path: Path) -> None:
 
     def script(hit: Hit) -> str | Fault:
         return Fault("503") if 8 < hit.number <= 22 else plausible(hit)

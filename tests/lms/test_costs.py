@@ -4,33 +4,25 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import dspy
 import pytest
 
 from ragbench.ledger import open_ledger
-from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms import configure_cache, make_lm
 from ragbench.lms.calls import Limits, spending
 from ragbench.record import Call, FailedAttempts, Ledger, billed, parse_call, total
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
+from tests.wire import ask, lm_at
 
-PREDICT = dspy.Predict("question -> answer")
 PRICE = "in=1,out=2,cached=0.25"
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
 
 
-def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
-    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
-    caller = lm.metered.caller
-    caller.retries = replace(caller.retries, base_s=0.0)
-    return lm
-
-
 def asked(lm: dspy.LM, times: int = 1) -> Ledger:
-    with open_ledger() as ledger, dspy.context(lm=lm, adapter=make_adapter("chat")):
+    with open_ledger() as ledger:
         for _ in range(times):
-            PREDICT(question="Where?")
+            ask(lm)
     return ledger
 
 
@@ -130,10 +122,9 @@ def test_a_call_that_failed_for_good_has_no_tokens_as_if_but_was_billed() -> Non
     with (
         FakeServer(lambda hit: Fault("500", json={"usage": USAGE})) as server,
         open_ledger() as ledger,
-        dspy.context(lm=lm_at(server, retries=1, price=PRICE)),
         pytest.raises(dspy.LMServerError),
     ):
-        PREDICT(question="Where?")
+        ask(lm_at(server, retries=1, price=PRICE))
     assert (ledger.as_if.tokens, ledger.as_if.cost_usd) == (0, 0)
     assert (ledger.billed.tokens, ledger.billed.attempts) == (2200, 2)
 

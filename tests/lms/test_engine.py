@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,7 @@ from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
 from ragbench.lms.calls import Scope, caller as callers
 from ragbench.record import Ledger
 from tests.fake_server import FakeServer, Fault, Script, plausible
-
-# Made once: a signature of a string is parsed as code, which 3.11 cannot do in many threads.
-PREDICT = dspy.Predict("question -> answer")
-
-
-def ask(lm: dspy.LM, question: str = "Where?") -> str:
-    with dspy.context(lm=lm, adapter=make_adapter("chat")):
-        return str(PREDICT(question=question).answer)
-
-
-def lm_at(server: FakeServer, **settings: Any) -> RagbenchLM:
-    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
-    caller = lm.metered.caller
-    caller.retries = replace(caller.retries, base_s=0.0)
-    return lm
+from tests.wire import ask, lm_at
 
 
 def fails_first(kind: str, times: int = 1, **details: Any) -> Script:

@@ -16,7 +16,7 @@ import pytest
 
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
-from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms import RagbenchLM, make_adapter, make_lm
 from ragbench.lms.calls.other_clients import LocalClient
 from ragbench.lms.local.server import LocalServer, ServerSettings
 from ragbench.lms.local.store import ensure
@@ -82,17 +82,6 @@ def test_an_overlong_prompt_is_a_context_window_error(local_lm: RagbenchLM) -> N
         dspy.Predict("question -> answer")(question="hello there " * 9000)
     assert ledger.calls[0].error == "ContextWindowExceededError"
     assert ledger.calls[0].attempts == 1
-
-
-def test_a_cached_answer_needs_no_server(local_lm: RagbenchLM, tmp_path: Path) -> None:
-    configure_cache(tmp_path)
-    predict = dspy.Predict("question -> answer")
-    with dspy.context(lm=make_lm("local"), adapter=make_adapter("json")):
-        first = predict(question="Name a colour.")
-        with open_ledger() as ledger, dspy.context(lm=make_lm("local")):
-            assert predict(question="Name a colour.").answer == first.answer
-    assert ledger.calls[0].cached
-    assert ledger.billed.calls == 0
 
 
 def test_equal_specs_share_one_server_and_another_context_does_not(local_lm: RagbenchLM) -> None:

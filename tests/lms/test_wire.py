@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
-from ragbench.lms import RagbenchLM, configure_cache, make_adapter, make_lm
+from ragbench.lms import configure_cache, make_lm
 from tests.fake_server import FakeServer, Fault, Hit, plausible
+from tests.wire import ask, lm_at
 
 #: One model by the HTTP client, one that LiteLLM reaches by OpenAI's package, one by its own.
 SPECS = ["openai/fake", "azure/fake", "mistral/fake"]
-PREDICT = dspy.Predict("question -> answer")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +36,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_API_VERSION", "2024-10-21")
 
 
-def lm_at(spec: str, server: FakeServer, **settings: Any) -> dspy.LM:
+def lm_of(spec: str, server: FakeServer, **settings: Any) -> dspy.LM:
     return make_lm(spec, api_base=server.url, cache=False, retries=0, **settings)
 
 
@@ -48,7 +47,7 @@ def test_no_key_follows_a_redirect(spec: str, status: str) -> None:
         away = (("Location", f"{other.url}/chat/completions"),)
         with FakeServer(lambda hit: Fault(status, headers=away)) as server:
             with pytest.raises(dspy.LMError, match="redirects"):
-                lm_at(spec, server)("Where?")
+                lm_of(spec, server)("Where?")
             assert len(server.hits) == 1
         assert other.hits == []
 
@@ -57,7 +56,7 @@ def test_no_key_follows_a_redirect(spec: str, status: str) -> None:
 @pytest.mark.parametrize("kind", ["drip", "frames", "headers", "hang"])
 def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -> None:
     with FakeServer(lambda hit: Fault(kind)) as server:
-        lm = lm_at(spec, server, timeout=1.0)
+        lm = lm_of(spec, server, timeout=1.0)
         start = time.monotonic()
         with pytest.raises(dspy.LMError):
             lm("Where?")
@@ -67,7 +66,7 @@ def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_reply_without_end_is_not_read(spec: str) -> None:
     with FakeServer(lambda hit: Fault("huge")) as server, pytest.raises(dspy.LMError):
-        lm_at(spec, server)("Where?")
+        lm_of(spec, server)("Where?")
 
 
 @pytest.mark.parametrize("key", ["sk-\udcff\udcfe", "sk-ключ", "sk-\n"])
@@ -119,17 +118,6 @@ NO_COMPLETIONS: dict[str, Fault] = {
 }
 
 
-def at_once(server: FakeServer, **settings: Any) -> RagbenchLM:
-    lm = make_lm("openai/fake", api_base=server.url, **{"cache": False, **settings})
-    lm.metered.caller.retries = replace(lm.metered.caller.retries, base_s=0.0)
-    return lm
-
-
-def ask(lm: RagbenchLM, question: str = "Where?") -> str:
-    with dspy.context(lm=lm, adapter=make_adapter("chat")):
-        return str(PREDICT(question=question).answer)
-
-
 @pytest.mark.parametrize("name", NO_COMPLETIONS)
 def test_what_is_no_completion_fails_the_call_is_never_cached_and_is_tried_again(
     name: str, tmp_path: Path
@@ -140,8 +128,8 @@ def test_what_is_no_completion_fails_the_call_is_never_cached_and_is_tried_again
     configure_cache(tmp_path)
     with FakeServer(script) as server, open_ledger() as ledger:
         with pytest.raises(dspy.LMServerError):
-            ask(at_once(server, cache=True, retries=0))
-        assert ask(at_once(server, cache=True, retries=1)) == "some answer"
+            ask(lm_at(server, cache=True, retries=0))
+        assert ask(lm_at(server, cache=True, retries=1)) == "some answer"
     assert [(call.attempts, call.error) for call in ledger.calls] == [
         (1, "LMServerError"),
         (2, None),
@@ -158,7 +146,7 @@ def test_what_is_no_completion_fails_the_call_is_never_cached_and_is_tried_again
 )
 def test_a_completion_without_a_text_is_one(reply: dict[str, Any]) -> None:
     with FakeServer(lambda hit: Fault("changed", json=reply)) as server, open_ledger() as ledger:
-        at_once(server)("Where?")
+        lm_at(server)("Where?")
     assert [(call.attempts, call.error) for call in ledger.calls] == [(1, None)]
 
 
@@ -181,7 +169,7 @@ def test_token_counts_that_cannot_be_true_are_estimated_and_nothing_is_paid_twic
 ) -> None:
     script = lambda hit: Fault("changed", json={"usage": usage})  # noqa: E731
     with FakeServer(script) as server, open_ledger() as ledger:
-        assert ask(at_once(server)) == "some answer"
+        assert ask(lm_at(server)) == "some answer"
         assert len(server.hits) == 1
     assert ledger.calls[0].prompt_tokens > 50
     assert 0 < ledger.calls[0].completion_tokens < 1000
@@ -278,10 +266,10 @@ def test_a_key_that_a_server_echoes_leaves_no_trace(
     echoed = {"plain": key, "json": json.dumps(key), "url": quote(key, safe="")}[written]
     configure_cache(tmp_path)
     with FakeServer(lambda hit: f"[[ ## answer ## ]]\nmy key is {echoed}") as server:
-        assert "[OPENAI_API_KEY]" in ask(at_once(server, cache=True))
+        assert "[OPENAI_API_KEY]" in ask(lm_at(server, cache=True))
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"canary" not in kept
     with FakeServer(lambda hit: Fault("body", json={"error": {"message": echoed}})) as server:
         with pytest.raises(dspy.LMError) as caught:
-            at_once(server, retries=0)("Where?")
+            lm_at(server, retries=0)("Where?")
         assert "canary" not in str(caught.value)
