@@ -6,7 +6,7 @@ entry point in the group `ragbench`, naming a module whose import registers them
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from ragbench.errors import UnknownNameError
@@ -77,13 +77,10 @@ class Registry(Generic[T]):
             self._loaded = True
             import_module(self._package)
             for point in entry_points(group=ENTRY_POINT_GROUP):
-                self._load_plugin(point)
-
-    def _load_plugin(self, point: EntryPoint) -> None:
-        try:
-            with contained(point.name):
-                point.load()
-        except Exception as error:  # whatever a stranger's module raises: the rest still works
-            where = point.dist.name if point.dist else point.value
-            reason = f"{type(error).__name__}: {error}"
-            _log.warning("plug-in %s of %s is left out: %s", point.name, where, reason)
+                try:
+                    with contained(point.name):
+                        point.load()
+                except Exception as error:  # whatever a stranger's module raises: the rest works
+                    where = point.dist.name if point.dist else point.value
+                    reason = f"{type(error).__name__}: {error}"
+                    _log.warning("plug-in %s of %s is left out: %s", point.name, where, reason)

@@ -5,37 +5,23 @@ In a test:
     with FakeServer(lambda hit: Fault("429", retry_after=0.1) if hit.number == 1 else "Paris") as s:
         lm = make_lm("openai/fake", api_base=s.url)
 
-As a process of its own (it prints its address, and ends when its standard input is closed):
-
-    python -m tests.fake_server --latency 0.02 --faults 429=0.1,500=0.05 --log hits.jsonl
-
 By default it answers every output field of a DSPy prompt with a plausible value.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
-import random
 import re
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-
-#: status in the first column, or what goes wrong on the wire
-FAULTS = ("400", "401", "402", "404", "429", "500", "503", "overflow")
-FAULTS += ("reset", "reset_body", "hang", "drip", "frames", "headers", "truncated", "html")
-FAULTS += ("empty", "huge")
-FAULTS += ("non_utf8", "wrong", "types", "no_choices", "no_usage", "filter", "filter_400")
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,6 @@ class FakeServer:
         port: int = 0,
         models: tuple[str, ...] = (),
         key: str | None = None,
-        log: Path | None = None,
         characters_per_token: float = 4.0,
         cuts: bool = False,
     ) -> None:
@@ -117,7 +102,6 @@ class FakeServer:
         self.hits: list[Hit] = []
         self.at_once = 0  # most requests that were open at one moment
         self._open = 0
-        self._log = log.open("a") if log else None
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", port), _Handler, bind_and_activate=False)
@@ -144,8 +128,6 @@ class FakeServer:
         self._closing.set()
         self._http.shutdown()
         self._http.server_close()
-        if self._log:
-            self._log.close()
 
     __enter__ = start
 
@@ -179,15 +161,7 @@ class FakeServer:
                 math.ceil(len(text) / self.characters_per_token) for text in (prompt, str(reply))
             )
         hit.outcome = reply.kind if isinstance(reply, Fault) else "ok"
-        self._write(hit)
         return hit, reply
-
-    def _write(self, hit: Hit) -> None:
-        if self._log:
-            row = {name: value for name, value in asdict(hit).items() if name != "body"}
-            with self._lock:
-                self._log.write(json.dumps(row) + "\n")
-                self._log.flush()
 
 
 #: Longer than what is read of a reply.
@@ -398,44 +372,3 @@ def _of_schema(schema: dict[str, Any], definitions: dict[str, Any], name: str = 
     if kind == "array":
         return [_of_schema(schema.get("items", {}), definitions, name)]
     return {"integer": 1, "number": 0.5, "boolean": True}.get(str(kind), f"some {name}")
-
-
-def faulty(rates: dict[str, float], seed: int) -> Script:
-    """`plausible`, but each request goes wrong with the given probability of each fault."""
-    chance = random.Random(seed)
-    lock = threading.Lock()
-
-    def script(hit: Hit) -> str | Fault:
-        with lock:
-            draw = chance.random()
-        for kind, rate in rates.items():
-            if draw < rate:
-                return Fault(kind)
-            draw -= rate
-        return plausible(hit)
-
-    return script
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="tests.fake_server")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--latency", type=float, default=0.0)
-    parser.add_argument("--faults", default="", help="such as 429=0.1,500=0.05")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path)
-    options = parser.parse_args()
-    pairs = [pair.split("=") for pair in options.faults.split(",") if pair]
-    rates = {kind: float(rate) for kind, rate in pairs}
-    if unknown := set(rates) - set(FAULTS):
-        parser.error(f"no fault {', '.join(sorted(unknown))}; choose from {', '.join(FAULTS)}")
-    script = faulty(rates, options.seed)
-    with FakeServer(
-        script, latency_s=options.latency, port=options.port, log=options.log
-    ) as server:
-        print(server.url, flush=True)
-        sys.stdin.buffer.read()
-
-
-if __name__ == "__main__":
-    main()

@@ -155,21 +155,17 @@ def _check_other(provider: str, model: str) -> None:
     if provider in known:
         return
     near = get_close_matches(provider, known, n=1, cutoff=0.8)  # a slip of the keyboard
-    if not near and provider in litellm_providers():
-        return
-    near = near or get_close_matches(provider, known, n=1)
+    if not near:
+        import litellm  # takes seconds
+
+        if provider in {str(getattr(each, "value", each)) for each in litellm.provider_list}:
+            return
+        near = get_close_matches(provider, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise LMSetupError(
         f"no LM provider {provider!r}; {hint}choose from {', '.join(known)}, any other of LiteLLM, "
         f"or openai/{model} with --api-base for another OpenAI-compatible server"
     )
-
-
-def litellm_providers() -> frozenset[str]:
-    """Names of all providers of LiteLLM; to import it takes seconds."""
-    import litellm
-
-    return frozenset(str(getattr(each, "value", each)) for each in litellm.provider_list)
 
 
 def _local(name: str) -> LocalSpec:

@@ -126,7 +126,6 @@ class LocalServer:
         if not line:
             self._deaths += 1
             self._end()
-            _check_port(settings.port)  # another was faster
             raise LMSetupError(
                 f"llama.cpp cannot serve {settings.gguf}: {self._last_words()}; "
                 "give a GGUF model file that fits in memory"
@@ -219,14 +218,11 @@ def _command(settings: ServerSettings) -> list[str]:
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:
     """The first line of the child, or b"" when it ends or takes too long."""
-    slow = threading.Timer(10, say, ["still loading the model"])
     killer = threading.Timer(START_TIMEOUT_S, process.kill)
-    for timer in (slow, killer):
-        timer.daemon = True
-        timer.start()
+    killer.daemon = True
+    killer.start()
     try:
         assert process.stdout is not None
         return process.stdout.readline()
     finally:
-        slow.cancel()
         killer.cancel()
