@@ -26,7 +26,6 @@ from ragbench.errors import ConfigError, LMSetupError, ModelError, needs_extra
 from ragbench.ledger import calling, file_call
 from ragbench.lms import checked_address
 from ragbench.lms.calls import Post, Server, Service, check_price
-from ragbench.lms.specs import key_in
 from ragbench.record import Call
 from ragbench.retrievers.base import Newest, Passage
 from ragbench.retrievers.embedders import (
@@ -191,8 +190,7 @@ class HTTPReranker(Reranker):
         self._model = model
         address = checked_address(address, "the address of the reranker")
         self.identity = f"reranker {address}"
-        key = key_in(KEY_VARIABLE) or "none"
-        server = Server("rerank", model, address, key, KEY_VARIABLE)
+        server = Server("rerank", model, address, KEY_VARIABLE)
         self.service = Service(self.identity, server, model=model or "rerank", kind="rerank")
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:

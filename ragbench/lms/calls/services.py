@@ -28,22 +28,17 @@ MAX_REPLY_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Server:
-    """Where a service is, with its key and the variable that the key comes from."""
+    """Where a service is, and the variable of the environment that its key comes from."""
 
     provider: str
     model: str
     api_base: str
-    key: str
     key_variable: str
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Another process takes the key from its own environment."""
-        return _server, (self.provider, self.model, self.api_base, self.key_variable)
-
-
-def _server(provider: str, model: str, api_base: str, key_variable: str) -> Server:
-    key = key_in(key_variable) or "none"
-    return Server(provider, model, api_base, key, key_variable)
+    @property
+    def key(self) -> str:
+        """The key as the environment has it now; `none` where it has none."""
+        return key_in(self.key_variable) or "none"
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ class OpenAIEmbedder(Embedder):
 
     def __init__(self, model: str, *, api_base: str = "", cache: VectorCache | None = None) -> None:
         super().__init__(f"openai/{model}")
-        key = (key_in(KEY_VARIABLE) or "none") if api_base else key_in("OPENAI_API_KEY")
-        if not key:
+        if not api_base and not key_in("OPENAI_API_KEY"):
             raise LMSetupError(
                 f"embedder {self.spec} needs a key; set OPENAI_API_KEY, give api_base for another "
                 "server, or take embedder=local"
@@ -63,7 +62,7 @@ class OpenAIEmbedder(Embedder):
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
             f"embedder {self.identity}",
-            Server("openai", model, self._api_base or _OPENAI, key, variable),
+            Server("openai", model, self._api_base or _OPENAI, variable),
             model=self.identity,
             kind="embed",
             rpm=None if api_base else _RATE,

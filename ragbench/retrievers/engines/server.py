@@ -13,9 +13,7 @@ import httpx
 
 from ragbench.lms import place_of
 from ragbench.lms.calls import Amount, CallSpec, HttpRequest, Reply, Server, ServerCalls
-from ragbench.lms.specs import key_in
 
-_NO_KEY = "none"
 #: What of a client's own headers is sent; the others are those of the connection.
 _SENT = ("content-type", "user-agent")
 
@@ -29,9 +27,7 @@ class SearchServer(ServerCalls):
     def __init__(self, name: str, url: str, *, header: str, variable: str) -> None:
         self.identity = f"{name} {place_of(url)}"
         self._header = header
-        # The key stands in `Server` alone, which another process makes with its own.
-        key = key_in(variable) or _NO_KEY
-        super().__init__(self.identity, Server(name, "", url, key, variable))
+        super().__init__(self.identity, Server(name, "", url, variable))
 
     @property
     def service(self) -> SearchServer:
@@ -49,8 +45,8 @@ class SearchServer(ServerCalls):
             RagbenchError: see `make`.
         """
         headers = [(name, request.headers[name]) for name in _SENT if name in request.headers]
-        if self._server.key not in ("", _NO_KEY):
-            headers.append((self._header, self._server.key))
+        if (key := self._server.key) != "none":
+            headers.append((self._header, key))
         body = request.read()
         sent = HttpRequest(request.method, str(request.url), headers, body)
 
