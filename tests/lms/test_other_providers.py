@@ -16,13 +16,6 @@ from ragbench.lms.calls import CallRefusedError, Limits, QuestionTimeoutError, s
 from ragbench.lms.specs import OTHER_PROVIDERS
 from tests.fake_server import FakeServer, Fault, Hit
 
-# LiteLLM's own models: it serialises them with fields of other classes, and Pydantic warns of one
-# of them where the process first builds it, whichever test that is.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),
-    pytest.mark.filterwarnings("ignore:Item 'summary' on TypedDict"),
-]
-
 
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

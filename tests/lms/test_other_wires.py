@@ -16,12 +16,6 @@ from tests.fake_server import Hit, plausible
 from tests.kills import write_questions
 from tests.retrievers.wire import serving
 
-# LiteLLM's own models, which it serialises with fields of other classes.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),
-    pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class"),  # of LiteLLM's own types
-]
-
 CLAUDE = "anthropic.claude-3-haiku-20240307-v1:0"
 
 
