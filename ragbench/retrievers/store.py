@@ -136,7 +136,20 @@ class IndexStore:
 
     def damage(self, key: str) -> str:
         """What is wrong with the index `key`, all its files read; empty where nothing is."""
-        return _damage(self.root / key)
+        folder = self.root / key
+        manifest = read_manifest(folder)
+        if manifest is None:
+            return "no readable manifest"
+        for name, (size, digest) in manifest.files.items():
+            path = folder / name
+            if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != size:
+                return f"{name} has {path.stat().st_size} bytes, not {size}"
+            if _sha256(path) != digest:
+                return f"{name} has changed"
+        _remember(folder, manifest)
+        return ""
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
@@ -156,7 +169,7 @@ class IndexStore:
         if not folder.is_dir():
             return False
         checked = _is_checked(folder)
-        problem = "" if checked else _damage(folder)
+        problem = "" if checked else self.damage(key)
         if not problem and retriever is not None:
             try:
                 retriever._load(folder)
@@ -241,23 +254,6 @@ def _is_checked(folder: Path) -> bool:
         return manifest is not None and bool(stamps == _stamps(folder, manifest))
     except (OSError, ValueError):
         return False
-
-
-def _damage(folder: Path) -> str:
-    """What is wrong with the files in `folder`, all of them read; empty where nothing is."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        return "no readable manifest"
-    for name, (size, digest) in manifest.files.items():
-        path = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size} bytes, not {size}"
-        if _sha256(path) != digest:
-            return f"{name} has changed"
-    _remember(folder, manifest)
-    return ""
 
 
 def _remember(folder: Path, manifest: Manifest) -> None:

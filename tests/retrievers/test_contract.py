@@ -59,20 +59,6 @@ def _check(hits: list[Passage], corpus: Corpus, k: int) -> None:
     assert all(corpus[i].text == hit.text for i, hit in zip(positions, hits, strict=True))
 
 
-@pytest.mark.parametrize("spec", ["bm25", "rank_bm25"])
-def test_sparse_search_never_pads(spec: str) -> None:
-    retriever = make_retriever(spec, make_corpus(["cat", "dog", ""], title=lambda i: ""))
-    assert [hit.pid for hit in retriever.search("cat", k=3)] == ["p0"]
-    assert retriever.search("unknown", k=3) == []
-
-
-def test_many_passages_with_the_same_title() -> None:
-    corpus = make_corpus((f"n{i}" for i in range(100_000)), title=lambda i: "Same")
-    retriever = make_retriever("bm25", corpus)
-    assert [hit.pid for hit in retriever.search("same", k=3)] == ["p0", "p1", "p2"]
-    assert [hit.pid for hit in retriever.search("same n77777", k=2)] == ["p77777", "p0"]
-
-
 @pytest.mark.parametrize("spec", [*SPECS, "bm25(engine=numba)", "hybrid(fusion=minmax)"])
 def test_sixteen_threads_find_what_one_does(spec: str) -> None:
     corpus = make_corpus(random_texts(200, seed=21))

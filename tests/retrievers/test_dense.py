@@ -22,15 +22,6 @@ def test_exact_order_is_numpys() -> None:
         assert [s for _, s in hits] == pytest.approx(scores[expected].tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["exact", "ivf"])
-def test_each_kind_finds_a_vector_itself(kind: str) -> None:
-    rows = normalized(np.random.default_rng(1).standard_normal((300, 16)).astype(np.float32))
-    index = vectors.make_index(rows, kind)
-    hits = vectors.nearest(index, rows[:50], 3)
-    assert [row[0][0] for row in hits] == list(range(50))
-    assert all(row[0][1] == pytest.approx(1, abs=1e-2) for row in hits)
-
-
 def test_kind_is_chosen_by_size() -> None:
     chosen = [vectors.choose_kind("auto", n) for n in (100_000, 100_001)]
     assert chosen == ["exact", "ivf"]

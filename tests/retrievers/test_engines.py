@@ -23,7 +23,7 @@ pytest.importorskip("qdrant_client", reason="the client of Qdrant is not install
 pytest.importorskip("lancedb", reason="LanceDB is not installed")
 from qdrant_client import QdrantClient
 
-from tests.retrievers.qdrant_wire import VERSION, qdrant_wire
+from tests.retrievers.qdrant_wire import qdrant_wire
 
 REAL = os.environ.get("RAGBENCH_TEST_QDRANT_URL", "")
 CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
@@ -155,15 +155,6 @@ def test_a_question_s_own_passages_are_searched_in_memory(embedder: WordEmbedder
         assert len(embedder.embedded) == 3 + 1
         assert {hit.pid for hit in found} == {"p5", "p9", "p2"}
         assert wire.requests == []
-
-
-def test_facts_name_engine_and_server() -> None:
-    with qdrant_wire() as wire:
-        made = make_retriever("qdrant", CORPUS, mode="text", url=wire.url).build()
-        assert made.facts()["engine"] == f"qdrant {VERSION}"
-        assert made.facts()["server"] == wire.url
-    held = make_retriever("qdrant", CORPUS, mode="text").build()
-    assert held.facts()["engine"].startswith("qdrant-client ")
 
 
 # -- LanceDB

@@ -22,7 +22,6 @@ from ragbench.retrievers.lm_index.linear import (
     Activated,
     Bridging,
     LinearIndex,
-    activate,
     by_pattern,
     by_spacy,
     entities_of,
@@ -195,19 +194,15 @@ def test_parallel_edges_add_up_and_bad_starts_count_as_none() -> None:
 
 # -- bridging, by hand: sentence 0 holds entities 0 and 1; 1 holds 1 and 2; 2 holds 1 and 3
 
-HELD = {0: [0, 1], 1: [1, 2], 2: [1, 3]}
-OF = {0: [0], 1: [0, 1, 2], 2: [1], 3: [2]}
-ALIKE = [0.8, 0.9, 0.7]
-
 
 def bridged(seeds: list[tuple[int, float]], **settings: Any) -> Activated:
-    return activate(
-        seeds,
-        sentences_of=OF.__getitem__,
-        entities_of=HELD.__getitem__,
-        similarity=lambda rows: [ALIKE[row] for row in rows],
-        bridging=Bridging(**settings),
-    )
+    index = LinearIndex(make_corpus([]))
+    index.sentences_at, index.sentences = np.array([0, 1, 4, 5, 6]), np.array([0, 0, 1, 2, 1, 2])
+    index.entities_at, index.entities = np.array([0, 2, 4, 6]), np.array([0, 1, 1, 2, 1, 3])
+    question, index.sentence_vectors = np.zeros(32), np.zeros((3, 32))
+    question[0], index.sentence_vectors[:, 0] = 1, [0.8, 0.9, 0.7]
+    index.embedder.embed_queries = lambda texts: [question]  # type: ignore[assignment]
+    return index.activated("", seeds, Bridging(**settings))
 
 
 def test_tiers_and_scores_of_bridging() -> None:

@@ -10,7 +10,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
 from ragbench.retrievers.embedders import make_embedder, openai as module, openai as openai_embedder
-from ragbench.retrievers.embedders.openai import Kept, OpenAIEmbedder, VectorCache
+from ragbench.retrievers.embedders.openai import OpenAIEmbedder, VectorCache
 from tests.retrievers.wire import Wire, serving
 
 
@@ -142,20 +142,6 @@ def test_a_missing_key_names_the_ways_out(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(LMSetupError, match=r"OPENAI_API_KEY.*embedder=local"):
         make_embedder("openai/text-embedding-3-small")
-
-
-def test_the_cache_keeps_bytes_exactly(tmp_path: Path) -> None:
-    path = tmp_path / "c.sqlite"
-    row = np.array([0.1, -2.5, 3e-8], dtype=np.float32)
-    first = VectorCache(path)
-    first.put("m", {f"t{i}": Kept(row * i, i, 0.5, 0.1) for i in range(1200)})
-    first.close()
-    second = VectorCache(path)
-    found = second.get("m", [f"t{i}" for i in range(1300)])
-    second.close()
-    assert len(found) == 1200
-    assert np.array_equal(found["t7"].vector, row * 7)
-    assert found["t7"][1:] == (7, 0.5, 0.1)
 
 
 BAD_REPLIES = {

@@ -27,7 +27,7 @@ from ragbench.retrievers.lm_index.base import (
     WalkGraph,
     best_first,
 )
-from ragbench.retrievers.lm_index.linear import plain_names
+from ragbench.retrievers.lm_index.linear import by_lm
 from ragbench.retrievers.lm_index.replies import IndexLM, at_once
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import ExtractAllTriples, ExtractEntities, ExtractTriples
@@ -111,7 +111,7 @@ class HippoIndex(LMIndex):
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:
             # Both calls of a passage in one piece of work: no passage waits for all entities.
-            entities = plain_names(lm.ask(ExtractEntities, text=text).values.get("entities") or [])
+            entities = by_lm(lm, text)
             if entities:
                 reply = lm.ask(ExtractTriples, text=text, entities=entities)
             else:

@@ -9,7 +9,7 @@ the passages of a question would be joined.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal
@@ -217,19 +217,38 @@ class LinearIndex(LMIndex):
     def activated(
         self, question: str, seeds: Sequence[tuple[int, float]], bridging: Bridging
     ) -> Activated:
-        """The entities that `seeds` lead to through sentences similar to `question`."""
+        """The entities that `seeds`, entities with their scores, lead to.
+
+        In each iteration every entity of the one before that has at least the threshold takes its
+        `top_k_sentence` sentences most similar to `question` among those that none took before it.
+        Each entity of such a sentence scores the parent's score times the sentence's similarity,
+        and is dropped under the threshold. A seed given twice has its last score.
+        """
         vector = self.embedder.embed_queries([question])[0]
-        return activate(
-            seeds,
-            sentences_of=lambda i: self.sentences[
-                self.sentences_at[i] : self.sentences_at[i + 1]
-            ].tolist(),
-            entities_of=lambda i: self.entities[
-                self.entities_at[i] : self.entities_at[i + 1]
-            ].tolist(),
-            similarity=lambda rows: (self.sentence_vectors[rows] @ vector).tolist(),
-            bridging=bridging,
-        )
+        activated = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
+        current = dict(activated.last)
+        used: set[int] = set()
+        for iteration in range(1, bridging.max_iterations):
+            reached: dict[int, tuple[float, int]] = {}
+            for entity, (score, _) in current.items():
+                if score < bridging.threshold:
+                    continue
+                free = [
+                    s for s in _part(self.sentences, self.sentences_at, entity) if s not in used
+                ]
+                alike = (self.sentence_vectors[free] @ vector).tolist()
+                ranked = sorted(zip(alike, free, strict=True), key=lambda s: (-s[0], s[1]))
+                for similarity, sentence in ranked[: bridging.top_k_sentence]:
+                    used.add(sentence)
+                    new = score * similarity
+                    if new < bridging.threshold:
+                        continue
+                    for other in _part(self.entities, self.entities_at, sentence):
+                        activated.weights[other] = activated.weights.get(other, 0.0) + new
+                        reached[other] = (new, iteration + 1)
+            activated.last.update(reached)
+            current = reached
+        return activated
 
     def starts(self, question: str, activated: Activated, *, passage_ratio: float) -> Any:
         """The weight of each passage at which walks start, shape `(n,)`, not yet scaled."""
@@ -345,44 +364,10 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[Any, Any]:
     return starts, np.array([i for one in lists for i in one], dtype=np.int32)
 
 
-def activate(
-    seeds: Sequence[tuple[int, float]],
-    *,
-    sentences_of: Callable[[int], Sequence[int]],
-    entities_of: Callable[[int], Sequence[int]],
-    similarity: Callable[[Sequence[int]], Sequence[float]],
-    bridging: Bridging,
-) -> Activated:
-    """The entities that `seeds`, entities with their scores, lead to.
-
-    In each iteration every entity of the one before that has at least the threshold takes its
-    `top_k_sentence` sentences most similar to the question among those that none took before it.
-    Each entity of such a sentence scores the parent's score times the sentence's similarity, and is
-    dropped under the threshold. A seed given twice has its last score.
-    """
-    activated = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
-    current = dict(activated.last)
-    used: set[int] = set()
-    for iteration in range(1, bridging.max_iterations):
-        reached: dict[int, tuple[float, int]] = {}
-        for entity, (score, _) in current.items():
-            if score < bridging.threshold:
-                continue
-            free = [sentence for sentence in sentences_of(entity) if sentence not in used]
-            ranked = sorted(zip(similarity(free), free, strict=True), key=lambda s: (-s[0], s[1]))
-            for alike, sentence in ranked[: bridging.top_k_sentence]:
-                used.add(sentence)
-                new = score * alike
-                if new < bridging.threshold:
-                    continue
-                for other in entities_of(sentence):
-                    activated.weights[other] = activated.weights.get(other, 0.0) + new
-                    reached[other] = (new, iteration + 1)
-        activated.last.update(reached)
-        current = reached
-        if not current:
-            break
-    return activated
+def _part(flat: Any, starts: Any, which: int) -> list[int]:
+    """One of the lists that `_flat` put one after the other."""
+    part: list[int] = flat[starts[which] : starts[which + 1]].tolist()
+    return part
 
 
 def mention_bonus(occurrences: Mapping[int, int], activated: Activated) -> float:
