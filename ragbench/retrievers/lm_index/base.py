@@ -24,8 +24,6 @@ from ragbench.retrievers.store import IndexStore, index_key, opened, read_manife
 
 #: Passages; a smaller index is made of kept replies sooner than it is looked up.
 STORED_FROM = 100
-
-
 #: The vectors of an index before it is made.
 NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
 
@@ -83,7 +81,8 @@ class LMIndex(Retriever):
             dspy.LMError: a reply could not be had; those before it are kept.
         """
         made = cls(corpus, lm=lm, **settings)
-        index: Self = opened(made.identity, lambda: made)
+        key = cls.name, lm, corpus.digest, made.settings.model_dump_json()
+        index: Self = opened(key, lambda: made)
         return index.build(IndexStore() if len(corpus) >= STORED_FROM else None, progress)
 
     @classmethod
@@ -110,11 +109,6 @@ class LMIndex(Retriever):
         """Whether the index can be loaded from the usual store, and nothing was lost from it."""
         manifest = read_manifest(IndexStore().root / index_key(self))
         return manifest is not None and not any(manifest.facts.get(loss) for loss in LOSSES)
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        """What tells this index from others."""
-        return (self.name, self.lm, self.corpus.digest, self.settings.model_dump_json())
 
     @cached_property
     def embedder(self) -> Embedder:
