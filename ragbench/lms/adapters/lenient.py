@@ -6,7 +6,8 @@ more as JSON, and that second call is in the ledger as a fallback.
 
 import json
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, get_args
@@ -196,18 +197,6 @@ class FallbackJSON(LenientJSON):
                 raise
             return dict(error.read)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As any adapter; its call is filed as a fallback."""
-        count("adapter_fallback")
-        with use(replace(current(), fallback=True)):
-            return list(super().__call__(*args, **kwargs))
-
-    async def acall(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As `__call__`."""
-        count("adapter_fallback")
-        with use(replace(current(), fallback=True)):
-            return list(await super().acall(*args, **kwargs))
-
 
 class _AskedAgain(dspy.ChatAdapter):
     """An adapter that asks once more, for JSON, where a reply cannot be read."""
@@ -220,18 +209,23 @@ class _AskedAgain(dspy.ChatAdapter):
         try:
             return list(super().__call__(*args, **kwargs))
         except PartialReplyError as first:
-            return self._again(first)(*args, **kwargs)
+            with self._again(first) as adapter:
+                return list(adapter(*args, **kwargs))
 
     async def acall(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
         """As `__call__`."""
         try:
             return list(await super().acall(*args, **kwargs))
         except PartialReplyError as first:
-            return await self._again(first).acall(*args, **kwargs)
+            with self._again(first) as adapter:
+                return list(await adapter.acall(*args, **kwargs))
 
-    def _again(self, first: PartialReplyError) -> FallbackJSON:
-        native = self.use_native_function_calling
-        return FallbackJSON(first, use_native_function_calling=native)
+    @contextmanager
+    def _again(self, first: PartialReplyError) -> Iterator[FallbackJSON]:
+        """The adapter for the second call, which is filed as a fallback."""
+        count("adapter_fallback")
+        with use(replace(current(), fallback=True)):
+            yield FallbackJSON(first, use_native_function_calling=self.use_native_function_calling)
 
 
 class LenientChat(LenientParsing, _AskedAgain):
