@@ -29,8 +29,8 @@ class Fault:
     """An answer that goes wrong; `seconds` is for `hang`, `retry_after` for 429 and 503.
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
-    is a reply that never ends, `frames` and `headers` one that never begins; `headers` go out with
-    a status, and `json` beside its error. `body` is sent with status 200 as it is, `changed` is a
+    is a reply that never ends, `frames` and `headers` one that never begins, `interim` a good one
+    after replies 100 and 103; `headers` go out with a status, and `json` beside its error. `body` is sent with status 200 as it is, `changed` is a
     good reply with these keys in the place of its own.
     """
 
@@ -235,6 +235,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._raw(b"", 0)
         if fault.kind == "non_utf8":
             return self._raw(whole.replace(b"half", b"\xff\xfe\x80"), len(whole) - 1)
+        if fault.kind == "interim":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n")
+            return self._raw(whole, len(whole))
         if fault.kind == "headers":
             return self._headers()
         if fault.kind == "huge":

@@ -19,9 +19,10 @@ import pytest
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
-from ragbench.errors import LMSetupError
+from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import open_ledger
 from ragbench.lms import configure_cache, make_lm
+from ragbench.lms.calls import Post, Retries, Service, services
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.wire import ask, lm_at
 
@@ -50,6 +51,23 @@ def test_no_key_follows_a_redirect(spec: str, status: str) -> None:
                 lm_of(spec, server)("Where?")
             assert len(server.hits) == 1
         assert other.hits == []
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_interim_replies_are_passed_over(spec: str) -> None:
+    with FakeServer(lambda hit: Fault("interim")) as server, open_ledger() as ledger:
+        assert lm_of(spec, server)("Where?") == ["half an answer"]
+    assert [call.attempts for call in ledger.calls] == [1]
+
+
+def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "Retries", lambda: Retries(limit=0, timeouts=0))
+    with FakeServer(lambda hit: Fault("drip")) as server:
+        at = services.Server("openai", "m", server.url, "OPENAI_API_KEY")
+        service = Service("embedder", at, model="m", kind="embed")
+        service.begin(timeout=0.5)
+        with pytest.raises(LMUnavailableError, match="timed out"):
+            service.call(Post("embeddings", {}, ["x"], lambda reply, tokens: (reply, None), 0.0))
 
 
 @pytest.mark.parametrize("spec", SPECS)
