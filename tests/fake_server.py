@@ -30,8 +30,9 @@ class Fault:
 
     `filter` is a refusal by a content filter that is billed, `filter_400` one that is not; `drip`
     is a reply that never ends, `frames` and `headers` one that never begins, `interim` a good one
-    after replies 100 and 103; `headers` go out with a status, and `json` beside its error. `body` is sent with status 200 as it is, `changed` is a
-    good reply with these keys in the place of its own.
+    after replies 100 and 103; `headers` go out with a status, and `json` beside its error. `body`
+    is sent with status 200 as it is, `changed` is a good reply with these keys in the place of its
+    own.
     """
 
     kind: str

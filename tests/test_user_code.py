@@ -27,8 +27,8 @@ READERS = {
     "show", "summarize",
 }  # fmt: skip
 OTHERS = {
-    "ask", "compile", "demo", "eval", "import", "index", "list", "models", "retrieve", "search",
-    "sweep", "tune", "verdict", "view",
+    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "models", "retrieve",
+    "search", "sweep", "tune", "verdict", "view",
 }  # fmt: skip
 
 
