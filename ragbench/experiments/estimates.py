@@ -321,10 +321,16 @@ class _StandIn(dspy.Adapter):
         demos: list[Any],
         inputs: dict[str, Any],
     ) -> list[dict[str, Any]]:
-        messages = self._real.format(signature, demos, inputs)
+        messages = self.format(signature, demos, inputs)
         self.note(sum(estimate_tokens(str(m.get("content") or "")) for m in messages), lm)
         fields = signature.output_fields.items()
         return [{name: self._value(field.annotation, len(fields)) for name, field in fields}]
+
+    def format(
+        self, signature: type[dspy.Signature], demos: list[Any], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """As the real adapter: an index made up in a rehearsal measures its prompts so."""
+        return self._real.format(signature, demos, inputs)
 
     def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
         """As the real adapter: `dspy.ReAct` writes its trajectory so."""

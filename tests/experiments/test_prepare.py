@@ -28,12 +28,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def test_a_compile_makes_it_before_the_first_question(world: World, tmp_path: Path) -> None:
     shown: list[tuple[int, int]] = []
+    said: list[str] = []
     folder = compile_program(
         world.config(program="tree_rag", setting="pooled"),
         CompileConfig(out=tmp_path / "out", train_limit=2, val_limit=2),
-        on_message=lambda line: None,
+        on_message=said.append,
         on_prepare=lambda done, n: shown.append((done, n)),
     )
+    assert not any("cannot be rehearsed" in line for line in said), said
     signatures = world.lm.signatures
     summaries = signatures.count("Summarize")
     assert summaries > 1
