@@ -330,7 +330,8 @@ class _StandIn(dspy.Adapter):
         self, signature: type[dspy.Signature], demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """As the real adapter: an index made up in a rehearsal measures its prompts so."""
-        return self._real.format(signature, demos, inputs)
+        messages: list[dict[str, Any]] = self._real.format(signature, demos, inputs)
+        return messages
 
     def format_user_message_content(self, *arguments: Any, **named: Any) -> str:
         """As the real adapter: `dspy.ReAct` writes its trajectory so."""
