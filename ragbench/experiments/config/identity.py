@@ -10,7 +10,7 @@ added later changes no identity.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,6 @@ _HASHED = "sha256:"
 #: `ragbench compile` on the training questions of the embedded synthetic set.
 SHIPPED = "shipped"
 SHIPPED_FOLDER = Path(__file__).with_name("shipped") / "compiled"
-#: What says that there is no such file; whatever else goes wrong, there is one.
-_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,10 +55,11 @@ def resolved(fields: Mapping[str, Any]) -> dict[str, Any]:
     identity["lm_for"] = {role: _lm(spec) for role, spec in identity["lm_for"].items()}
     identity["api_base"] = (identity["api_base"] or "").rstrip("/")
     identity["adapter"] = _adapter(identity["adapter"], identity["lm"], identity["api_base"])
-    identity["compiled"] = _compiled(identity["compiled"])
+    if identity["compiled"] is not None:
+        identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
     for name, value in identity.items():
         if (name.endswith("_file") or name == "policy") and value is not None:
-            identity[name] = _file(value)
+            identity[name] = _hashed(value, _file)
     if identity["votes"] == 1:
         del identity["votes"]
     used = (item for item in identity.items() if item[1] is not None and item[1] is not False)
@@ -115,34 +114,23 @@ def _adapter(name: str, lm: str, api_base: str) -> str:
         return name
 
 
-def _compiled(folder: str | None) -> str | None:
-    if folder is None:
-        return None
+def _hashed(path: str, digest: Callable[[Path], str]) -> str:
+    """`digest` of what is at `path`, or the path itself where loading it will say what is wrong."""
     try:
-        return _HASHED + compiled_digest(Path(folder))
-    except (*_NO_FILE, ValueError, AttributeError):  # which loading it says
-        return folder
-    except OSError as error:
-        raise _unreadable(folder, error) from error
-
-
-def _file(path: str) -> str:
-    try:
-        stat = Path(path).stat()
-        return _HASHED + _digest(path, stat.st_size, stat.st_mtime_ns)
-    except _NO_FILE:  # reading the data says so
+        return _HASHED + digest(Path(path))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError, AttributeError):
         return path
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    except OSError as error:  # a disk that fails once must not give another folder
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _unreadable(path: str, error: OSError) -> ConfigError:
-    """A disk that fails once must not give another identity, and so another folder."""
-    return ConfigError(f"{path} cannot be read: {error.strerror or error}")
+def _file(path: Path) -> str:
+    stat = path.stat()
+    return _digest(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
-def _digest(path: str, size: int, mtime_ns: int) -> str:
+def _digest(path: Path, size: int, mtime_ns: int) -> str:
     # Size and time are there for the cache: a file that was replaced is read again.
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
