@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import dspy
 
 from ragbench.context import Context, current, use
-from ragbench.ledger import fan_out
+from ragbench.ledger import fan_out, file_call, open_ledger
+from ragbench.record import Call
 
 
 @dataclass
@@ -48,3 +49,12 @@ def test_a_part_takes_the_place_of_the_one_of_its_class_inside_the_block_alone()
 def test_a_thread_of_somebody_else_has_an_empty_one() -> None:
     with use(Context(qid="q")), ThreadPoolExecutor(1) as pool:
         assert pool.submit(current).result() == Context()
+
+
+def test_the_critical_path_is_the_longest_branch_and_counts_calls_to_an_lm() -> None:
+    slow = Call("m", latency_s=2.0, cached=True)
+    calls = [slow, Call("m", kind="embed", latency_s=1.0)]
+    with open_ledger() as ledger:
+        fan_out(file_call, calls)
+        file_call(calls[1])
+    assert (ledger.path.calls, ledger.path.latency_s, ledger.path.cached_s) == (1, 3.0, 2.0)
