@@ -327,4 +327,4 @@ def test_a_rehearsal_knows_the_calls_of_a_question(
     found = rehearse(program(name, **knobs), EXAMPLES[:2], dspy.ChatAdapter())
     assert found is not None
     assert found.calls == calls
-    assert 0 < found.prompt_tokens[0] <= found.prompt_tokens[1]
+    assert 0 < found.tokens[0] <= found.tokens[1]
