@@ -12,7 +12,6 @@ from pathlib import Path
 import dspy
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import providers
 
 from ragbench.lms import RagbenchLM, make_lm
 from tests.fake_server import FakeServer
@@ -22,10 +21,6 @@ settings.register_profile(
     "ragbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ragbench")
-
-# Hypothesis would read the source of every module that happens to be loaded, for its constants:
-# seconds in every process, and other examples by what ran before.
-providers._get_local_constants = lambda: providers._local_constants
 
 # A suite started in the background of a script ignores SIGINT, and so would the processes it
 # starts to interrupt them.
