@@ -104,6 +104,11 @@ def test_texts_are_kept_once_without_keys(tmp_path: Path, monkeypatch: pytest.Mo
     texts = read_texts(tmp_path, [replace(asked, ledger=ledger)])
     assert "sk-abc" not in texts[names[2]]
     assert texts[names[3]] == "lone ?"
+    for damage in ("'x'", "x'ff'", "(SELECT text FROM prompts WHERE id <> p.id LIMIT 1)"):
+        with sqlite3.connect(tmp_path / DATABASE) as db:
+            db.execute(f"UPDATE prompts AS p SET text = {damage} WHERE id = ?", (names[0],))
+        db.close()
+        assert names[0] not in read_texts(tmp_path, [replace(asked, ledger=ledger)])
 
 
 def test_threads_write_at_once(tmp_path: Path) -> None:

@@ -111,6 +111,11 @@ def digest_of(*values: object) -> str:
     return state.hexdigest()[:32]
 
 
+def text_id(content: bytes) -> str:
+    """The id of a prompt or reply, by which it is kept once and a change is noticed."""
+    return hashlib.sha256(content).hexdigest()[:24]
+
+
 def _check_format(db: sqlite3.Connection, path: Path) -> None:
     """Do nothing if `db` is ours and of this version; raise RunError if not."""
     [(application,), (found,)] = (
@@ -327,7 +332,7 @@ class Store:
     def keep(self, text: str) -> str:
         """Keep `text`, keys taken out, and give its id; one that is kept already is not again."""
         content = redact(text).encode("utf-8", "replace")
-        name = hashlib.sha256(content).hexdigest()[:24]
+        name = text_id(content)
         with contextlib.suppress(RunError):  # a full disk stops the run, as for calls
             self.begin()
             with self._naming:

@@ -22,6 +22,7 @@ from ragbench.experiments.store.database import (
     FAILED,
     Reader,
     digest_of,
+    text_id,
 )
 from ragbench.lms.prices import parse_price
 from ragbench.logs import get
@@ -208,13 +209,26 @@ def read_records(folder: Path) -> StoredRecords:
 
 
 def read_texts(folder: Path, records: Iterable[Record]) -> dict[str, str]:
-    """The prompts and replies that the run in `folder` kept of the calls of `records`, by id."""
+    """The prompts and replies that the run in `folder` kept of the calls of `records`, by id.
+
+    One that was damaged or changed is left out, with one line that says how many were.
+    """
     calls = (call for record in records for call in record.ledger.calls)
     wanted = {name for call in calls for name in (*call.prompt, call.reply)} - {""}
-    reader, texts = Reader(folder / DATABASE), {}
+    reader, texts, left_out = Reader(folder / DATABASE), {}, 0
     for name in wanted:
         for (packed,) in reader.rows("SELECT text FROM prompts WHERE id = ?", name):
-            texts[name] = zlib.decompress(packed).decode("utf-8", "replace")
+            try:
+                content = zlib.decompress(packed)
+            except (zlib.error, TypeError):
+                content = b""
+            if text_id(content) == name:
+                texts[name] = content.decode("utf-8", "replace")
+            else:
+                left_out += 1
+    if left_out:
+        _log.warning("%s: texts of calls left out, being damaged or changed: %d",
+                     folder / DATABASE, left_out)  # fmt: skip
     return texts
 
 
