@@ -191,6 +191,7 @@ def test_a_run_in_a_folder_that_cannot_be_written_is_read() -> None:
         ("UPDATE records SET value = replace(value, 'Sweden', 'Norway')", "the record of q3 was"),
         ("UPDATE records SET em = 1 WHERE qid = 'q3'", "the record of q3 was damaged or changed"),
         ("UPDATE records SET qid = 'q9' WHERE qid = 'q3'", "the record of q9 was"),
+        ("UPDATE records SET qid = x'ff' WHERE qid = 'q3'", "was damaged or changed"),
         ("DELETE FROM records WHERE qid = 'q1'", "it has 3 records, and 4 were written"),
         ("INSERT INTO records SELECT 9, qid, state, question, answer, em, f1, stop_reason, error, "
          "calls, tokens, cost_usd, latency_s, value, digest FROM records WHERE qid = 'q1'",

@@ -203,7 +203,8 @@ def read_records(folder: Path) -> StoredRecords:
         more = f" and of {len(damaged) - 5} more" if len(damaged) > 5 else ""
         _log.warning(
             "%s: the record of %s%s was damaged or changed after it was written, and is left out; "
-            "the run's command asks the question again", path, ", ".join(damaged[:5]), more,
+            "the run's command asks the question again",
+            path, ", ".join(map(str, damaged[:5])), more,
         )  # fmt: skip
     return StoredRecords(_Rows(reader, price_of(folder)), attempts, cut, frozenset(failed), damaged)
 
