@@ -17,17 +17,17 @@ class Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: D102
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name.partition(".")[0] in self.names:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
-    def create_module(self, spec: Any) -> Any:  # noqa: D102
+    def create_module(self, spec: Any) -> Any:
         module = MagicMock(name=spec.name)
         module.__spec__, module.__path__ = spec, []
         return module
 
-    def exec_module(self, module: Any) -> None:  # noqa: D102
+    def exec_module(self, module: Any) -> None:
         pass
 
 
