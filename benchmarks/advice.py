@@ -1,6 +1,6 @@
 """How often `ragbench recommend` claims that a router gains, where it does and where it cannot.
 
-    python benchmarks/advice.py --sets 200
+    python -m benchmarks.advice --sets 200
 
 Simulated answers of four programs to questions with features that say nothing (null) or say which
 of two programs is better (signal). In the null sets programs are alike, or one is better for all

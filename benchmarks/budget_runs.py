@@ -1,6 +1,6 @@
 """Random runs under random limits: how far is a limit ever passed?
 
-    python benchmarks/budget_runs.py --runs 200
+    python -m benchmarks.budget_runs --runs 200
 
 Programs, workers, limits of calls, tokens and cost, lengths of replies, faults and the server's own
 tokeniser are drawn at random; each run is a command given one to three times against a real HTTP

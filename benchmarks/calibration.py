@@ -4,7 +4,7 @@
 compares the list with the code. A claim is wrong at most 6 % of the time, an interval covers in
 93 % at least, and what is said to be shown with 80 % power is shown in 75 to 90 %.
 
-    python benchmarks/calibration.py [--runs 2000] [--seed 0] [--only WORD]
+    python -m benchmarks.calibration [--runs 2000] [--seed 0] [--only WORD]
 
 Ends with code 1 where a bound does not hold. The standard error of a rate of 5 % is half a point
 at 2,000 runs; a bound fails only beyond two standard errors.

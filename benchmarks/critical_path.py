@@ -5,7 +5,7 @@ replies that end soon and once with replies that go through all there is. The wa
 ledger's critical path (the longest chain of calls that wait for each other) times that latency must
 be at most 1.15; beside it stands the time that one call after the other would take.
 
-    python benchmarks/critical_path.py [--latency 0.2] [--runs 3] [program ...]
+    python -m benchmarks.critical_path [--latency 0.2] [--runs 3] [program ...]
 """
 
 import os

@@ -1,8 +1,8 @@
 """What the harness costs beside the model: `ragbench eval` against plain `dspy.Evaluate`.
 
-    python benchmarks/engine.py                       # 2,000 questions, 100 ms a call, 64 threads
-    python benchmarks/engine.py --latency 1 --workers 256 --questions 2560
-    python benchmarks/engine.py --processes 2 --inspect ENVIRONMENT/bin/python
+    python -m benchmarks.engine                       # 2,000 questions, 100 ms a call, 64 threads
+    python -m benchmarks.engine --latency 1 --workers 256 --questions 2560
+    python -m benchmarks.engine --processes 2 --inspect ENVIRONMENT/bin/python
 
 An LM server in a process of its own answers after a fixed latency. Each side is a process that asks
 it the same questions, one call each (`direct`; `dspy.Predict` with exact match); they take turns,

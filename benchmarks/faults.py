@@ -1,6 +1,6 @@
 """Asks many questions of a server that goes wrong in every way, and says what came of it.
 
-python benchmarks/faults.py --questions 2000 --rate 0.3
+python -m benchmarks.faults --questions 2000 --rate 0.3
 
 Records must be one per question, and their totals those of the server's own log; exits with 1 if
 they are not.

@@ -1,7 +1,7 @@
 """How long an LM-made index takes against an LM of fixed latency.
 
-    python benchmarks/graph_index.py --passages 300 --latency 0.5 --workers 16
-    python benchmarks/graph_index.py --passages 100 --latency 0.2 --kill-after 3
+    python -m benchmarks.graph_index --passages 300 --latency 0.5 --workers 16
+    python -m benchmarks.graph_index --passages 100 --latency 0.2 --kill-after 3
 
 Prints, per system, the calls, the wall time, its ratio to calls x latency / workers, which is the
 least that so many workers can take, and the CPU time of a call. With --kill-after, the making is

@@ -1,8 +1,8 @@
 """Measures how well a judge tells true claims from false ones, and how its correction covers.
 
-    python benchmarks/judge_of_claims.py                                    # coverage, simulated
-    python benchmarks/judge_of_claims.py --judge openai/gpt-5-mini --out /tmp/claims
-    python benchmarks/judge_of_claims.py --judge LM --run runs/A            # of a run on 2Wiki
+    python -m benchmarks.judge_of_claims                                    # coverage, simulated
+    python -m benchmarks.judge_of_claims --judge openai/gpt-5-mini --out /tmp/claims
+    python -m benchmarks.judge_of_claims --judge LM --run runs/A            # of a run on 2Wiki
 
 With --judge the labelled claims are asked about, those of --run first. The replies are kept in
 --out, so that the same command continues.

@@ -1,6 +1,6 @@
 """Kills eval, compile, sweep and judge with SIGKILL at random, and says what that lost or repeated.
 
-    python benchmarks/kill_all.py [--kills 500] [--seed 0] [--only eval,judge]
+    python -m benchmarks.kill_all [--kills 500] [--seed 0] [--only eval,judge]
 
 Each command is compared with the same command left alone: the bytes of its summary without times
 (for a compile its program and scores; without what was billed where the cache is on, since a reply

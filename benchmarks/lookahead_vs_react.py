@@ -7,7 +7,7 @@ finish. The questions differ in shape: hops that follow each other, hops that do
 other, and two chains that are compared. The ratio of wall times and the calls on the critical path
 are printed.
 
-    python benchmarks/lookahead_vs_react.py [--latency 0.5] [--runs 3]
+    python -m benchmarks.lookahead_vs_react [--latency 0.5] [--runs 3]
 """
 
 import os

@@ -3,7 +3,7 @@
 Each mutant replaces one text in one file of a copy of the package and runs the tests named beside
 it. A survivor is a line whose meaning no test holds.
 
-    python benchmarks/mutants.py [--only WORD] [--jobs 1]
+    python -m benchmarks.mutants [--only WORD] [--jobs 1]
 """
 
 import argparse

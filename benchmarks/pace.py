@@ -1,7 +1,7 @@
 """What chance rejections (HTTP 429) cost, and how many calls a true limit has to reject.
 
-    python benchmarks/pace.py                     # chance 2, 5, 10 %; 50 calls a second
-    python benchmarks/pace.py --latency 0.3 --limit 20
+    python -m benchmarks.pace                     # chance 2, 5, 10 %; 50 calls a second
+    python -m benchmarks.pace --latency 0.3 --limit 20
 
 A real server on loopback, in a process of its own, answers after `--latency`, and rejects at once:
 each call by chance, or those above a limit (a token bucket that holds one second's worth). The LM

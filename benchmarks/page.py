@@ -1,6 +1,6 @@
 """Size and speed of the page: 5,000 questions by eight programs, in a real browser.
 
-    python benchmarks/page.py --browser /usr/bin/chromium
+    python -m benchmarks.page --browser /usr/bin/chromium
 
 Prints how long the page took to make, its size, how long it takes to open (bound 2 s), and the
 slowest of the filters and of opening a question (bound 100 ms), as measured in the page.

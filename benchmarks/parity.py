@@ -1,9 +1,9 @@
 """What the authors' code and ours make of the same inputs, over the same parts.
 
-    PYTHONHASHSEED=0 python benchmarks/parity.py linear_rag --official CHECKOUT \
+    PYTHONHASHSEED=0 python -m benchmarks.parity linear_rag --official CHECKOUT \
         --passages chunks.json --questions questions.json
-    python benchmarks/parity.py a_rag --official CHECKOUT --passages ... --questions ...
-    python benchmarks/parity.py a_rag --official CHECKOUT --record FILE
+    python -m benchmarks.parity a_rag --official CHECKOUT --passages ... --questions ...
+    python -m benchmarks.parity a_rag --official CHECKOUT --record FILE
 
 CHECKOUT is one that you made of the authors' repository; nothing is fetched, and nothing of it is
 kept here. Modules that the checkout imports and that are not installed are replaced by empty ones.

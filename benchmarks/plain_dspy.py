@@ -1,6 +1,6 @@
 """`vanilla` against ten lines of plain DSPy: the same questions, passages and model.
 
-    python benchmarks/plain_dspy.py --data-file hotpot_train_v1.1_100.json
+    python -m benchmarks.plain_dspy --data-file hotpot_train_v1.1_100.json
 
 Prints EM and F1 of both and their paired difference. The plain script is `dspy.Predict` with a
 string signature and DSPy's default adapter over the same three passages.

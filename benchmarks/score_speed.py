@@ -7,7 +7,7 @@ files written. That is set against 1,000 calls of 100 ms to a model, of which 20
 ratio is of wall times; CPU time stands beside it, because another load slows the one and not the
 other. The ratio must be at least 100.
 
-    python benchmarks/score_speed.py [--records 1000] [--times 3]
+    python -m benchmarks.score_speed [--records 1000] [--times 3]
 """
 
 import argparse

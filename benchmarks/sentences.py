@@ -1,6 +1,6 @@
 """How far sentence splitters agree with HotpotQA's own sentence lists, and how fast they are.
 
-`python benchmarks/sentences.py hotpot_train_v1.1.json` compares ragbench's splitter with a cut
+`python -m benchmarks.sentences hotpot_train_v1.1.json` compares ragbench's splitter with a cut
 after every full stop, and with those of pysbd, syntok, segtok, blingfire and sentence-splitter that
 are installed. `paragraphs` is the share whose boundaries all agree; precision and recall are of the
 boundaries inside paragraphs; `time` is a ratio to ragbench's.

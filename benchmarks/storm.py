@@ -1,6 +1,6 @@
 """Lets every call to a file fail, one after another, and loses power, under every command.
 
-    python benchmarks/storm.py [--step 1] [--first 1] [--minutes 10] [--only eval,compile]
+    python -m benchmarks.storm [--step 1] [--first 1] [--minutes 10] [--only eval,compile]
 
 See `tests/disk/faults.py` and `tests/disk/power.py`. Needs a C compiler. Prints a line per command
 and exits with 1 if a run ended with a traceback, lost or changed finished work, or came to another

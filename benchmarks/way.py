@@ -1,7 +1,7 @@
 """Counts the files and functions of ragbench that one question, or one comparison, enters.
 
-    python benchmarks/way.py                 # a question to `vanilla`, one to `react`, one compare
-    python benchmarks/way.py --list vanilla  # with their names
+    python -m benchmarks.way                 # a question to `vanilla`, one to `react`, one compare
+    python -m benchmarks.way --list vanilla  # with their names
 
 A question counts from the moment when the runner takes it until its record is written; all threads
 count. Against a server on loopback.

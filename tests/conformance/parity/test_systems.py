@@ -1,7 +1,7 @@
 """What the authors' code of a system made of made-up inputs, and what ours makes of them.
 
 `systems/` holds a case per system: its inputs, and the outcomes of the authors' code as facts, with
-commit and date (`python benchmarks/parity.py SYSTEM --official CHECKOUT --record FILE`). Every
+commit and date (`python -m benchmarks.parity SYSTEM --official CHECKOUT --record FILE`). Every
 accepted difference stands in `departures.json` with the words of the documentation that state it.
 """
 
