@@ -2,8 +2,8 @@
 
 A run folder of 1,000 made-up records of the size of an IRCoT run on HotpotQA (four thoughts, four
 searches of three passages, eight passages of about ninety words in all) is scored as `ragbench
-score` does it: records read and checked, all metrics, causes, breakdowns and budgets computed, both
-files written. That is set against 1,000 calls of 100 ms to a model, of which 20 are waited for. The
+score` does it: records read and checked, all metrics, causes and breakdowns computed, both files
+written. That is set against 1,000 calls of 100 ms to a model, of which 20 are waited for. The
 ratio is of wall times; CPU time stands beside it, because another load slows the one and not the
 other. The ratio must be at least 100.
 

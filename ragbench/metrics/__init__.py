@@ -1,6 +1,6 @@
 """Scores as pure functions of records, their registry, and the statistics of comparing runs."""
 
-from ragbench.metrics import drop as drop
+from ragbench.metrics import drop as drop, efficiency as efficiency
 from ragbench.metrics.aggregate import (
     BREAKDOWN_METRICS as BREAKDOWN_METRICS,
     DEFAULT_METRICS as DEFAULT_METRICS,
@@ -28,11 +28,6 @@ from ragbench.metrics.base import (
     Metric as Metric,
     get_metric as get_metric,
     metric_names as metric_names,
-)
-from ragbench.metrics.efficiency import (
-    highest_spend as highest_spend,
-    under_curve as under_curve,
-    within_budget as within_budget,
 )
 from ragbench.metrics.errors import UNDECIDED as UNDECIDED, Cause as Cause, cause_of as cause_of
 from ragbench.metrics.judged import (

@@ -1,4 +1,4 @@
-"""What a run is worth: means over all its records, how they break down, and what failures change.
+"""What a run is worth: means over all its records, and how they break down.
 
 A pure function of records, JSON-ready. A mean is over every record that the metric can score;
 failed records have the metric's worst score. A metric that no answered record has (nothing was
@@ -9,9 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ragbench.metrics.base import Metric, get_metric
-from ragbench.metrics.efficiency import efficiency, quantiles
-from ragbench.metrics.retrieval import gold_by_search
+from ragbench.metrics.base import get_metric
 from ragbench.metrics.stats.estimates import mean_interval
 from ragbench.metrics.support import evidence_kind, support_kind
 from ragbench.metrics.text import answer_kind
@@ -21,7 +19,7 @@ from ragbench.record import Record
 DEFAULT_METRICS = (
     *("em", "f1", "contain", "answer_length", "sp_f1", "joint_f1", "evidence_f1", "support_f1"),
     *("recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
-    *("redundancy", "hops_to_gold", "retrieved_tokens"),
+    *("hops_to_gold", "retrieved_tokens"),
 )
 #: What every breakdown shows.
 BREAKDOWN_METRICS = ("em", "f1")
@@ -40,35 +38,27 @@ Columns = Mapping[str, Sequence[float | None]]
 
 def summarize(
     records: Sequence[Record],
+    columns: Columns,
     *,
-    metrics: Sequence[str] = DEFAULT_METRICS,
     groupings: Mapping[str, Grouping] = GROUPINGS,
     breakdown_metrics: Sequence[str] = BREAKDOWN_METRICS,
-    columns: Columns | None = None,
 ) -> dict[str, Any]:
-    """The summary of `records`, in whatever order they come, JSON-ready.
+    """The summary of `records`, ordered by qid, JSON-ready; `columns` are of `score_columns`.
 
     `groupings` are the breakdowns; add one to break down by what another run knows, such as whether
-    a question is solved without retrieval. `columns`, where they are known already, are what
-    `score_columns` gives for `records` as they stand, which must then be ordered by qid.
-    UnknownNameError for a metric that does not exist.
+    a question is solved without retrieval.
     """
-    records = sorted(records, key=lambda r: r.qid)
-    columns = score_columns(records, metrics) if columns is None else columns
     failures = [r.failure.name if r.failure else "program/no answer" for r in records if r.failed]
     return {
         "n": len(records),
         "n_failed": len(failures),
         "failures": _counts(failures),
-        "scores": _means(records, {name: columns[name] for name in metrics}),
+        "scores": _means(records, columns),
         "breakdowns": {
             name: _breakdown(records, group, breakdown_metrics) for name, group in groupings.items()
         },
         "support_kinds": _counts(map(support_kind, records)),
         "evidence_kinds": _counts(map(evidence_kind, records)),
-        "efficiency": efficiency(records),
-        "gold_by_search": gold_by_search(records),
-        "latency_s": quantiles([record.latency_s for record in records]),
     }
 
 
@@ -86,44 +76,19 @@ def score_columns(
 
 
 def _means(records: Sequence[Record], columns: Columns) -> dict[str, dict[str, Any]]:
-    """The mean of each column, by metric, where it has one."""
-    scores = {name: _mean(get_metric(name), records, column) for name, column in columns.items()}
-    return {name: score for name, score in scores.items() if score}
-
-
-def _mean(
-    metric: Metric, records: Sequence[Record], column: Sequence[float | None]
-) -> dict[str, Any] | None:
-    """The mean with its 95 % interval, and where some failed the two ways to treat them.
-
-    `as_worst` is the mean itself, `excluded` that of the answered ones, which flatters a program
-    that fails on hard questions.
-    """
-    pairs = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
-    kept = [(record, value) for record, value in pairs if not record.failed]
-    if not pairs or (not kept and not all(record.failed for record in records)):
-        return None
-    mean, interval = _mean_of(pairs), _interval(metric, pairs)
-    shown: dict[str, Any] = {"mean": mean, "n": len(pairs)}
-    if interval:
-        shown["interval"] = interval
-    if len(kept) < len(pairs):
-        excluded = _mean_of(kept) if kept else None
-        failed = len(pairs) - len(kept)
-        shown["failures"] = {"n": failed, "as_worst": mean, "excluded": excluded}
-        if ends := _interval(metric, kept):
-            shown["failures"]["excluded_interval"] = ends
-    return shown
-
-
-def _mean_of(scored: Sequence[tuple[Record, float]]) -> float:
-    return sum(value for _, value in scored) / len(scored)
-
-
-def _interval(metric: Metric, scored: Sequence[tuple[Record, float]]) -> list[float] | None:
-    clusters = usable_clusters([cluster_of(record) for record, _ in scored])
-    ends = mean_interval([value for _, value in scored], metric.score_range, clusters)
-    return [ends.low, ends.high] if ends else None
+    """By metric the mean, the number of records that have it, and its 95 % interval."""
+    found = {}
+    for name, column in columns.items():
+        pairs = [(r, value) for r, value in zip(records, column, strict=True) if value is not None]
+        answered = [record for record, _ in pairs if not record.failed]
+        if not pairs or (not answered and not all(record.failed for record in records)):
+            continue
+        values = [value for _, value in pairs]
+        clusters = usable_clusters([cluster_of(record) for record, _ in pairs])
+        ends = mean_interval(values, get_metric(name).score_range, clusters)
+        interval = {"interval": [ends.low, ends.high]} if ends else {}
+        found[name] = {"mean": sum(values) / len(values), "n": len(values), **interval}
+    return found
 
 
 def _breakdown(

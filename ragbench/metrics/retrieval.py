@@ -8,13 +8,12 @@ union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 
-from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, add_metric, once
+from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, once
 from ragbench.metrics.text import approx_tokens
-from ragbench.record import Record, ShownPassage
+from ragbench.record import Record
 
 Measure = Callable[[Sequence[str], Collection[str]], float]
 
@@ -58,33 +57,6 @@ def union(record: Record) -> list[str]:
     return list(dict.fromkeys(pid for ranking in rankings(record) for pid in ranking))
 
 
-def first_found(record: Record) -> dict[str, int | None]:
-    """For each gold passage the number (from 1) of the search that first found it, or None."""
-    first_in: dict[str, int] = {}
-    for number, ranking in enumerate(rankings(record), start=1):
-        for pid in ranking:
-            first_in.setdefault(pid, number)
-    return {pid: first_in.get(pid) for pid in record.gold_pids}
-
-
-def gold_by_search(records: Iterable[Record]) -> dict[str, dict[str, int]]:
-    """For each place in `gold_pids` (from 1): how many questions' passage which search found first.
-
-    Searches are counted from 1; "never" stands for those that no search found.
-    """
-    rows: dict[str, Counter[str]] = {}
-    for record in records:
-        for place, number in enumerate(first_found(record).values(), start=1):
-            rows.setdefault(str(place), Counter())[str(number or "never")] += 1
-    return {place: dict(rows[place]) for place in sorted(rows, key=int)}
-
-
-def redundancy(record: Record) -> float | None:
-    """The share of hits that an earlier search had shown already; None without hits."""
-    hits = [pid for search in record.searches for pid, _ in search.hits]
-    return 1 - len(set(hits)) / len(hits) if hits else None
-
-
 def retrieved_tokens(record: Record) -> float:
     """Tokens of passage text shown by searches and reads; what is shown again counts again.
 
@@ -100,27 +72,14 @@ def retrieved_tokens(record: Record) -> float:
     return float(sum(sizes.get(pid, 0) for pid in hits))
 
 
-def sentence_recall(record: Record) -> float | None:
-    """The share of the supporting sentences that the passages found hold; None without any.
-
-    A paragraph holds its sentences; a chunk those that its alignment names (`holds`).
-    """
-    gold = {(title, int(index)) for title, index in record.support}
-    if not gold:
-        return None
-    return len(gold & set().union(*map(_held, record.passages))) / len(gold)
-
-
-def _held(passage: ShownPassage) -> set[tuple[str, int]]:
-    if passage.holds is not None:
-        return {(title, int(index)) for title, index in passage.holds}
-    return {(passage.title, index) for index in range(len(passage.sentences))}
-
-
-def _hops_to_gold(record: Record) -> float | None:
-    numbers = list(first_found(record).values())
-    reached = [number for number in numbers if number is not None]
-    return float(max(reached)) if numbers and len(reached) == len(numbers) else None
+def hops_to_gold(record: Record) -> float | None:
+    """The number of the search (from 1) by which all gold passages had been found, or None."""
+    left = set(record.gold_pids)
+    for number, ranking in enumerate(rankings(record) if left else (), start=1):
+        left -= set(ranking)
+        if not left:
+            return float(number)
+    return None
 
 
 def _metric(name: str, measure: Measure, description: str, k: int | None = None) -> Metric:
@@ -153,24 +112,10 @@ _register("mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
 _register("ndcg", ndcg, "normalised discounted gain of gold passages")
 _register("search_recall", recall, "share of gold passages")
 
-add_metric(
-    "sentence_recall",
-    sentence_recall,
-    "share of supporting sentences in the passages found, through the alignment on chunks",
-)
 add_amount(
     "hops_to_gold",
-    _hops_to_gold,
+    hops_to_gold,
     "searches until all gold passages were found; none where they never were",
-)
-add(
-    Metric(
-        "redundancy",
-        redundancy,
-        "share of hits already shown before",
-        worst=1.0,
-        higher_is_better=False,
-    )
 )
 add_amount(
     "retrieved_tokens",

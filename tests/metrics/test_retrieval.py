@@ -1,4 +1,4 @@
-"""Retrieval measures against ir-measures, the two views of a question, and tokens."""
+"""Retrieval against ir-measures, the two views of a question, tokens, and what a question cost."""
 
 import random
 from dataclasses import replace
@@ -8,10 +8,11 @@ import pytest
 
 from ragbench.errors import UnknownNameError
 from ragbench.metrics import get_metric
-from ragbench.metrics.retrieval import all_recall, first_found, ndcg, recall, reciprocal_rank, union
+from ragbench.metrics.efficiency import spend
+from ragbench.metrics.retrieval import all_recall, ndcg, recall, reciprocal_rank, union
 from ragbench.metrics.text import approx_tokens
 from ragbench.record import Step
-from tests.metrics.records import failure, passage, record, search
+from tests.metrics.records import call, failure, passage, record, search
 
 
 def generated(n: int) -> list[tuple[list[str], list[str]]]:
@@ -73,19 +74,16 @@ def test_union_and_per_search_by_hand() -> None:
     assert all_recall(["a"], ["a", "b"]) == 0.0
 
 
-def test_first_search_that_found_each_gold_passage() -> None:
-    assert first_found(TWO_SEARCHES) == {"p1": 1, "p2": 2}
+def test_hops_to_gold() -> None:
     assert score("hops_to_gold", TWO_SEARCHES) == 2.0
-    assert first_found(record(pids=("p1", "p3"))) == {"p1": 1, "p2": None}
     assert score("hops_to_gold", record(pids=("p1", "p3"))) is None
+    assert score("hops_to_gold", record(gold_pids=[])) is None
 
 
 def test_a_repeat_answered_from_memory_is_not_another_search() -> None:
     repeat = replace(search("red sky", ["p3", "p1"]), cached=True)
     sample = replace(TWO_SEARCHES, searches=[*TWO_SEARCHES.searches, repeat])
     assert score("search_recall", sample) == score("search_recall", TWO_SEARCHES)
-    assert score("redundancy", TWO_SEARCHES) == 0.25
-    assert score("redundancy", sample) == 0.5
 
 
 def test_without_gold_or_searches() -> None:
@@ -94,7 +92,6 @@ def test_without_gold_or_searches() -> None:
     assert score("recall@5", failure()) == 0.0
     assert score("recall@5", record(pids=())) == 0.0  # nothing was searched, nothing was found
     assert score("search_recall@5", record(pids=())) is None
-    assert score("redundancy", record(pids=())) is None
 
 
 def test_cut_offs_are_parsed_once_for_all_names() -> None:
@@ -122,3 +119,21 @@ def test_steps_that_show_parts_count_only_those() -> None:
 )
 def test_token_estimate_by_hand(text: str, count: int) -> None:
     assert approx_tokens(text) == count
+
+
+def test_spending_counts_cached_calls_and_leaves_the_judge_out() -> None:
+    calls = [
+        *(call(), call(cached=True), call(kind="judge", cost_usd=None)),
+        *(call(kind="embed", cost_usd=0.0), call(kind="rerank", cost_usd=0.0)),
+    ]
+    path = {"calls": 2, "latency_s": 1.0}
+    assert spend(record(ledger={"calls": calls, "path": path})) == {
+        "calls": 2, "embedding_and_reranking_calls": 2, "tokens": 440, "retrievals": 1,
+        "cost_usd": pytest.approx(0.002), "latency_s": 0.6,
+        "critical_path_calls": 2, "critical_path_s": 1.0,
+    }  # fmt: skip
+    unknown = record(ledger={"calls": [call(), call(cost_usd=None)], "path": path})
+    assert score("cost_usd", unknown) is None
+    broken = {"calls": [call(cost_usd=None, error="LMTimeoutError")], "path": path}
+    assert score("cost_usd", record(ledger=broken)) == 0.0
+    assert score("calls", failure()) == 1.0

@@ -114,13 +114,8 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         if protocol:
             wanted |= dict.fromkeys(measure.metric for measure in protocol.measures)
         columns = score_columns(records, list(wanted))
-        summary = summarize(
-            records,
-            metrics=list(wanted),
-            groupings=by,
-            breakdown_metrics=[*BREAKDOWN_METRICS, *judged],
-            columns=columns,
-        )
+        breakdown = [*BREAKDOWN_METRICS, *judged]
+        summary = summarize(records, columns, groupings=by, breakdown_metrics=breakdown)
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes)
         summary["judges"] = notes
