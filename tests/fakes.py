@@ -95,7 +95,7 @@ class ScriptedLM(RagbenchLM):
             client,
             f"scripted/{name}",
             pricing=parse_price(price) if price else None,
-            retries=Retries(limit=retries, timeouts=retries, base_s=0.0),
+            retries=Retries(limit=retries, base_s=0.0),
             capabilities=Capabilities(response_schema=schema, params=params),
         )
         self.client = client

@@ -145,7 +145,7 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
         engine.identity,
         pricing=engine.pricing.times(BATCH_DISCOUNT),
         capabilities=engine.capabilities,
-        retries=Retries(limit=0, timeouts=0),
+        retries=Retries(limit=0),
         reserves=False,  # a batch was reserved as a whole when it was sent
     )
     copied = lm.copy(engine=made, cache=False)

@@ -97,7 +97,7 @@ def make_lm(
             raise LMSetupError(f"{name}={value} must be above 0")
     if retries < 0 or patience < 0:
         raise LMSetupError(f"retries={retries} and patience={patience} must be at least 0")
-    again = Retries(limit=retries, timeouts=min(retries, 1), seed=seed or 0)
+    again = Retries(limit=retries, seed=seed or 0)
     given = parse_price(price) if price else None
     if spec.startswith(PREFIX):
         return _of_object(spec, cache, given, again)

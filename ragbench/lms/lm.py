@@ -76,12 +76,11 @@ class MeteredEngine:
         self.caller = Caller(
             identity, retries=retries or Retries(), breaker=breaker, rate=rate, reserves=reserves
         )
-        self.capabilities = capabilities or Capabilities()
-        self.supports_response_schema = self.capabilities.response_schema
-        self.supports_function_calling = self.capabilities.function_calling
-        self.supports_reasoning = self.capabilities.reasoning
-        self.supported_params = self.capabilities.params
-        self.max_items = self.capabilities.max_items
+        self.capabilities = can = capabilities or Capabilities()
+        self.supports_response_schema = can.response_schema
+        self.supports_function_calling = can.function_calling
+        self.supports_reasoning = can.reasoning
+        self.supported_params, self.max_items = can.params, can.max_items
         self._density = 1.0  # most tokens that the server counted for one that was estimated
 
     def complete(self, request: Request) -> Response:
@@ -105,7 +104,6 @@ class MeteredEngine:
             send=lambda: self._send(request),
             prompt=hash(tuple(message.text for message in request.messages)),
             most=Amount(1, prompt + reply, math.inf if cost is None else cost),
-            billed=self._billed,
         )
         answered = self.caller.call(asked, file_failure=self._file_failure)
         return self._filed(answered)
@@ -114,7 +112,13 @@ class MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _send(self, request: Request) -> Reply[Response]:
-        response = self.client.complete(request)
+        try:
+            response = self.client.complete(request)
+        except LM15Error as error:
+            if usage := getattr(error, "usage", None):
+                sent, got = usage.input_tokens or 0, usage.output_tokens or 0
+                error.billed = FailedAttempts(sent, got, self._paid(usage))
+            raise
         # A server may echo the key that it was sent, and say half of a character.
         parts = each_text(lambda said: without_keys(encodable(said)), response.message.parts)
         response = replace(response, message=replace(response.message, parts=parts))
@@ -125,34 +129,23 @@ class MeteredEngine:
         elif estimate >= _LONG_PROMPT:
             # Short prompts are left out: what a server adds to each would count for long ones too.
             self._density = max(self._density, min(usage.input_tokens / estimate, _DENSEST))
-        tier = (response.provider_data or {}).get("service_tier")
         tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        return Reply(replace(response, usage=usage), tokens, self._paid(usage, tier))
+        return Reply(replace(response, usage=usage), tokens, self._paid(usage))
 
-    def _paid(self, usage: Usage, tier: str | None = None) -> float | None:
+    def _paid(self, usage: Usage) -> float | None:
         return self.pricing.cost(
             usage.input_tokens or 0,
             usage.output_tokens or 0,
             cache_read=usage.cache_read_tokens or 0,
             cache_write=usage.cache_write_tokens or 0,
             thought=usage.reasoning_tokens or 0,
-            tier=tier,
         )
-
-    def _billed(self, error: Exception) -> FailedAttempts | None:
-        usage = getattr(error, "usage", None)
-        if not isinstance(usage, Usage):
-            return None
-        return FailedAttempts(usage.input_tokens or 0, usage.output_tokens or 0, self._paid(usage))
 
     def _filed(self, answered: Answered[Response]) -> Response:
         """The response, with what the call took in it; that is filed."""
         response, paid = answered.reply.value, answered.reply.cost_usd
-        usage, listed = response.usage, paid
-        if paid is not None and (usage.cache_read_tokens or usage.cache_write_tokens):
-            tier = (response.provider_data or {}).get("service_tier")
-            plain = replace(usage, cache_read_tokens=None, cache_write_tokens=None)
-            listed = self._paid(plain, tier)
+        usage = response.usage
+        listed = self._paid(replace(usage, cache_read_tokens=None, cache_write_tokens=None))
         meter = {
             "prompt_tokens": usage.input_tokens,
             "completion_tokens": usage.output_tokens,

@@ -2,6 +2,7 @@
 
 Prices come from LiteLLM's map (per model and kind of token), as it is installed, so that a run does
 not depend on the day; or from the person who runs ragbench: `in=0.15,out=0.60`, per million tokens.
+Tiers of service and prices of very long prompts are not told apart.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -26,20 +26,16 @@ _MAP = "model_prices_and_context_window_backup.json"
 #: Names of providers in the map, where DSPy calls them otherwise.
 _IN_MAP = {"openai-chat": "openai", "azure-chat": "azure", "moonshotai": "moonshot",
            "vllm": "hosted_vllm"}  # fmt: skip
-#: Tiers of a service that a reply may name; of any other the price is not known.
-_TIERS = (None, "default", "standard", "auto", "on_demand", "ON_DEMAND", "priority", "flex")
 _IN, _OUT = "input_cost_per_token", "output_cost_per_token"
+_READ, _WRITTEN = "cache_read_input_token_cost", "cache_creation_input_token_cost"
+_THOUGHT = "output_cost_per_reasoning_token"
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """US dollars of one token of each kind, by the names of LiteLLM's map; empty: not known.
-
-    A price that a person gave is `fixed`: for every tier of the service and length of the prompt.
-    """
+    """US dollars of one token of each kind, by the names of LiteLLM's map; empty: not known."""
 
     rates: Mapping[str, Any] = field(default_factory=dict)
-    fixed: bool = False
 
     @property
     def known(self) -> bool:
@@ -47,37 +43,24 @@ class Pricing:
         return map_rate(self.rates, _IN) is not None
 
     def cost(
-        self,
-        sent: int,
-        got: int,
-        *,
-        cache_read: int = 0,
-        cache_write: int = 0,
-        thought: int = 0,
-        tier: str | None = None,
+        self, sent: int, got: int, *, cache_read: int = 0, cache_write: int = 0, thought: int = 0
     ) -> float | None:
         """US dollars, or None where a billed kind of token has no known price.
 
         `sent` and `got` are all tokens of the prompt and of the reply, those of special kinds
         among them.
         """
-        ending = ""
-        if not self.known or (tier not in _TIERS and not self.fixed):
-            return None
-        if not self.fixed:
-            ending = _of_long_context(self.rates, sent)
-            ending += f"_{tier}" if tier in ("priority", "flex") else ""
-        usd = 0.0
+        usd = 0.0 if self.known else None
         for tokens, kind, otherwise in (
             (sent - cache_read - cache_write, _IN, _IN),
             (got - thought, _OUT, _OUT),
-            (thought, "output_cost_per_reasoning_token", _OUT),
-            (cache_read, "cache_read_input_token_cost", _IN),
-            (cache_write, "cache_creation_input_token_cost", _IN),
+            (thought, _THOUGHT, _OUT),
+            (cache_read, _READ, _IN),
+            (cache_write, _WRITTEN, _IN),
         ):
-            rate = map_rate(self.rates, kind + ending)
-            rate = map_rate(self.rates, otherwise + ending) if rate is None else rate
-            if tokens and rate is None:
+            rate = map_rate(self.rates, kind)
+            rate = map_rate(self.rates, otherwise) if rate is None else rate
+            if usd is None or (tokens and rate is None):
                 return None
             usd += tokens * (rate or 0.0)
         return usd
@@ -85,8 +68,7 @@ class Pricing:
     def times(self, share: float) -> Pricing:
         """The same at this share of the price."""
         rates = {name: map_rate(self.rates, name) for name in self.rates}
-        part = {name: rate * share for name, rate in rates.items() if rate is not None}
-        return replace(self, rates=part)
+        return Pricing({name: rate * share for name, rate in rates.items() if rate is not None})
 
     def fill(self, call: Call) -> Call:
         """`call` at this price if it was answered while none was known."""
@@ -122,13 +104,6 @@ def map_rate(entry: Mapping[str, Any], name: str) -> float | None:
     return float(value) if good and value >= 0 else None  # type: ignore[arg-type, operator]
 
 
-def _of_long_context(entry: Mapping[str, Any], prompt_tokens: int) -> str:
-    """The ending of the names of prices that a prompt of so many tokens has."""
-    found = (re.search(r"_above_(\d+)k_tokens$", name) for name in entry)
-    passed = [int(m[1]) for m in found if m and prompt_tokens > 1000 * int(m[1])]
-    return f"_above_{max(passed)}k_tokens" if passed else ""
-
-
 def parse_price(text: str) -> Pricing:
     """The price written as `in=0.15,out=0.60`, US dollars per million tokens.
 
@@ -150,8 +125,8 @@ def parse_price(text: str) -> Pricing:
             f"price {text!r} is not understood; give US dollars per million tokens, such as "
             "in=0.15,out=0.6 or in=0.15,out=0.6,cached=0.07"
         )
-    names = {"in": _IN, "out": _OUT, "cached": "cache_read_input_token_cost"}
-    return Pricing({names[name]: usd / 1e6 for name, usd in values.items()}, fixed=True)
+    names = {"in": _IN, "out": _OUT, "cached": _READ}
+    return Pricing({names[name]: usd / 1e6 for name, usd in values.items()})
 
 
 #: Of a model that runs here.

@@ -19,7 +19,7 @@ from ragbench.errors import LMSetupError
 from ragbench.lms.local import CATALOGUE, DEFAULT_LM, LocalSpec
 from ragbench.redact import redact
 
-#: Provider -> the environment variables that may hold its key.
+#: Provider -> the environment variables that may hold its key. LiteLLM makes the calls to others.
 PROVIDERS: dict[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "deepseek": ("DEEPSEEK_API_KEY",),
@@ -33,39 +33,22 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     "openrouter": ("OPENROUTER_API_KEY",),
     "xai": ("XAI_API_KEY",),
 }
-#: Providers that LiteLLM carries, by its names, and where their key may be: those most in use. Any
-#: other of its providers is found when it is asked for. Without a name the key is no variable.
-OTHER_PROVIDERS: dict[str, tuple[str, ...]] = {
-    "azure": ("AZURE_API_KEY",),
-    "azure_ai": ("AZURE_AI_API_KEY",),
+#: Of LiteLLM's providers: where the key is, if not in PROVIDER_API_KEY. AWS and Google have
+#: credentials instead, in whose place a key would be sent.
+_OTHER_KEYS: dict[str, tuple[str, ...]] = {
     "bedrock": (),
-    "cerebras": ("CEREBRAS_API_KEY",),
     "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
     "cohere_chat": ("COHERE_API_KEY", "CO_API_KEY"),
-    "databricks": ("DATABRICKS_API_KEY",),
-    "deepinfra": ("DEEPINFRA_API_KEY",),
-    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
     "huggingface": ("HF_TOKEN", "HUGGINGFACE_API_KEY"),
-    "mistral": ("MISTRAL_API_KEY",),
-    "nvidia_nim": ("NVIDIA_NIM_API_KEY",),
     "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
-    "replicate": ("REPLICATE_API_KEY",),
     "sagemaker": (),
-    "sambanova": ("SAMBANOVA_API_KEY",),
     "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHER_API_KEY"),
     "vertex_ai": (),
-    "watsonx": ("WATSONX_API_KEY", "WATSONX_APIKEY"),
 }
 #: Servers that a person runs, most often without a key; they constrain decoding by a schema.
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
-#: What a `.env` file may set.
-_FROM_DOTENV = {
-    name for known in (PROVIDERS, OTHER_PROVIDERS) for names in known.values() for name in names
-} | {
-    "QDRANT_API_KEY",
-    "RAGBENCH_EMBEDDINGS_API_KEY",
-    "RAGBENCH_RERANK_API_KEY",
-}
+#: What a `.env` file may set: keys.
+_FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
 _MOST_DOTENV = 2**20
 _SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
@@ -82,7 +65,7 @@ class HostedSpec:
     @property
     def key_variables(self) -> tuple[str, ...]:
         """Environment variables that may hold the key."""
-        names = PROVIDERS.get(self.provider, OTHER_PROVIDERS.get(self.provider))
+        names = PROVIDERS.get(self.provider, _OTHER_KEYS.get(self.provider))
         return (f"{self.provider.upper()}_API_KEY",) if names is None else names
 
     @property
@@ -96,9 +79,8 @@ class HostedSpec:
 
     def identity(self) -> str:
         """A name for ledger and cache that no other server's model shares."""
-        if self.api_base is None:
-            return f"{self.provider}/{self.model}"
-        return f"{self.provider}/{self.model}@{place_of(self.api_base)}"
+        place = f"@{place_of(self.api_base)}" if self.api_base else ""
+        return f"{self.provider}/{self.model}{place}"
 
 
 def key_in(*variables: str) -> str | None:
@@ -151,20 +133,18 @@ def _check_other(provider: str, model: str) -> None:
     Raises:
         LMSetupError: it does not.
     """
-    known = [*PROVIDERS, *OTHER_PROVIDERS]
+    if provider in _OTHER_KEYS:  # known without LiteLLM, whose import takes seconds
+        return
+    import litellm
+
+    known = {*PROVIDERS, *(str(getattr(each, "value", each)) for each in litellm.provider_list)}
     if provider in known:
         return
-    near = get_close_matches(provider, known, n=1, cutoff=0.8)  # a slip of the keyboard
-    if not near:
-        import litellm  # takes seconds
-
-        if provider in {str(getattr(each, "value", each)) for each in litellm.provider_list}:
-            return
-        near = get_close_matches(provider, known, n=1)
+    near = get_close_matches(provider, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise LMSetupError(
-        f"no LM provider {provider!r}; {hint}choose from {', '.join(known)}, any other of LiteLLM, "
-        f"or openai/{model} with --api-base for another OpenAI-compatible server"
+        f"no LM provider {provider!r}; {hint}choose from {', '.join(PROVIDERS)}, any other of "
+        f"LiteLLM, or openai/{model} with --api-base for another OpenAI-compatible server"
     )
 
 
@@ -216,7 +196,7 @@ def place_of(address: str) -> str:
 
 
 def load_dotenv(path: Path = Path(".env")) -> None:
-    """Set the keys of known providers and servers that a `.env` file has and the environment lacks.
+    """Set the keys that a `.env` file has and the environment lacks.
 
     Other variables are left out: whoever wrote the folder's file would decide what this process
     and its children load, and where keys are sent.
@@ -227,5 +207,5 @@ def load_dotenv(path: Path = Path(".env")) -> None:
         text = file.read(_MOST_DOTENV)
     for line in text.splitlines():
         name, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and name.strip() in _FROM_DOTENV:
+        if equals and _FROM_DOTENV.fullmatch(name.strip()):
             os.environ.setdefault(name.strip(), value.strip().strip("'\""))

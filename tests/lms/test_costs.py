@@ -87,14 +87,6 @@ def test_anthropic_counts_its_cache_apart_and_writing_to_it_costs_more(
     assert priced.paid == pytest.approx((200 + 0.1 * 500 + 1.25 * 300 + 5 * 100) / 1e6)
 
 
-@pytest.mark.parametrize(("told", "read"), [(640, 640), (5000, 1000), (-3, 0), ("x", 0)])
-def test_llama_cpp_tells_its_cache_in_timings(told: object, read: int) -> None:
-    timings = {"usage": USAGE, "timings": {"cache_n": told, "prompt_n": 360}}
-    with FakeServer(lambda hit: Fault("changed", json=timings)) as server:
-        (call,) = asked(lm_at(server, price=PRICE)).calls
-    assert (call.prompt_tokens, call.cache_read_tokens) == (1000, read)
-
-
 @pytest.mark.parametrize(
     "fault",
     [

@@ -11,7 +11,6 @@ import ragbench as rb
 from ragbench.experiments.runs.runner import classify
 from ragbench.ledger import open_ledger
 from ragbench.lms import make_lm
-from ragbench.lms.calls import caller as callers
 from tests.fake_server import Hit, plausible
 from tests.kills import write_questions
 from tests.retrievers.wire import serving
@@ -96,11 +95,11 @@ def test_a_run_over_the_providers_own_wire(
 @pytest.mark.parametrize(("status", "kind"), [(429, "LMRateLimitError"), (500, "LMServerError")])
 @pytest.mark.parametrize(("spec", "path"), [wire[:2] for wire in WIRES])
 def test_a_refusal_and_a_failure_have_their_class(
-    spec: str, path: str, status: int, kind: str, monkeypatch: pytest.MonkeyPatch
+    spec: str, path: str, status: int, kind: str
 ) -> None:
-    monkeypatch.setattr(callers, "REJECTED_FOR_S", 0.0)  # else a rejected call waits for its turn
     with serving(lambda at, body: (status, {"message": f"scripted {status}"})) as wire:
         lm = make_lm(spec, api_base=wire.address.removesuffix("/v1") + path, cache=False, retries=0)
+        lm.metered.caller.rate = None  # which would try a rejected call again
         with open_ledger() as ledger, pytest.raises(dspy.LMError) as raised:
             lm("Which city?")
     assert classify(raised.value).name == f"provider/{kind}"

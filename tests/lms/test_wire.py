@@ -61,7 +61,7 @@ def test_interim_replies_are_passed_over(spec: str) -> None:
 
 
 def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "Retries", lambda: Retries(limit=0, timeouts=0))
+    monkeypatch.setattr(services, "Retries", lambda: Retries(limit=0))
     with FakeServer(lambda hit: Fault("drip")) as server:
         at = services.Server("openai", "m", server.url, "OPENAI_API_KEY")
         service = Service("embedder", at, model="m", kind="embed")

@@ -1,10 +1,8 @@
 """A circuit breaker: when everything an LM is asked fails, calls wait instead of failing.
 
-    closed    calls pass; failures in a row are counted
-    open      every call waits; after growing pauses one of them is let through to probe the server
-    broken    it took too long, or cannot heal: calls are refused and the command comes to its end
-
-One breaker per LM. It says on the terminal why calls wait and when they go on.
+While it is open every call waits; after growing pauses one of them is let through to probe the
+server. It is broken when that took too long, or cannot heal: calls are refused and the command
+comes to its end. One breaker per LM.
 """
 
 import math
@@ -17,7 +15,6 @@ from dspy import lm15
 from ragbench import logs
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
 from ragbench.lms.calls.limits import Attempt, refuse, stop, stopped_by
-from ragbench.lms.calls.rate import LONGEST_RESET_S
 from ragbench.redact import redact
 
 #: Attempts that fail in a row, and different prompts among them, after which the server is down.
@@ -54,10 +51,9 @@ class Breaker:
         self._failed = 0
         self._prompts: set[int] = set()
         self._opened_at: float | None = None
-        self._rejects_since: float | None = None
+        self._rejected_since: float | None = None
         self._probe: Attempt | None = None
-        self._pause = FIRST_PAUSE_S
-        self._probe_at = 0.0
+        self._pause = self._probe_at = 0.0
 
     @property
     def open(self) -> bool:
@@ -85,12 +81,12 @@ class Breaker:
         error = attempt.error
         with self._changed:
             probed = attempt is self._probe
-            if probed:
-                self._probe = None
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
             if self.broken is None and not silent:
                 self._learn(error, attempt, probed=probed)
+            if probed:
+                self._probe = None
             if probed or self.broken:
                 self._changed.notify_all()
 
@@ -105,7 +101,7 @@ class Breaker:
         return self.open and _shows_outage(error)
 
     def _learn(self, error: Exception | None, attempt: Attempt, *, probed: bool) -> None:
-        now, away = self._clock(), _away_s(error)
+        now = self._clock()
         if ends := self._lasting(error, now):
             self._break(ends, attempt)
         elif not _shows_outage(error):
@@ -114,32 +110,30 @@ class Breaker:
             if self._opened_at is not None:
                 down, self._opened_at = now - self._opened_at, None
                 _log.warning("%s answers again after %.0f s", self.model, down)
-        elif probed:
-            assert self._opened_at is not None
-            self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
-            self._probe_at = now + (away or self._pause)
-            if _forbidden(error) or self._probe_at - self._opened_at > self.patience:
-                self._break(self._outage(error, now - self._opened_at), attempt)
-        elif not self.open:
+        elif probed or not self.open:
             self._failed += 1
             self._prompts.add(attempt.prompt)
-            if away is None and (self._failed < IN_A_ROW or len(self._prompts) < PROMPTS):
+            if self._failed < IN_A_ROW or len(self._prompts) < PROMPTS:
                 return
-            if _forbidden(error):
-                self._break(self._outage(error, 0.0), attempt)
-                return
-            self._opened_at, self._pause = now, FIRST_PAUSE_S
-            self._probe_at = now + (away or self._pause)
-            _log.warning(
-                "%s is down, so calls wait and one of them tries again after growing pauses, "
-                "for %.0f s at the most: %s", self.model, self.patience, reason(error),
-            )  # fmt: skip
+            opens = self._opened_at is None
+            down_for = now - (self._opened_at or now)
+            self._pause = FIRST_PAUSE_S if opens else min(2 * self._pause, LONGEST_PAUSE_S)
+            self._probe_at = now + self._pause
+            if _forbidden(error) or down_for + self._pause > self.patience:
+                self._break(self._outage(error, down_for), attempt)
+            elif opens:
+                self._opened_at = now
+                _log.warning(
+                    "%s is down, so calls wait and one of them tries again after growing pauses, "
+                    "for %.0f s at the most: %s", self.model, self.patience, reason(error),
+                )  # fmt: skip
 
     def _lasting(self, error: Exception | None, now: float) -> RagbenchError | None:
         """What one reply is enough to know, or that nothing but rejections came for too long."""
         again = "the same command continues"
-        if not isinstance(error, lm15.RateLimitError):
-            self._rejects_since = None
+        rejected = isinstance(error, lm15.RateLimitError)
+        since = self._rejected_since if self._rejected_since is not None else now
+        self._rejected_since = since if rejected else None
         if isinstance(error, lm15.AuthError) and not _forbidden(error):
             where = f" in {self._key}" if self._key else ""
             return LMSetupError(
@@ -147,14 +141,10 @@ class Breaker:
             )
         if isinstance(error, lm15.BillingError):
             why = f"demands payment: {reason(error)}; {again} afterwards"
-        elif (away := _away_s(error) or 0.0) > self.patience:
+        elif rejected and (away := getattr(error, "retry_after", None) or 0) > self.patience:
             minutes = math.ceil(away / 60)
             why = f"takes no more calls for {minutes} minutes: {reason(error)}; {again} then"
-        elif isinstance(error, lm15.RateLimitError):
-            if self._rejects_since is None:
-                self._rejects_since = now
-            if now - self._rejects_since <= self.patience:
-                return None
+        elif rejected and now - since > self.patience:
             why = f"has rejected every call for {self.patience:.0f} s: {reason(error)}; "
             why += f"{again} when it takes calls again"
         else:
@@ -177,22 +167,14 @@ class Breaker:
 
 
 def _shows_outage(error: BaseException | None) -> bool:
-    return isinstance(error, _DOWN) or _away_s(error) is not None or _forbidden(error)
+    return isinstance(error, _DOWN) or _forbidden(error)
 
 
 def _forbidden(error: BaseException | None) -> bool:
     # Of single prompts, too: some gateways answer a filtered one with 403.
     status = getattr(error, "status", None) or 0
     refused = isinstance(error, lm15.AuthError) and status == 403
-    moved = 300 <= status < 400
-    return refused or moved or isinstance(error, lm15.UnsupportedModelError)
-
-
-def _away_s(error: BaseException | None) -> float | None:
-    """Seconds after which a server that takes no more calls says it will, if that is long."""
-    if not isinstance(error, lm15.RateLimitError) or error.retry_after is None:
-        return None
-    return error.retry_after if error.retry_after > LONGEST_RESET_S else None
+    return refused or 300 <= status < 400 or isinstance(error, lm15.UnsupportedModelError)
 
 
 def reason(error: Exception | None) -> str:

@@ -16,7 +16,7 @@ from dspy.lm15 import LM15Error
 
 from ragbench.lms.calls.breaker import Breaker
 from ragbench.lms.calls.limits import Amount, Attempt, CallRefusedError, Reply, Scope, Value
-from ragbench.lms.calls.rate import LONGEST_RESET_S, RateLimit
+from ragbench.lms.calls.rate import RateLimit
 from ragbench.logs import fields, get
 from ragbench.record import FailedAttempts
 
@@ -24,10 +24,8 @@ from ragbench.record import FailedAttempts
 TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
 #: Seconds before a call that was rejected goes again; doubled for each further rejection.
 REJECTED_S, LONGEST_WAIT_S = 0.05, 60.0
-#: A call that was rejected for so long while others were answered is given up.
-REJECTED_FOR_S = 600.0
-#: Characters of a server's message that a log line keeps.
-_MESSAGE = 500
+#: A Retry-After of an overloaded server that is longer is not waited for.
+LONGEST_RETRY_S = 120.0
 
 _log = get(__name__)
 
@@ -38,14 +36,11 @@ class Retries:
 
     Overload and lost connections are tried again `limit` times, a time-out once: each costs a whole
     time limit. Rejections (HTTP 429) are not counted where a rate limit spaces the calls. The wait
-    doubles from `base_s` with seeded jitter; it is no shorter than a server's Retry-After, and one
-    over `longest_s` is given up.
+    doubles from `base_s` with seeded jitter, and is no shorter than a server's Retry-After.
     """
 
     limit: int = 4
-    timeouts: int = 1
     base_s: float = 1.0
-    longest_s: float = 120.0
     seed: int = 0
 
 
@@ -54,14 +49,13 @@ class CallSpec(Generic[Value]):
     """What is asked: `send` makes one request, and raises if it fails.
 
     `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take: its
-    cost is infinite where not known, and its calls are 0 where no model is asked. `billed` says
-    what a failed attempt was billed, where its error tells it.
+    cost is infinite where not known, and its calls are 0 where no model is asked. An error may have
+    `billed`, a `FailedAttempts`: what its attempt was billed all the same.
     """
 
     send: Callable[[], Reply[Value]]
     prompt: int
     most: Amount
-    billed: Callable[[Exception], FailedAttempts | None] = lambda error: None
 
 
 @dataclass(frozen=True)
@@ -105,19 +99,17 @@ class Caller:
         """
         made = _Attempts(self, asked, Scope.current())
         try:
-            reply = made.reply()
-            return Answered(reply, made.sent, time.perf_counter() - made.start, made.failed)
+            while (reply := made.once()) is None:
+                pass
         except Exception as error:
-            seconds = time.perf_counter() - made.start
-            if isinstance(error, CallRefusedError):
-                _log.info("call refused", extra=fields(model=self.model, why=str(error)[:_MESSAGE]))
             if made.last is not None:
-                took = {"attempts": made.sent, "latency_s": seconds, "failed": made.failed}
+                took = {"attempts": made.sent, "latency_s": made.seconds, "failed": made.failed}
                 file_failure(made.last, **took)
-                made.log("call failed", seconds)
+                made.log("call failed", made.seconds)
             if error is made.last:
                 made.scope.check_time()  # what broke off the last attempt is no fault of the server
             raise
+        return Answered(reply, made.sent, made.seconds, made.failed)
 
 
 @dataclass
@@ -134,81 +126,79 @@ class _Attempts(Generic[Value]):
     _counted: int = 0  # attempts that used up a retry
     _rejected: int = 0
 
-    def reply(self) -> Reply[Value]:
-        """The reply to the first attempt that gets one.
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    def once(self) -> Reply[Value] | None:
+        """The reply to one attempt; None where it failed, and it was waited for the next.
 
         Raises:
             CallRefusedError: limits, breaker or rate let no attempt pass.
-            Exception: the last attempt failed.
+            Exception: it failed, and none follows.
         """
-        while True:
-            try:
-                return self._once()
-            except CallRefusedError:
-                raise
-            except Exception as error:
-                wait = self.wait_s(error)
-                if wait is None:
-                    raise
-                if wait:
-                    self.log("waiting to try again", wait)
-                    self.scope.sleep(wait)
-
-    def _once(self) -> Reply[Value]:
         asked, caller = self.asked, self.caller
         attempt = Attempt(asked.prompt, asked.most.tokens, self.scope)
-        with ExitStack() as around:
-            if caller.breaker is not None:
-                caller.breaker.enter(attempt)
-                around.callback(caller.breaker.leave, attempt)
-            if caller.rate is not None:
-                turn = caller.rate.enter(attempt)
-                around.callback(caller.rate.leave, turn, attempt)
-            scope = self.scope if caller.reserves else Scope()
-            reservation = around.enter_context(scope.reserved(asked.most))
-            reservation.taken = Amount(0)
-            try:
-                reply = asked.send()
-            except CallRefusedError:
-                raise
-            except Exception as error:
+        try:
+            with ExitStack() as around:
+                if caller.breaker is not None:
+                    caller.breaker.enter(attempt)
+                    around.callback(caller.breaker.leave, attempt)
+                if caller.rate is not None:
+                    turn = caller.rate.enter(attempt)
+                    around.callback(caller.rate.leave, turn, attempt)
+                scope = self.scope if caller.reserves else Scope()
+                reservation = around.enter_context(scope.reserved(asked.most))
+                reservation.taken = Amount(0)
+                try:
+                    reply = asked.send()
+                except CallRefusedError:
+                    raise
+                except Exception as error:
+                    self.sent += 1
+                    attempt.error = self.last = error
+                    reservation.taken = Amount(asked.most.calls)
+                    if lost := getattr(error, "billed", None):
+                        self.failed = self.failed + lost if self.failed else lost
+                        took = lost.prompt_tokens + lost.completion_tokens
+                        reservation.take(tokens=took, cost=lost.cost_usd, calls=asked.most.calls)
+                    raise
                 self.sent += 1
-                attempt.error = self.last = error
-                reservation.taken = Amount(asked.most.calls)
-                if lost := asked.billed(error):
-                    self.failed = self.failed + lost if self.failed else lost
-                    took = lost.prompt_tokens + lost.completion_tokens
-                    reservation.take(tokens=took, cost=lost.cost_usd, calls=asked.most.calls)
+                attempt.reply = reply
+                reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.most.calls)
+                return reply
+        except CallRefusedError:
+            raise
+        except Exception as error:
+            wait = self._wait_s(error)
+            if wait is None:
                 raise
-            self.sent += 1
-            attempt.reply = reply
-            reservation.take(tokens=reply.tokens, cost=reply.cost_usd, calls=asked.most.calls)
-            return reply
+            if wait:
+                self.log("waiting to try again", wait)
+                self.scope.sleep(wait)
+            return None
 
-    def wait_s(self, error: Exception) -> float | None:
+    def _wait_s(self, error: Exception) -> float | None:
         """Seconds until the next attempt after one that failed with `error`; None: none follows."""
-        breaker, retries = self.caller.breaker, self.caller.retries
-        if breaker is not None and breaker.holds(error):
+        caller, retries = self.caller, self.caller.retries
+        if caller.breaker is not None and caller.breaker.holds(error):
             return 0.0
         after = (error.retry_after or 0.0) if isinstance(error, LM15Error) else 0.0
-        if isinstance(error, lm15.RateLimitError) and self.caller.rate is not None:
+        if isinstance(error, lm15.RateLimitError) and caller.rate is not None:
             self._rejected += 1
-            late = time.perf_counter() - self.start > REJECTED_FOR_S
-            if late or after > LONGEST_RESET_S:
-                return None
             wait = min(REJECTED_S * 2.0 ** min(self._rejected, 20), LONGEST_WAIT_S)
         else:
             self._counted += 1
-            most = retries.timeouts if isinstance(error, lm15.TimeoutError) else retries.limit
+            most = min(retries.limit, 1) if isinstance(error, lm15.TimeoutError) else retries.limit
             again = isinstance(error, TRANSIENT) and self._counted <= most
-            if not again or after > retries.longest_s:
+            if not again or after > LONGEST_RETRY_S:
                 return None
             wait = retries.base_s * 2.0 ** (self._counted - 1)
-        jitter = self.caller.random.random()
+        jitter = caller.random.random()
         return max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter)
 
     def log(self, event: str, seconds: float) -> None:
         """One line on the last attempt that failed."""
-        error = f"{type(self.last).__name__}: {self.last}"[:_MESSAGE]
+        error = f"{type(self.last).__name__}: {self.last}"[:500]
         about = {"model": self.caller.model, "attempt": self.sent, "error": error}
         _log.info(event, extra=fields(**about, seconds=round(seconds, 3)))

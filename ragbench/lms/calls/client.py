@@ -46,6 +46,8 @@ _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vll
            "moonshot": "moonshotai"}  # fmt: skip
 #: The parts of a message by OpenAI's protocol, each a text or a list.
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
+#: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
+_COUNTS = ("usage", "usageMetadata")
 
 
 class Client:
@@ -79,19 +81,13 @@ class Client:
 class Wire:
     """What DSPy's router sends by: `send`, and a look at each reply before the router reads it.
 
-    The token counts are taken out of a reply and kept as the thread's `usage`: so that their shape
-    can hurt no answer, and that a failed attempt is billed too.
+    The token counts are taken out of a reply and kept for the thread: so that their shape can hurt
+    no answer, and that a failed attempt is billed too.
     """
 
     def __init__(self, send: Callable[[Any], HttpReply], provider: str = "") -> None:
         self._send, self.provider = send, provider
         self._local = threading.local()
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the calling thread's last reply said that it took."""
-        usage: Usage | None = getattr(self._local, "usage", None)
-        return usage
 
     def stream(self, request: Any) -> HttpReply:
         """The reply to `request`, also where it is an error.
@@ -99,7 +95,7 @@ class Wire:
         Raises:
             lm15.LM15Error: there is none.
         """
-        self._local.usage = self._local.body = None
+        self._local.usage, self._local.body = None, {}
         reply = self._send(request)
         try:
             body = json.loads(reply.body)
@@ -117,6 +113,7 @@ class Wire:
         Raises:
             dspy.lm15.LM15Error: it failed.
         """
+        self._local.usage = None
         try:
             try:
                 response: Response = router.complete(request)
@@ -127,12 +124,12 @@ class Wire:
                 raise _classed(error) from error
             if wrong := _no_completion(self._local.body):
                 raise lm15.ServerError(f"the reply is no completion: {wrong}", status=200)
-            return replace(response, usage=self.usage or Usage())
+            return replace(response, usage=self._local.usage or Usage())
         except lm15.LM15Error as error:
             # A server may quote anything, also the key that it was sent.
             error.message = without_keys(error.message[: 4 * _MESSAGE])[:_MESSAGE]
             error.args = (error.message,)
-            error.usage = self.usage
+            error.usage = self._local.usage
             raise
 
 
@@ -170,24 +167,22 @@ class HostedClient(Client):
         return partial(type(self), timeout=self._timeout), (self.spec,)
 
     def complete(self, request: Request) -> Response:
-        """One attempt; see `Client`."""
         return self._wire.complete(self._router, replace(request, model=self._route))
 
     def check(self) -> None:
         """See `Client`; asks a server given by address for its models, others for their key."""
         spec = self.spec
-        own = spec.api_base is not None or spec.provider in SELF_HOSTED
-        if not own and not spec.key():
-            names = " or ".join(spec.key_variables)
-            raise LMSetupError(
-                f"{spec.provider} needs a key: set {names} in the environment or in a .env file"
-            )
-        if not own:
+        if spec.api_base is None and spec.provider not in SELF_HOSTED:
+            if not spec.key():
+                names = " or ".join(spec.key_variables)
+                raise LMSetupError(
+                    f"{spec.provider} needs a key: set {names} in the environment or in a .env file"
+                )
             return
         base = str(self._router.lm(self._route).base_url).rstrip("/")
-        names_there = listed_models(base, spec.key())
-        if names_there and spec.model not in names_there:
-            shown = ", ".join(names_there[:8]) + (", ..." if len(names_there) > 8 else "")
+        there = listed_models(base, spec.key())
+        if there and spec.model not in there:
+            shown = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
             raise LMSetupError(f"{base} has no model {spec.model!r}; it has {shown}")
 
     def close(self) -> None:
@@ -221,11 +216,9 @@ def listed_models(base: str, key: str | None) -> list[str]:
         return [str(entry["id"]) for entry in json.loads(reply.body)["data"]]
     except lm15.InvalidRequestError as error:
         raise LMSetupError(f"{base}: {error.message}") from None
-    except lm15.TransportError as error:
+    except (lm15.TransportError, lm15.TimeoutError) as error:
         told = error.message
         raise LMSetupError(f"cannot reach the LM server at {base}: {told}; is it up?") from None
-    except lm15.TimeoutError:
-        raise LMSetupError(f"the LM server at {base} does not answer; is it up?") from None
     except UNREADABLE:
         return []
     finally:
@@ -248,45 +241,31 @@ def _classed(error: lm15.ProviderError) -> lm15.LM15Error:
     return made
 
 
-#: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
-_COUNTS = ("usage", "usageMetadata")
-
-
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     """The tokens that a reply says it took, or None where it tells none that can be true.
 
     Those of the prompt include what the provider's cache read and wrote, those of the reply what
     was thought, whether the provider counts them apart or not. Knows the protocols of OpenAI
-    (chat), Anthropic and Gemini, and llama.cpp's timings.
+    (chat), Anthropic and Gemini.
     """
+    written = thought = 0
     try:
         if gemini := body.get("usageMetadata"):
             thought = gemini.get("thoughtsTokenCount") or 0
-            found = (
-                gemini["promptTokenCount"],
-                gemini.get("candidatesTokenCount", 0) + thought,
-                gemini.get("cachedContentTokenCount") or 0,
-                0,
-                thought,
-            )
+            sent, got = gemini["promptTokenCount"], gemini.get("candidatesTokenCount", 0) + thought
+            read = gemini.get("cachedContentTokenCount") or 0
         elif "input_tokens" in (told := body["usage"]):
             read = told.get("cache_read_input_tokens") or 0
             written = told.get("cache_creation_input_tokens") or 0
-            sent = told["input_tokens"] + read + written
-            found = (sent, told["output_tokens"], read, written, 0)
+            sent, got = told["input_tokens"] + read + written, told["output_tokens"]
         else:
             thought = (told.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
-            read = (told.get("prompt_tokens_details") or {}).get("cached_tokens")
-            if read is None:
-                cached = (body.get("timings") or {}).get("cache_n")
-                read = max(0, min(cached, told["prompt_tokens"])) if type(cached) is int else 0
-            got = told["completion_tokens"]
+            read = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            sent, got = told["prompt_tokens"], told["completion_tokens"]
             got += thought if provider == "xai" or thought > got else 0
-            found = (told["prompt_tokens"], got, read, 0, thought)
     except UNREADABLE:
         return None
-    sent, got, read, written, thought = found
-    good = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in found)
+    good = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
     if not good or not sent or read + written > sent:
         return None
     return Usage(

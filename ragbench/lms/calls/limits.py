@@ -1,8 +1,5 @@
 """Limits on what a command spends and on a question's time, kept over every call of the process.
 
-    with spending(Limits(cost=1.0)) as spent:
-        ...  # whatever asks a model, in whatever thread
-
 Before a call is sent, the most it may take (its prompt, estimated, and its reply's limit) is
 reserved beside what was spent and what other calls under way may still take. A call that would fit
 if those under way turned out cheaper waits for them; one that would not fit is refused, and after
@@ -127,7 +124,6 @@ class Spent:
                 self.total += Amount(call.attempts, took.tokens, cost)
 
     def words(self) -> str:
-        """The spending in words."""
         cost = f"${self.total.cost:.4f}" if math.isfinite(self.total.cost) else "an unknown cost"
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
@@ -147,35 +143,31 @@ class Spent:
     def exhausted(self) -> bool:
         """Whether nothing more may be begun."""
         with _turn:
-            self.look(Amount(), least=True)
+            self.look(Amount(1, 1, 2 * _ROUNDING))
             return bool(self.stopped_by)
 
-    def look(self, asked: Amount, *, least: bool = False) -> None:
-        """Note the limit that `asked` would pass if the calls under way came to nothing.
-
-        `least`: only if nothing at all is left of it.
-        """
+    def look(self, asked: Amount) -> None:
+        """Note the limit that `asked` would pass if the calls under way came to nothing."""
         if not self.stopped_by and self.seconds_left() <= 0:
             self.stopped_by = self.limits.option("minutes")
-        for name, limit, spent, more in self.rows(asked):
-            if spent >= limit if least else spent + more > limit + _ROUNDING:
-                self.stopped_by = self.stopped_by or self.limits.option(name)
+        for name, left in self.left():
+            if not self.stopped_by and getattr(asked, name) > left + _ROUNDING:
+                self.stopped_by = self.limits.option(name)
 
     def has_room(self, asked: Amount) -> bool:
         """Whether `asked` fits beside what calls under way may take."""
-        rows = self.rows(asked + self.reserved()) if self.limits else ()
-        return all(spent + more <= limit + _ROUNDING for _, limit, spent, more in rows)
+        more = asked + self.reserved() if self.limits else asked
+        return all(getattr(more, name) <= left + _ROUNDING for name, left in self.left())
 
     def reserved(self) -> Amount:
         """What the calls under way may take together."""
         return sum((one.reserved for one in self.under_way), _NOTHING)
 
-    def rows(self, more: Amount) -> Iterator[tuple[str, float, float, float]]:
-        """Name, limit, what was spent and `more` of each limit."""
+    def left(self) -> Iterator[tuple[str, float]]:
+        """Name of each limit, and what was not spent of it."""
         for name in ("cost", "tokens", "calls"):
-            limit = getattr(self.limits, name)
-            if limit is not None:
-                yield name, limit, getattr(self.total, name), getattr(more, name)
+            if (limit := getattr(self.limits, name)) is not None:
+                yield name, limit - getattr(self.total, name)
 
 
 @dataclass(eq=False)
@@ -260,8 +252,9 @@ def room() -> Amount:
     left = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
     with _turn:
         for one in active():
-            for name, limit, spent, held in one.rows(one.reserved()):
-                left[name] = min(left[name], limit - spent - held)
+            held = one.reserved()
+            for name, more in one.left():
+                left[name] = min(left[name], more - getattr(held, name))
     return Amount(**left)  # type: ignore[arg-type]  # infinity is a float
 
 

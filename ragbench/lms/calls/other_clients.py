@@ -14,7 +14,7 @@ from ragbench.lms.calls.client import Client, HostedClient, Wire, openai_compati
 from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.local import LocalServer
-from ragbench.lms.specs import OTHER_PROVIDERS, HostedSpec
+from ragbench.lms.specs import HostedSpec
 from ragbench.stopping import POLL_S
 
 
@@ -101,17 +101,14 @@ class LiteLLMClient(HostedClient):
 
     def check(self) -> None:
         """See `Client`; looks for the key and the address, and sends nothing."""
-        spec = self.spec
-        import litellm  # takes seconds
-
-        missing: list[str] = []
-        if spec.provider in _OWN_ADDRESS and spec.api_base is None:
+        spec, missing = self.spec, list[str]()
+        if spec.api_base is None and spec.provider in _OWN_ADDRESS:
             missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
-        if spec.api_base is None and spec.provider not in OTHER_PROVIDERS:
-            environment = litellm.validate_environment(f"{spec.provider}/{spec.model}")
-            missing += list(environment["missing_keys"])
-        elif spec.api_base is None and spec.key_variables and not spec.key():
-            missing.append(" or ".join(spec.key_variables))
+        if spec.api_base is None and spec.key_variables and not spec.key():
+            import litellm  # takes seconds
+
+            told = litellm.validate_environment(f"{spec.provider}/{spec.model}")["missing_keys"]
+            missing += [name for name in told if not name.endswith("_API_BASE")]
         if missing:
             raise LMSetupError(f"{spec.provider} needs {' and '.join(missing)} in the environment")
 
