@@ -24,15 +24,8 @@ from ragbench.context import current, making
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.metrics import tokens
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    is_answer,
-    role_lm,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, Trace, is_answer
 from ragbench.programs.core.tools import (
     DEFAULT_GUARDS,
     Backend,
@@ -182,7 +175,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
         knobs = self.knobs
         config: dict[str, Any] = {}
         if knobs.reasoning_effort:
-            if role_lm("reason").supports_reasoning:
+            if core.role_lm("reason").supports_reasoning:
                 config["reasoning_effort"] = knobs.reasoning_effort
             else:
                 trace.count("reasoning_effort_ignored")

@@ -14,37 +14,23 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    IndexProgram,
-    ProgramKnobs,
-    Reader,
-    Trace,
-    reading,
-    render,
-)
-from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.lm_index import (
-    KnowledgeGraph,
-    KnowledgeSettings,
-    chosen_passages,
-    chosen_reports,
-    tables,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, render
+from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext
 
 #: The published code takes so many times the entities it is told to, and keeps them all.
 _OVERSAMPLED = 2
 
 
-class GraphRAGKnobs(KnowledgeSettings, ProgramKnobs):
+class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
     """Knobs of `graph_rag`."""
 
     k: int = Field(10, ge=1, le=100, description="entities; twice as many enter, as published")
     context_tokens: int = Field(
         12_000, ge=100, le=1_000_000, description="tokens of reports, tables and texts"
     )
-    reader: Reader = Field("predict", description="reason before the answer?")
+    reader: core.Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
     report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
     relations_each: int = Field(
@@ -64,12 +50,12 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
     family = "graph"
     paper = "arXiv:2404.16130"
     calls = "1 (index: one per passage, per long description and per community)"
-    Index = KnowledgeGraph
+    Index = lm_index.KnowledgeGraph
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.answer = reading(AnswerFromContext, self.knobs.reader)
+        self.answer = core.reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """One search, one answer."""
@@ -81,7 +67,9 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         answer = trace.answer(self.answer, last=True, context=context, question=trace.question)
         return trace.prediction(answer, "answered", passages=passages)
 
-    def _gathered(self, trace: Trace, index: KnowledgeGraph, shown: list[Passage]) -> list[Passage]:
+    def _gathered(
+        self, trace: Trace, index: lm_index.KnowledgeGraph, shown: list[Passage]
+    ) -> list[Passage]:
         """Texts, then reports and tables; `shown` gets them in the order of the prompt."""
         knobs, tokens = self.knobs, self.knobs.context_tokens
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)
@@ -93,17 +81,17 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         reports, rows, texts = list[Passage](), list[Passage](), list[Passage]()
         if knobs.ablation != "reports":
             limit, level = int(tokens * knobs.report_share), knobs.community_level
-            for i in chosen_reports(entities, index.reports, level=level, tokens=limit):
+            for i in lm_index.chosen_reports(entities, index.reports, level=level, tokens=limit):
                 report = index.reports[i]
                 reports.append(Passage(f"report-{i}", report.title, report.text))
         if knobs.ablation != "tables":
             limit = max(int(tokens * (1 - knobs.report_share - knobs.text_share)), 0)
-            lines = tables(entities, *graph, tokens=limit, each=knobs.relations_each)
+            lines = lm_index.tables(entities, *graph, tokens=limit, each=knobs.relations_each)
             named = zip(("Entities", "Relations"), lines, strict=True)
             rows = [Passage(name.lower(), name, "\n".join(part)) for name, part in named if part]
         if knobs.ablation != "texts":
             limit = int(tokens * knobs.text_share)
-            places = chosen_passages(entities, *graph, index.sizes, tokens=limit)
+            places = lm_index.chosen_passages(entities, *graph, index.sizes, tokens=limit)
             texts = trace.presented(trace.question, [index.corpus[place] for place in places])
         shown += [*reports, *rows, *texts]
         notes = {

@@ -14,15 +14,8 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    IndexProgram,
-    ProgramKnobs,
-    Reader,
-    Trace,
-    predict,
-    reading,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
@@ -35,7 +28,7 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     context_tokens: int = Field(
         7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
     )
-    reader: Reader = Field("cot", description="reason before the answer?")
+    reader: core.Reader = Field("cot", description="reason before the answer?")
     use_filter: bool = Field(True, description="whether the LM chooses among the facts")
     linking_top_k: int = Field(
         5, ge=1, le=100, description="facts that are shown, and phrases that are kept"
@@ -66,7 +59,7 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
             self.select = predict(SelectFacts)
         if self.knobs.linking == "entities":
             self.extract = predict(ExtractEntities)
-        self.answer = reading(AnswerFromContext, self.knobs.reader)
+        self.answer = core.reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Facts chosen, one search, one answer."""

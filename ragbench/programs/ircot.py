@@ -24,20 +24,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    chain_of_thought,
-    first_sentence,
-    is_answer,
-    predict,
-    render,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
@@ -84,7 +72,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
     family = "recursive"
     paper = "arXiv:2212.10509"
     calls = "steps (<= max_steps) + 1 forced or reader call"
-    autonomy = Autonomy("no", "yes", "partly")
+    autonomy = core.Autonomy("no", "yes", "partly")
     variants = {  # noqa: RUF012
         "spec": {},
         "paper": {
@@ -103,7 +91,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         super().__init__(retriever, **knobs)
         self.think = predict(CoTStep)
         if self.knobs.separate_reader:
-            self.read = chain_of_thought(AnswerFromContext)
+            self.read = core.chain_of_thought(AnswerFromContext)
         else:
             self.conclude = predict(AnswerWithHints)
 
@@ -115,10 +103,10 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         """
         chain = Chain(trace, self.knobs)
         answer: str
-        reason: StopReason
+        reason: core.StopReason
         try:
             answer, reason = self._think_and_search(trace, chain)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             answer, reason = "", "budget"
         kept = chain.kept()
         if chain.passages and not kept:
@@ -133,7 +121,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **shown)
         return trace.prediction(answer, reason, passages=kept)
 
-    def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, StopReason]:
+    def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, core.StopReason]:
         """The chain's answer, blank if it gives none, and why it ended."""
         knobs = self.knobs
         if knobs.initial_retrieval:
@@ -146,7 +134,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 question=trace.question,
                 thoughts="\n".join(f"{n}. {said}" for n, said in enumerate(chain.thoughts, 1)),
             )
-            thought = first_sentence(str(step.thought or "").strip())
+            thought = core.first_sentence(str(step.thought or "").strip())
             said_before = map(normalise_answer, [*chain.thoughts, trace.question])
             repeated = bool(thought) and normalise_answer(thought) in said_before
             done, answer = ending(step, thought)
@@ -225,10 +213,10 @@ class Chain:
         """The passages as a prompt shows them."""
         tokens = self.knobs.context_tokens
         shown = [first_words(passage, self.knobs.shown_words) for passage in self.kept()]
-        lines = render(shown, max_tokens=tokens)
+        lines = core.render(shown, max_tokens=tokens)
         if self.knobs.keep == "best" and self.searches > 1:
             fitting = sorted(shown[: len(lines)], key=lambda passage: self.best[passage.pid])
-            lines = render(fitting, max_tokens=tokens)
+            lines = core.render(fitting, max_tokens=tokens)
         return lines
 
 

@@ -14,15 +14,8 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    IndexProgram,
-    ProgramKnobs,
-    Trace,
-    distinct,
-    predict,
-    render,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict, render
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
@@ -103,7 +96,9 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
             return "", ""
         nothing: dict[str, Any] = {"high_level": [], "low_level": []}
         reply = trace.ask(self.extract, otherwise=nothing, question=trace.question)
-        high, low = (", ".join(distinct(words)) for words in (reply.high_level, reply.low_level))
+        high, low = (
+            ", ".join(core.distinct(words)) for words in (reply.high_level, reply.low_level)
+        )
         if not high and not low:
             trace.count("no_keywords")
             high = low = trace.question

@@ -16,36 +16,19 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    IndexProgram,
-    ProgramKnobs,
-    Reader,
-    Trace,
-    predict,
-    reading,
-)
-from ragbench.retrievers import Passage, Retriever
-from ragbench.retrievers.lm_index import (
-    Bridging,
-    LinearIndex,
-    LinearSettings,
-    LMIndex,
-    by_pattern,
-    by_spacy,
-    load_pipeline,
-    plain_names,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
+from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
 
 
-class LinearRAGKnobs(LinearSettings, ProgramKnobs):
+class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
     """Knobs of `linear_rag`."""
 
     context_tokens: int = Field(
         7000, ge=100, le=1_000_000, description="tokens of passages shown in one call"
     )
-    reader: Reader = Field("cot", description="reason before the answer?")
+    reader: core.Reader = Field("cot", description="reason before the answer?")
     max_iterations: int = Field(
         3, ge=1, le=20, description="rounds of bridging; the seeds are the first"
     )
@@ -69,19 +52,19 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
     family = "graph"
     paper = "arXiv:2510.10114"
     calls = "2; 1 with entities=spacy or regex (index: one per passage, or none)"
-    Index = LinearIndex
+    Index = lm_index.LinearIndex
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.other_calls():
             self.extract = predict(ExtractEntities)
-        self.answer = reading(AnswerFromContext, self.knobs.reader)
+        self.answer = core.reading(AnswerFromContext, self.knobs.reader)
 
     @property
-    def index_kind(self) -> type[LMIndex]:
+    def index_kind(self) -> type[lm_index.LMIndex]:
         """Vectors alone where the graph is left out."""
-        return LMIndex if self.knobs.ablation == "graph" else LinearIndex
+        return lm_index.LMIndex if self.knobs.ablation == "graph" else lm_index.LinearIndex
 
     @property
     def label(self) -> str:
@@ -102,25 +85,27 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         if knobs.ablation == "graph":
             return []
         if knobs.entities == "spacy":
-            names = by_spacy(load_pipeline(knobs.spacy_pipeline)(question))
+            names = lm_index.by_spacy(lm_index.load_pipeline(knobs.spacy_pipeline)(question))
         elif knobs.entities == "regex":
-            names = by_pattern(question)
+            names = lm_index.by_pattern(question)
         else:
             reply = trace.ask(self.extract, otherwise={"entities": []}, text=question)
-            names = plain_names(reply.entities or [])
+            names = lm_index.plain_names(reply.entities or [])
         trace.step("extract", input=question, observation=", ".join(names))
         return names
 
-    def _ranked(self, trace: Trace, index: LMIndex, mentions: Sequence[str]) -> list[Passage]:
+    def _ranked(
+        self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str]
+    ) -> list[Passage]:
         """Passages by walks from the entities reached, or by their vectors where there are none."""
         knobs, question = self.knobs, trace.question
-        seeds = index.seeds(mentions) if isinstance(index, LinearIndex) else []
-        if not isinstance(index, LinearIndex) or not seeds:
+        seeds = index.seeds(mentions) if isinstance(index, lm_index.LinearIndex) else []
+        if not isinstance(index, lm_index.LinearIndex) or not seeds:
             if knobs.ablation != "graph":
                 trace.count("no_seed")
             return index.search(question, k=knobs.k)
         hops = 1 if knobs.ablation == "bridging" else knobs.max_iterations
-        bridging = Bridging(hops, knobs.top_k_sentence, knobs.threshold)
+        bridging = lm_index.Bridging(hops, knobs.top_k_sentence, knobs.threshold)
         reached = index.activated(question, seeds, bridging)
         scores = {index.names[entity]: round(score, 4) for entity, score in seeds}
         tiers = {index.names[entity]: tier for entity, (_, tier) in reached.last.items()}

@@ -8,16 +8,8 @@ alone as the query, even if `include_original` is off.
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    Fusion,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    distinct,
-    fuse,
-    predict,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, distinct, predict
 from ragbench.retrievers import Retriever
 from ragbench.signatures import QUERY_KINDS, AnswerFromContext, ExpandQueries, QueryMode
 
@@ -29,7 +21,9 @@ class MultiQueryKnobs(ProgramKnobs):
     n_queries: int = Field(3, ge=1, le=20, description="queries written for the question")
     include_original: bool = Field(True, description="search with the question as well")
     mode: QueryMode = Field("diverse", description="kind of queries written")
-    fusion: Fusion = Field("rrf", description="by summed reciprocal ranks, or by the best score")
+    fusion: core.Fusion = Field(
+        "rrf", description="by summed reciprocal ranks, or by the best score"
+    )
     max_passages: int = Field(10, ge=1, le=1000, description="passages kept after fusion")
     temperature: float = Field(0.3, ge=0, le=2, description="of the call that writes the queries")
 
@@ -52,7 +46,7 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         """One call for queries, the searches at once, one call to answer."""
         queries = self._queries(trace)
         rankings = trace.search_many(queries, k=self.knobs.k)
-        passages = fuse(rankings, fusion=self.knobs.fusion)[: self.knobs.max_passages]
+        passages = core.fuse(rankings, fusion=self.knobs.fusion)[: self.knobs.max_passages]
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered", passages=passages)
 

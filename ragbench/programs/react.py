@@ -24,20 +24,8 @@ from pydantic import Field, field_validator
 
 from ragbench.context import current
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    is_answer,
-    jaccard,
-    predict,
-    render,
-    sentences_of,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.core.tools import (
     DEFAULT_GUARDS,
     Backend,
@@ -97,7 +85,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         "steps (<= max_steps) + 1 if forced; "
         "tree: branching per open path (<= width) and step, + 1 if forced"
     )
-    autonomy = Autonomy("yes", "yes", "yes")
+    autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012
         "spec": {},
         "page": {"backend": "typed"},
@@ -106,9 +94,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.act = tool_predictor(
-            ActStep if self.knobs.act_only else ReActStep, self.knobs.tools
-        )
+        self.act = tool_predictor(ActStep if self.knobs.act_only else ReActStep, self.knobs.tools)
         if self.knobs.force_answer:
             self.conclude = predict(AnswerWithHints)
 
@@ -140,7 +126,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
         """An answer from all passages and `thoughts`."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
         shown = {"context": context, "notes": list(thoughts), "question": trace.question}
         return trace.answer(self.conclude, last=True, **shown)
 
@@ -233,7 +219,7 @@ class PageTools(ReActTools):
                 similar = list(dict.fromkeys(p.title for p in found))[:5]
                 return f"Could not find {entity}. Similar: {', '.join(similar) or 'none'}."
         self.page, self._sought, self._cursor = page, "", 0
-        return " ".join(sentences_of(page)[:5])
+        return " ".join(core.sentences_of(page)[:5])
 
     def lookup(self, text: str) -> str | Seen:
         """Show the next sentence with this text on the open page."""
@@ -258,7 +244,7 @@ def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tu
     first = title_too and sought in passage.title.lower()
     return [
         (i, sentence.strip())
-        for i, sentence in enumerate(sentences_of(passage))
+        for i, sentence in enumerate(core.sentences_of(passage))
         if sought in sentence.lower() or (first and i == 0)
     ]
 
@@ -286,7 +272,7 @@ class StepTree:
         self.answers: list[str] = []
         self.thoughts: list[str] = []
 
-    def grow(self) -> StopReason:
+    def grow(self) -> core.StopReason:
         """Grow the tree until all paths have ended, and say why it ended."""
         paths = [Path()]
         try:
@@ -294,7 +280,7 @@ class StepTree:
                 paths = self._taken(paths, left)
                 if not paths:
                     return "answered" if self.answers else "no_progress"
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             return "budget"
         return "answered" if self.answers else "max_steps"
 
@@ -334,7 +320,7 @@ class StepTree:
 
     def _is_new(self, use: ToolUse, others: Sequence[ToolUse]) -> bool:
         return not any(
-            use.tool == other.tool and jaccard(use.shown, other.shown) >= self.knobs.similarity
+            use.tool == other.tool and core.jaccard(use.shown, other.shown) >= self.knobs.similarity
             for other in others
         )
 

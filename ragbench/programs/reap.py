@@ -21,34 +21,11 @@ from typing import Any, NamedTuple
 import dspy
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.data import question_key
-from ragbench.programs.core import (
-    PROGRAMS,
-    RESAMPLING_TEMPERATURE,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    fuse,
-    predict,
-    probability,
-    render,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict, render
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import (
-    DraftPlan,
-    FactExtract,
-    NextSubTask,
-    PlanAction,
-    ReadAndJudge,
-    RepairPlan,
-    StatedFact,
-    SubTask,
-    SynthesizeAnswer,
-    UpdatePlan,
-)
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
 MAX_TASKS, DRAFT_TRIES, MAX_ATTEMPTS = 5, 3, 10
@@ -101,7 +78,7 @@ class Progress:
     clues: bool
     facts: list[Known] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
-    plan: list[SubTask] = field(default_factory=list)
+    plan: list[signatures.SubTask] = field(default_factory=list)
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The passages of as many of `queries` as the budget has searches for, but of one."""
@@ -111,7 +88,7 @@ class Progress:
         return rankings
 
     def read(
-        self, stated: Sequence[StatedFact], passages: Sequence[Passage], item: LookUp
+        self, stated: Sequence[signatures.StatedFact], passages: Sequence[Passage], item: LookUp
     ) -> list[Known]:
         """What was `stated` of one look-up; a failed fact where nothing of it holds.
 
@@ -166,21 +143,21 @@ class REAP(RAGProgram[REAPKnobs]):
         "spec: 2 + 1 per round, + 1 where the planner is asked again; "
         "paper: 2 + per round 1 + look-ups, + 1 if the planner ends it (<= 27)"
     )
-    autonomy = Autonomy("no", "yes", "partly")
+    autonomy = core.Autonomy("no", "yes", "partly")
     variants = {"spec": {}, "paper": {}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.variant == "spec":
-            self.next = predict(NextSubTask)
-            self.read = predict(ReadAndJudge)
+            self.next = predict(signatures.NextSubTask)
+            self.read = predict(signatures.ReadAndJudge)
         else:
-            self.draft = predict(DraftPlan)
-            self.update = predict(UpdatePlan)
+            self.draft = predict(signatures.DraftPlan)
+            self.update = predict(signatures.UpdatePlan)
             if self.knobs.use_replanner and self.knobs.use_fulfillment:
-                self.repair = predict(RepairPlan)
-            self.extract = predict(FactExtract)
-        self.synthesize = predict(SynthesizeAnswer)
+                self.repair = predict(signatures.RepairPlan)
+            self.extract = predict(signatures.FactExtract)
+        self.synthesize = predict(signatures.SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Rounds of planning, searching and extracting, then an answer from the facts."""
@@ -188,7 +165,7 @@ class REAP(RAGProgram[REAPKnobs]):
         done = Progress(trace, paper and self.knobs.use_fulfillment, self.knobs.use_clues)
         try:
             reason = self._by_plan(done) if paper else self._by_rounds(done)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             reason = "budget"
         notes = [("(partial) " * (f.level == "partial")) + f.statement for f in done.facts]
         if not notes and trace.passages:
@@ -206,7 +183,7 @@ class REAP(RAGProgram[REAPKnobs]):
 
     # -- spec
 
-    def _by_rounds(self, done: Progress) -> StopReason:
+    def _by_rounds(self, done: Progress) -> core.StopReason:
         """Search and read until the facts suffice, nothing is left to look up, or the limit."""
         missing: list[str] = []
         queries: list[str] = []
@@ -256,7 +233,7 @@ class REAP(RAGProgram[REAPKnobs]):
         """Whether the facts suffice after a round of `queries`, and what is called missing."""
         trace = done.trace
         rankings = done.search(queries, self.knobs.k)
-        passages, queries = fuse(rankings), queries[: len(rankings)]
+        passages, queries = core.fuse(rankings), queries[: len(rankings)]
         item = LookUp("", "", "; ".join(queries))
         if not passages:
             done.read([], [], item)
@@ -270,14 +247,17 @@ class REAP(RAGProgram[REAPKnobs]):
             sub_tasks=queries,
         )
         done.keep(done.read(reply.facts or [], passages, item))
-        score, missing = probability(reply.score), [text.strip() for text in reply.missing or []]
+        score, missing = (
+            core.probability(reply.score),
+            [text.strip() for text in reply.missing or []],
+        )
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
         # Of nothing there is nothing to judge, and small models call it complete.
         return score >= self.knobs.complete_at and bool(done.facts), missing
 
     # -- paper
 
-    def _by_plan(self, done: Progress) -> StopReason:
+    def _by_plan(self, done: Progress) -> core.StopReason:
         """Plan and look up until the facts are said to suffice, nothing is left, or the limit."""
         done.plan = self._drafted(done.trace)
         last: list[Known] = []
@@ -285,7 +265,7 @@ class REAP(RAGProgram[REAPKnobs]):
         for _ in range(MAX_ATTEMPTS):
             if rounds == self.knobs.max_rounds:
                 break
-            actions, ready = list[PlanAction](), False
+            actions, ready = list[signatures.PlanAction](), False
             try:
                 actions, ready = self._advance(done, last, sample=malformed)
                 malformed = 0
@@ -303,7 +283,7 @@ class REAP(RAGProgram[REAPKnobs]):
             rounds += 1
         return "max_steps"
 
-    def _drafted(self, trace: Trace) -> list[SubTask]:
+    def _drafted(self, trace: Trace) -> list[signatures.SubTask]:
         for sample in range(DRAFT_TRIES):
             reply = trace.ask(
                 self.draft,
@@ -320,11 +300,11 @@ class REAP(RAGProgram[REAPKnobs]):
             listed = "\n".join(_listed(plan))
             trace.step("decompose", thought=str(reply.goal or ""), observation=listed)
             return plan
-        return [SubTask(id="1", question=trace.question)]
+        return [signatures.SubTask(id="1", question=trace.question)]
 
     def _advance(
         self, done: Progress, last: Sequence[Known], *, sample: int
-    ) -> tuple[list[PlanAction], bool]:
+    ) -> tuple[list[signatures.PlanAction], bool]:
         """Change the plan; its next actions, and whether the facts are said to suffice.
 
         Raises:
@@ -355,14 +335,14 @@ class REAP(RAGProgram[REAPKnobs]):
         )
         return list(reply.actions or []), ready
 
-    def _wanted(self, done: Progress, actions: Sequence[PlanAction]) -> list[LookUp]:
+    def _wanted(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
         """The look-ups of a round: new ones of `actions`, else of the plan's open requirements.
 
         There are none only after the first round, which at least searches the question.
         """
         met = {fact.requirement for fact in done.facts}
         ready = [
-            PlanAction(requirement_id=task.id, query=task.question)
+            signatures.PlanAction(requirement_id=task.id, query=task.question)
             for task in done.plan
             if task.status == "open" and task.id not in met and met.issuperset(task.depends_on)
         ]
@@ -370,7 +350,7 @@ class REAP(RAGProgram[REAPKnobs]):
         first = [] if done.searched else [LookUp("", question, question)]
         return self._look_ups(done, actions) or self._look_ups(done, ready) or first
 
-    def _look_ups(self, done: Progress, actions: Sequence[PlanAction]) -> list[LookUp]:
+    def _look_ups(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
         """What `actions` look up that was not searched before, placeholders filled from the facts.
 
         An action for an unknown requirement keeps its query, which then is its requirement's text.
@@ -419,7 +399,7 @@ class REAP(RAGProgram[REAPKnobs]):
         return found
 
 
-def checked(plan: Sequence[SubTask]) -> list[SubTask]:
+def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:
     """`plan`, if its ids differ and its dependencies make no circle; unknown ones are dropped.
 
     Raises:
@@ -471,7 +451,7 @@ def _stated(requirement: str, facts: Sequence[Known]) -> list[str]:
     return [f.statement.rstrip(". ") for f in facts if f.requirement == requirement]
 
 
-def _listed(plan: Sequence[SubTask]) -> list[str]:
+def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
     """The requirements as a planner sees them, one line each."""
     return [
         f"{task.id}: {task.question}"
@@ -483,4 +463,4 @@ def _listed(plan: Sequence[SubTask]) -> list[str]:
 
 def _sampling(sample: int) -> dict[str, Any]:
     """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
-    return {"temperature": RESAMPLING_TEMPERATURE, "rollout_id": sample} if sample else {}
+    return {"temperature": core.RESAMPLING_TEMPERATURE, "rollout_id": sample} if sample else {}

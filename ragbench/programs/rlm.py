@@ -17,18 +17,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.data import question_key
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    answers_used,
-    is_answer,
-    predict,
-    render,
-    with_answers,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerFromContext, RecursiveDecompose, SynthesizeAnswer, TreeNode
 
@@ -96,7 +86,7 @@ class RLM(RAGProgram[RLMKnobs]):
     family = "rlm"
     paper = "arXiv:2512.24601"
     calls = "nodes + splits (<= max_calls, 22)"
-    autonomy = Autonomy("partly", "yes", "yes")
+    autonomy = core.Autonomy("partly", "yes", "yes")
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
@@ -134,7 +124,7 @@ class RLM(RAGProgram[RLMKnobs]):
         return solved
 
     def _leaf(self, trace: Trace, branch: Branch, passages: Sequence[Passage]) -> str:
-        context = render(passages, max_tokens=self.knobs.context_tokens)
+        context = core.render(passages, max_tokens=self.knobs.context_tokens)
         last = not branch.depth
         return trace.answer(self.read, last=last, context=context, question=branch.question)
 
@@ -146,7 +136,7 @@ class RLM(RAGProgram[RLMKnobs]):
         reply = trace.ask(
             self.decompose,
             otherwise={"mode": "direct", "answer": "", "sub_questions": [], "combine": ""},
-            context=render(passages, max_tokens=self.knobs.context_tokens),
+            context=core.render(passages, max_tokens=self.knobs.context_tokens),
             question=branch.question,
             depth=branch.depth,
             max_depth=self.knobs.max_depth,
@@ -225,19 +215,19 @@ class RLM(RAGProgram[RLMKnobs]):
         self, trace: Trace, branch: Branch, parts: Mapping[int, str], memo: dict[str, str]
     ) -> list[Solved]:
         left = branch.calls - 2
-        if self.knobs.sequential_children and any(map(answers_used, parts.values())):
+        if self.knobs.sequential_children and any(map(core.answers_used, parts.values())):
             solved: dict[int, Solved] = {}
             for n, part in parts.items():
                 answers = {number: child.answer for number, child in solved.items()}
                 share = left // (len(parts) - len(solved))
-                child = branch.child(n, with_answers(part, parts, answers, trace.count), share)
+                child = branch.child(n, core.with_answers(part, parts, answers, trace.count), share)
                 solved[n] = self._resolved(trace, child, memo)
                 left -= solved[n].calls
             return list(solved.values())
         share = left // len(parts)
         # Each child has a memo of its own, for else it would matter which is faster.
         jobs = [
-            (branch.child(n, with_answers(part, parts, {}, trace.count), share), dict(memo))
+            (branch.child(n, core.with_answers(part, parts, {}, trace.count), share), dict(memo))
             for n, part in parts.items()
         ]
         at_once = trace.fan_out(lambda job: self._resolved(trace, *job), jobs, calls_each=0)

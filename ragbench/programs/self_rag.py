@@ -18,39 +18,19 @@ from typing import Any, Literal, NamedTuple
 import dspy
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    Label,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    ask_probabilities,
-    grader,
-    is_answer,
-    labels_of,
-    predict,
-    render_one,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import (
-    AnswerFromContext,
-    CritiquedAnswer,
-    DirectAnswer,
-    IsRel,
-    IsSup,
-    IsUse,
-    RetrievalDecision,
-)
 
-Probabilities = dict[Label, float]
+Probabilities = dict[core.Label, float]
 
 #: The labels taken where a reply cannot be read.
-UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
+UNREADABLE: dict[str, core.Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
 _LABELS = {
     "retrieve": (True, False),
-    **{field: labels_of(CritiquedAnswer, field) for field in UNREADABLE},
+    **{field: core.labels_of(signatures.CritiquedAnswer, field) for field in UNREADABLE},
 }
 
 
@@ -79,7 +59,7 @@ class Grades:
     utility: Probabilities
 
     @property
-    def likely(self) -> dict[str, Label]:
+    def likely(self) -> dict[str, core.Label]:
         """The likeliest label of each."""
         return {
             name: max(grade, key=lambda label: grade[label]) for name, grade in vars(self).items()
@@ -132,22 +112,22 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     family = "agentic"
     paper = "arXiv:2310.11511"
     calls = "2 if direct; combined: 1 + k; per_passage: 1 + k + 3 per relevant passage; + 1 to join"
-    autonomy = Autonomy("no", "yes", "yes")
+    autonomy = core.Autonomy("no", "yes", "yes")
     variants = {"combined": {}, "per_passage": {}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         source, combined = self.knobs.confidence_source, self.knobs.variant == "combined"
-        self.decide = grader(RetrievalDecision, source)
-        self.direct = predict(DirectAnswer)
+        self.decide = core.grader(signatures.RetrievalDecision, source)
+        self.direct = predict(signatures.DirectAnswer)
         if combined:
-            self.critique = predict(CritiquedAnswer)
+            self.critique = predict(signatures.CritiquedAnswer)
         else:
-            self.is_relevant = grader(IsRel, source)
-            self.is_supported = grader(IsSup, source)
-            self.is_useful = grader(IsUse, source)
+            self.is_relevant = core.grader(signatures.IsRel, source)
+            self.is_supported = core.grader(signatures.IsSup, source)
+            self.is_useful = core.grader(signatures.IsUse, source)
         if self.knobs.join or not combined:
-            self.answer = predict(AnswerFromContext)
+            self.answer = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Gate, critique, select."""
@@ -202,7 +182,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return self._candidate(trace, passage, str(reply.answer or "").strip(), grades)
 
     def _shown(self, passage: Passage) -> str:
-        return render_one(passage, max_tokens=self.knobs.context_tokens)
+        return core.render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
@@ -223,7 +203,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         """Probabilities of the labels of `field`."""
         labels, source = _LABELS[field], self.knobs.confidence_source
         given = {"question": trace.question, **inputs}
-        said = ask_probabilities(trace, predictor, field, labels, source=source, **given)
+        said = core.ask_probabilities(trace, predictor, field, labels, source=source, **given)
         return said or {UNREADABLE.get(field, True): 1.0}
 
     def _candidate(self, trace: Trace, passage: Passage, answer: str, grades: Grades) -> Candidate:

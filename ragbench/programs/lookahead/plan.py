@@ -325,8 +325,7 @@ def fill(
     """
     known = [values.get(of, ()) for of in node.references]
     choices = [
-        found or [instead.get(of.id, "")]
-        for of, found in zip(node.references, known, strict=True)
+        found or [instead.get(of.id, "")] for of, found in zip(node.references, known, strict=True)
     ]
     queries = []
     for chosen in islice(product(*choices), MAX_VALUES):

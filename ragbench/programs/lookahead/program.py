@@ -15,19 +15,10 @@ from typing import Any, Literal, TypeVar
 import dspy
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.data import question_key
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    fuse,
-    is_answer,
-    predict,
-    render,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.lookahead.evidence import (
     Evidence,
     LookedUp,
@@ -52,15 +43,6 @@ from ragbench.programs.lookahead.plan import (
 )
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
-from ragbench.signatures import (
-    AnswerFromContext,
-    AnswerFromPlan,
-    Binding,
-    BindVariables,
-    DraftPlanGraph,
-    DraftQueryGraph,
-    SelectItems,
-)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -111,7 +93,7 @@ class Run:
         """The results of as many of `items` as the budget allows, which may be none."""
         try:
             results = self.trace.fan_out(function, items, calls_each=calls_each)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             results = []
         self.spent = self.spent or len(results) < len(items)
         return results
@@ -127,7 +109,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         "engine, rewrite: 2; bound: 2 + look-ups whose findings others use (<= max_nodes - 1); "
         "+ samples - 1; + 1 per look-up if rerank=lm"
     )
-    autonomy = Autonomy("no", "partly", "no")
+    autonomy = core.Autonomy("no", "partly", "no")
     variants = {  # noqa: RUF012
         "bound": {},
         "engine": {
@@ -146,14 +128,16 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         none = self.knobs.variables == "none"
-        self.draft = predict(DraftQueryGraph if none else DraftPlanGraph)
+        self.draft = predict(signatures.DraftQueryGraph if none else signatures.DraftPlanGraph)
         if self.knobs.variables == "bind":
-            self.bind = predict(BindVariables)
+            self.bind = predict(signatures.BindVariables)
         if self.knobs.rerank == "lm":
-            self.select = predict(SelectItems)
+            self.select = predict(signatures.SelectItems)
         elif self.knobs.rerank != "none":
             make_reranker(self.knobs.rerank)  # a wrong one is told at once
-        self.answer = predict(AnswerFromPlan if self.knobs.cite else AnswerFromContext)
+        self.answer = predict(
+            signatures.AnswerFromPlan if self.knobs.cite else signatures.AnswerFromContext
+        )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Plan, prune, look up level by level, fall back if need be, answer."""
@@ -186,7 +170,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def force(self, trace: Trace) -> str:
         """An answer from the passages seen so far, of which there may be none."""
-        context = render(trace.passages, max_tokens=self.knobs.context_tokens)
+        context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
         plan: dict[str, Any] = {"plan": []} if self.knobs.cite else {}
         return trace.answer(
             self.answer, last=True, context=context, question=trace.question, **plan
@@ -197,7 +181,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         trace = run.trace
         try:
             drafts = trace.fan_out(lambda n: self._drafted(trace, n), range(self.knobs.samples))
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             drafts, run.spent = [], True
         plans = [plan for plan in drafts if plan is not None]
         graph = consensus(plans) if plans else single(trace.question)
@@ -282,7 +266,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             if unresolved:
                 trace.count("unresolved_variable", unresolved)
             rankings = [hits[query] for query in queries if query in hits]
-            passages = rankings[0] if len(rankings) == 1 else fuse(rankings)
+            passages = rankings[0] if len(rankings) == 1 else core.fuse(rankings)
             done.append(LookedUp(node, tuple(queries), tuple(passages)))
             trace.step(
                 "search",
@@ -315,7 +299,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             scored = [p.scored(score) for p, score in zip(passages, scores, strict=True)]
             best = sorted(scored, key=lambda p: -p.score)  # stable
             return tuple([p for p in best if p.score >= self.knobs.rerank_min] or best)[:keep]
-        shown = render(passages, max_tokens=self.knobs.context_tokens)
+        shown = core.render(passages, max_tokens=self.knobs.context_tokens)
         reply = trace.ask(self.select, otherwise={"keep": []}, question=query, candidates=shown)
         named = [passages[n - 1] for n in dict.fromkeys(reply.keep) if 0 < n <= len(passages)]
         kept = tuple(named or passages)[:keep]
@@ -329,7 +313,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             passages: Sequence[Passage] = item.passages
             if not item.searched:
                 before = [i.passages for i in run.looked_up if i.node.id in item.node.depends_on]
-                passages = fuse(before)
+                passages = core.fuse(before)
             if (wanted := graph.wanted(item.node)) and passages:
                 jobs.append((item, passages, wanted))
         replies = run.at_once(lambda job: self._values(run.trace, *job), jobs)
@@ -349,7 +333,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         reply = trace.ask(
             self.bind,
             otherwise={"bindings": []},
-            context=render(passages, max_tokens=self.knobs.context_tokens),
+            context=core.render(passages, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             query=" / ".join(item.queries),
             variables=list(variables),
@@ -422,7 +406,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return answer, {"citations": known}
 
 
-def read_bindings(rows: Sequence[Binding], variables: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def read_bindings(
+    rows: Sequence[signatures.Binding], variables: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
     """Variable -> its values in `rows`, at most `MAX_VALUES`; what commits to nothing is left out.
 
     A row of another name is left out too, unless one variable was asked for and no row names it.

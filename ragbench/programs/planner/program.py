@@ -14,30 +14,11 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    is_answer,
-    predict,
-    probability,
-    render,
-)
+from ragbench import signatures
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor, without_repeats
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import (
-    PLANNER_ACTIONS,
-    AnswerPart,
-    AnswerWithHints,
-    DirectAnswer,
-    PlannerAction,
-    RefineAnswer,
-    RetrievalPlan,
-)
 
 
 class PlannerKnobs(ProgramKnobs):
@@ -67,18 +48,18 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         "1 gate + 1 per action + 1 per sub-question (<= max_steps) + 1 answer + 1 if refined; "
         "2 if direct"
     )
-    autonomy = Autonomy("partly", "yes", "yes")
+    autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"spec": {}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.decide = predict(RetrievalPlan)
-        self.direct = predict(DirectAnswer)
-        self.choose = predict(_offering(self.knobs), like=PlannerAction)
-        self.answer = predict(AnswerPart)
-        self.synthesize = predict(AnswerWithHints)
+        self.decide = predict(signatures.RetrievalPlan)
+        self.direct = predict(signatures.DirectAnswer)
+        self.choose = predict(_offering(self.knobs), like=signatures.PlannerAction)
+        self.answer = predict(signatures.AnswerPart)
+        self.synthesize = predict(signatures.AnswerWithHints)
         if self.knobs.refine:
-            self.refine = predict(RefineAnswer)
+            self.refine = predict(signatures.RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Gate, explore, conclude."""
@@ -88,7 +69,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         exploration = Exploration(trace, self)
         try:
             reason = exploration.run()
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             reason = "budget"
         answer = self._conclude(trace, exploration.tree, question_type)
         nodes = [node.record() for node in exploration.tree.nodes.values()]
@@ -102,7 +83,10 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
         """The answer to the main question from all that was found."""
-        shown = {"context": render(passages, max_tokens=self.knobs.context_tokens), "notes": notes}
+        shown = {
+            "context": core.render(passages, max_tokens=self.knobs.context_tokens),
+            "notes": notes,
+        }
         return trace.answer(self.synthesize, last=True, **shown, question=trace.question)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
@@ -151,8 +135,8 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
     ) -> str:
         """A better answer than `draft` by one more call, or else the name found most."""
         better = draft
-        with suppress(BudgetSpentError):
-            context = render(passages, max_tokens=self.knobs.context_tokens)
+        with suppress(core.BudgetSpentError):
+            context = core.render(passages, max_tokens=self.knobs.context_tokens)
             better = trace.answer(
                 self.refine, context=context, notes=notes, question=trace.question, draft=draft
             )
@@ -181,14 +165,14 @@ class Exploration:
             return True
         return bool(parts) and all(part.status == "solved" for part in parts)
 
-    def run(self) -> StopReason:
+    def run(self) -> core.StopReason:
         """Act until the root is settled, STOP or the limit; solve the root if nothing is solved."""
         reason = self._act()
         if not self.tree.solved():
             self._traverse(self.tree.root)
         return reason
 
-    def _act(self) -> StopReason:
+    def _act(self) -> core.StopReason:
         while self._steps < self.knobs.max_steps:
             if self.settled:
                 return "answered"
@@ -274,13 +258,13 @@ class Exploration:
         reply = trace.ask(
             self.program.answer,
             otherwise={"answer": "", "confidence": 0.5, "main_answer": ""},
-            context=render(shown, max_tokens=self.knobs.context_tokens),
+            context=core.render(shown, max_tokens=self.knobs.context_tokens),
             notes=[n.note for n in known],
             main_question=trace.question,
             question=question,
         )
         answer, main = str(reply.answer or "").strip(), str(reply.main_answer or "").strip()
-        confidence = probability(reply.confidence)
+        confidence = core.probability(reply.confidence)
         if node is tree.root:
             # The root's question is the main one and so was asked twice. The second answer has the
             # wording of `answer_style`, but where that is brief a small model tells its subject
@@ -309,8 +293,10 @@ class Exploration:
 def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:
     """The choice among the actions that the knobs leave."""
     off = {"ROLLOUT": knobs.rollout, "BACKTRACK": knobs.backtrack}
-    offered = {name: does for name, does in PLANNER_ACTIONS.items() if off.get(name, True)}
-    signature: type[dspy.Signature] = PlannerAction.with_updated_fields(
+    offered = {
+        name: does for name, does in signatures.PLANNER_ACTIONS.items() if off.get(name, True)
+    }
+    signature: type[dspy.Signature] = signatures.PlannerAction.with_updated_fields(
         "action",
         type_=Literal[tuple(offered)],
         desc="; ".join(f"{name}: {does}" for name, does in offered.items()),

@@ -19,24 +19,15 @@ from dspy import CodeExecutionError, ContextWindowExceededError, FinalOutput
 from pydantic import Field
 
 from ragbench.ledger import calling
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    CallKind,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    predict,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, StopReason, Trace, predict
 from ragbench.programs.core.trace import role_lm
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox, rules
 from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromCode, WriteCode
 
 #: The calls that the model's code makes.
-SUB = CallKind("llm_query", "llm_query", "sub")
+SUB = core.CallKind("llm_query", "llm_query", "sub")
 #: Turns in a row without new code, after which the loop is given up.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
@@ -65,7 +56,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
     family = "rlm"
     paper = "arXiv:2512.24601"
     calls = "turns (<= 20) + llm_query (<= 50) + 1 if forced"
-    autonomy = Autonomy("partly", "yes", "yes")
+    autonomy = core.Autonomy("partly", "yes", "yes")
     variants = {"corpus": {}, "tools": {}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
@@ -73,7 +64,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         self.write = predict(WriteCode)
         self.conclude = predict(AnswerFromCode)
 
-    def other_calls(self) -> Sequence[CallKind]:
+    def other_calls(self) -> Sequence[core.CallKind]:
         """Those of `llm_query`."""
         return (SUB,)
 
@@ -98,7 +89,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         reason: StopReason
         try:
             answer, reason = self._turns(trace, sandbox, calls, turns, context, environment)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             answer, reason = "", "budget"
         finally:
             sandbox.shutdown()
@@ -166,7 +157,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             return shown, f"{len(shown)} passages, all that there are, each as 'title | text'"
         try:
             first = trace.search(trace.question, k=knobs.k if tools else knobs.max_variable)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             first = []
         if tools:
             shown = [f"{passage.pid} | {passage}" for passage in first]
@@ -199,7 +190,7 @@ class _Functions:
         self._take(len(prompts))
         try:
             replies = self.trace.fan_out(self._ask, prompts)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             raise RuntimeError("no LLM call is left") from None
         return replies + ["[ERROR] no LLM call is left"] * (len(prompts) - len(replies))
 
@@ -207,7 +198,7 @@ class _Functions:
         """Find passages; gives dicts with pid, title and the beginning of the text."""
         try:
             passages = self.trace.search(query, k=min(max(k, 1), 20))
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             raise RuntimeError("no search is left") from None
         self.trace.step("search", input=query, pids=tuple(p.pid for p in passages))
         return [{"pid": p.pid, "title": p.title, "text": p.text[:_SNIPPET_CHARS]} for p in passages]
@@ -233,7 +224,7 @@ class _Functions:
             lm = role_lm(SUB.role)
             with dspy.context(lm=lm), calling(SUB.signature, SUB.role):
                 (reply,) = lm(prompt)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             raise RuntimeError("no LLM call is left") from None
         except ContextWindowExceededError:
             raise ValueError("the prompt is too long for the model") from None

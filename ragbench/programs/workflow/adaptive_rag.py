@@ -11,15 +11,8 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    chain_of_thought,
-    predict,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, Trace, predict
 from ragbench.retrievers import Retriever
 from ragbench.signatures import AnswerFromContext, DirectAnswer, QuestionComplexity
 
@@ -52,9 +45,9 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
         if route == "ask":
             self.choose = predict(QuestionComplexity)
         if route in ("ask", "none"):
-            self.direct = chain_of_thought(DirectAnswer)
+            self.direct = core.chain_of_thought(DirectAnswer)
         if route != "none":
-            self.single = chain_of_thought(AnswerFromContext)
+            self.single = core.chain_of_thought(AnswerFromContext)
         if route in ("ask", "multi"):
             self.multi: RAGProgram = PROGRAMS.get("ircot")(
                 retriever,

@@ -19,19 +19,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.errors import KnobError
-from ragbench.programs.core import (
-    PROGRAMS,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    Weighing,
-    ask_probabilities,
-    grader,
-    predict,
-    render,
-    render_one,
-    sentences_of,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict, render
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
 from ragbench.signatures import AnswerFromContext, GradePassage, RewriteQuery, SelectStrips
@@ -42,7 +31,7 @@ class CRAGKnobs(ProgramKnobs):
 
     k: int = Field(10, ge=1, le=100, description="passages of the first search")
     evaluator: str = Field("lm", description="lm, maxsim, cross-encoder:NAME or an http address")
-    confidence_source: Weighing = Field(
+    confidence_source: core.Weighing = Field(
         "verbal", description="where the LM's probabilities of the grades come from"
     )
     upper: float = Field(0.5, ge=-1, le=1, description="one score this high: correct")
@@ -76,7 +65,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
         if self.knobs.evaluator == "lm":
-            self.grade = grader(GradePassage, self.knobs.confidence_source)
+            self.grade = core.grader(GradePassage, self.knobs.confidence_source)
         if self.knobs.refine:
             self.select = predict(SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
@@ -119,14 +108,14 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return [min(max(float(score), -1.0), 1.0) for score in scores]
 
     def _score(self, trace: Trace, passage: Passage) -> float:
-        said = ask_probabilities(
+        said = core.ask_probabilities(
             trace,
             self.grade,
             "grade",
             ("full", "partial", "none"),
             source=self.knobs.confidence_source,
             question=trace.question,
-            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
+            passage=core.render_one(passage, max_tokens=self.knobs.context_tokens),
         )
         return 0.0 if said is None else said["full"] - said["none"]
 
@@ -180,6 +169,6 @@ def strips_of(passage: Passage, unit: str) -> list[str]:
     if unit == "passage":
         return [passage.text]
     size = 3 if unit == "sentences" else 50
-    parts = list(sentences_of(passage)) if unit == "sentences" else passage.text.split()
+    parts = list(core.sentences_of(passage)) if unit == "sentences" else passage.text.split()
     strips = [" ".join(parts[start : start + size]) for start in range(0, len(parts), size)]
     return [strip for strip in strips if strip] or [passage.text]

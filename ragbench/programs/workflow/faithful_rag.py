@@ -17,28 +17,12 @@ from typing import Literal
 import dspy
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.context import current
-from ragbench.programs.core import (
-    PROGRAMS,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    chain_of_thought,
-    distinct,
-    predict,
-    render,
-    sentences_of,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, predict, render
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.embedders import make_embedder
-from ragbench.signatures import (
-    AnswerFaithfully,
-    AnswerInStages,
-    AnswerWithHints,
-    RecallFacts,
-    RecallPassage,
-    SplitFacts,
-)
 
 _BRACKETS = re.compile(r"\s*(?:\([^()\d]*\)|\[[^\[\]\d]*\])")
 
@@ -71,12 +55,16 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.align:
-            self.recall = predict(RecallFacts)
-            self.imagine = predict(RecallPassage)
-            self.split = predict(SplitFacts)
-        make = chain_of_thought if self.knobs.cot == "normal" else predict
-        signature = AnswerInStages if self.knobs.cot == "scheduled" else AnswerFaithfully
-        self.answer = make(signature if self.knobs.self_think else AnswerWithHints)
+            self.recall = predict(signatures.RecallFacts)
+            self.imagine = predict(signatures.RecallPassage)
+            self.split = predict(signatures.SplitFacts)
+        make = core.chain_of_thought if self.knobs.cot == "normal" else predict
+        signature = (
+            signatures.AnswerInStages
+            if self.knobs.cot == "scheduled"
+            else signatures.AnswerFaithfully
+        )
+        self.answer = make(signature if self.knobs.self_think else signatures.AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Memory, the pieces near to it, the answer."""
@@ -101,7 +89,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def _remembered(self, trace: Trace) -> list[str]:
         """The facts that memory states."""
         reply = trace.ask(self.recall, otherwise={"facts": []}, question=trace.question)
-        needed = distinct(reply.facts)
+        needed = core.distinct(reply.facts)
         reply = trace.ask(
             self.imagine, otherwise={"passage": ""}, question=trace.question, facts=needed
         )
@@ -110,7 +98,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         if not passage:
             trace.count("nothing_remembered")
             return []
-        facts = distinct(trace.ask(self.split, otherwise={"facts": []}, text=passage).facts)
+        facts = core.distinct(trace.ask(self.split, otherwise={"facts": []}, text=passage).facts)
         trace.step("split", observation="\n".join(facts))
         return facts
 
@@ -130,7 +118,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
             for place in (-row).argsort(kind="stable")[: self.knobs.sent_topk]:
                 pooled[int(place)] = max(float(row[place]), pooled.get(int(place), -2.0))
         best = sorted(pooled, key=lambda place: (-pooled[place], place))
-        kept = distinct(pieces[place] for place in best)[: self.knobs.chunk_topk]
+        kept = core.distinct(pieces[place] for place in best)[: self.knobs.chunk_topk]
         trace.step("align", observation="\n".join(kept))
         return kept
 
@@ -138,7 +126,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
 def pieces_of(passage: Passage, *, words: int) -> list[str]:
     """Whole sentences packed to `words` words, or one longer one, each piece after the title."""
     pieces: list[list[str]] = []
-    for sentence in sentences_of(passage):
+    for sentence in core.sentences_of(passage):
         part = _BRACKETS.sub("", sentence).split()
         if pieces and len(pieces[-1]) + len(part) <= words:
             pieces[-1] += part

@@ -17,21 +17,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    first_sentence,
-    is_answer,
-    predict,
-    probability,
-    render,
-    token_probabilities,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerWithHints, DraftSentence
 
@@ -64,7 +51,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
     family = "workflow"
     paper = "arXiv:2305.06983"
     calls = "1 or 2 per sentence (<= 2 max_steps) + 1 forced"
-    autonomy = Autonomy("no", "partly", "partly")
+    autonomy = core.Autonomy("no", "partly", "partly")
     variants = {  # noqa: RUF012
         "verbal": {},
         "always": {"trigger": "always"},
@@ -87,17 +74,17 @@ class FLARE(RAGProgram[FLAREKnobs]):
         shown: list[Passage] = []
         try:
             answer, reason = self._written(trace, written, shown)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             answer, reason = "", "budget"
         if not answer:
-            context = render(shown, max_tokens=self.knobs.context_tokens)
+            context = core.render(shown, max_tokens=self.knobs.context_tokens)
             shows = {"context": context, "notes": written, "question": trace.question}
             answer = trace.answer(self.conclude, last=True, **shows)
         return trace.prediction(answer, reason)
 
     def _written(
         self, trace: Trace, written: list[str], shown: list[Passage]
-    ) -> tuple[str, StopReason]:
+    ) -> tuple[str, core.StopReason]:
         """The answer, blank where there is none; adds to `written`, and keeps what is `shown`."""
         shown[:] = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
@@ -106,7 +93,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
                 query = self._query(trace.question, written, draft)
                 shown[:] = trace.search(query, k=self.knobs.k) or shown
                 draft = self._draft(trace, shown, written)
-            sentence = first_sentence(str(draft.thought or "").strip())
+            sentence = core.first_sentence(str(draft.thought or "").strip())
             known = map(normalise_answer, [*written, trace.question])
             repeated = not sentence or normalise_answer(sentence) in known
             if repeated and draft.next_step != "answer":
@@ -124,7 +111,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         return trace.ask(
             self.draft,
             otherwise={**nothing, "next_step": "continue"},
-            context=render(shown, max_tokens=self.knobs.context_tokens),
+            context=core.render(shown, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             thoughts="\n".join(written),
         )
@@ -134,8 +121,8 @@ class FLARE(RAGProgram[FLAREKnobs]):
             return bool(self.knobs.trigger == "always")
         if self.knobs.confidence_source == "verbal":
             named = any(map(str.strip, draft.uncertain_words))
-            return named or probability(draft.confidence) < float(self.knobs.theta)
-        likely = [p for _, p in token_probabilities(draft, "thought")]
+            return named or core.probability(draft.confidence) < float(self.knobs.theta)
+        likely = [p for _, p in core.token_probabilities(draft, "thought")]
         return min(likely, default=1.0) < float(self.knobs.theta)
 
     def _query(self, question: str, written: list[str], draft: dspy.Prediction) -> str:
@@ -145,7 +132,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         text = str(draft.thought)
         if self.knobs.query_from == "masked" and self.knobs.trigger == "confidence":
             if self.knobs.confidence_source == "logprob":
-                tokens = token_probabilities(draft, "thought")
+                tokens = core.token_probabilities(draft, "thought")
                 text = "".join(t if p >= self.knobs.beta else " " for t, p in tokens)
             else:
                 for words in filter(str.strip, draft.uncertain_words):

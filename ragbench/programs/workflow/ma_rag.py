@@ -17,20 +17,8 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    chain_of_thought,
-    distinct,
-    is_answer,
-    predict,
-    render,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerTask, DefineStep, PlanSteps, SynthesizeAnswer, TakeNotes
 
@@ -77,25 +65,25 @@ class MARAG(RAGProgram[MARAGKnobs]):
     family = "workflow"
     paper = "arXiv:2505.20096"
     calls = "1 + 3 steps; 1 more per new plan, 1 fewer per step that looks nothing up"
-    autonomy = Autonomy("partly", "yes", "partly")
+    autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         heat = self.knobs.temperature
         if self.knobs.planner:
-            self.plan = chain_of_thought(PlanSteps, temperature=heat)
+            self.plan = core.chain_of_thought(PlanSteps, temperature=heat)
             self.define = predict(DefineStep, temperature=heat)
         if self.knobs.extract != "off":
             self.extract = predict(TakeNotes)
-        self.answer_task = chain_of_thought(AnswerTask, temperature=heat)
+        self.answer_task = core.chain_of_thought(AnswerTask, temperature=heat)
         self.summarize = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Plans until one succeeds or none is left, then the summary."""
         done: list[Done] = []
         plan: list[str] = []
-        reason: StopReason = "no_progress"
+        reason: core.StopReason = "no_progress"
         # Without a planner there is nothing to plan anew.
         plans = self.knobs.max_replans + 1 if self.knobs.planner else 1
         try:
@@ -103,7 +91,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
                 plan, plans = self._plan(trace, done), plans - 1
                 if self._follow(trace, plan, done):
                     reason = "answered"
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             reason = "budget"
         notes = [step.line for step in done]
         answer = trace.answer(
@@ -122,7 +110,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
             history=[step.line for step in done],
             max_steps=self.knobs.max_steps,
         )
-        steps = distinct(reply.steps)[: self.knobs.max_steps]
+        steps = core.distinct(reply.steps)[: self.knobs.max_steps]
         if not steps:
             trace.count("bad_plan")
         thought = str(reply.get("reasoning") or "")
@@ -159,10 +147,10 @@ class MARAG(RAGProgram[MARAGKnobs]):
         """What the passages found for `task` say of it."""
         passages, most = trace.search(task, k=self.knobs.k), self.knobs.context_tokens
         if self.knobs.extract == "off":
-            return render(passages, max_tokens=most)
+            return core.render(passages, max_tokens=most)
 
         def noted(group: list[Passage]) -> list[str]:
-            context = render(group, max_tokens=most)
+            context = core.render(group, max_tokens=most)
             reply = trace.ask(self.extract, otherwise={"notes": []}, context=context, question=task)
             return [text for note in reply.notes if is_answer(text := " ".join(note.split()))]
 

@@ -12,15 +12,8 @@ from typing import Any
 import dspy
 from pydantic import Field
 
-from ragbench.programs.core import (
-    PROGRAMS,
-    IndexProgram,
-    ProgramKnobs,
-    Trace,
-    distinct,
-    is_answer,
-    predict,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import GistIndex, GistSettings, LMIndex
 from ragbench.signatures import AnswerFromContext, RecallClues, SurrogateQuestions
@@ -93,14 +86,14 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         known: dict[str, Any] = {"memory": memory, "question": trace.question}
         if self.knobs.memory:
             reply = trace.ask(self.recall, otherwise={"clues": []}, **known)
-            clues = [clue for clue in distinct(reply.clues) if len(clue.split()) > _SHORT]
+            clues = [clue for clue in core.distinct(reply.clues) if len(clue.split()) > _SHORT]
             written += clues[:most]
         reply = trace.ask(self.ask_more, otherwise={"questions": []}, **known)
-        written += distinct(reply.questions)[:most]
+        written += core.distinct(reply.questions)[:most]
         if self.knobs.draft:
             draft = trace.ask(
                 self.guess, otherwise={"answer": ""}, context=memory, question=trace.question
             ).answer
             written += [draft] if is_answer(str(draft or "")) else []
         trace.step("plan", observation="\n".join(written), notes={"gists": len(memory)})
-        return distinct([*written, trace.question])
+        return core.distinct([*written, trace.question])

@@ -12,31 +12,11 @@ from collections.abc import Sequence
 import dspy
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.data import question_key
-from ragbench.programs.core import (
-    PROGRAMS,
-    Autonomy,
-    ProgramKnobs,
-    RAGProgram,
-    Trace,
-    distinct,
-    is_answer,
-    predict,
-    render,
-    render_one,
-    with_answers,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import (
-    AnswerFromContext,
-    AnswerIfStated,
-    CombineAnswers,
-    DirectAnswer,
-    IsRel,
-    RetrievalDecision,
-    SelectItems,
-    SplitQuestion,
-)
 
 
 class RAISFKnobs(ProgramKnobs):
@@ -56,19 +36,21 @@ class RAISF(RAGProgram[RAISFKnobs]):
     family = "workflow"
     paper = "arXiv:2403.06840"
     calls = "2 from memory; 2 + k from passages; else 3 + k + those of the parts (<= max_calls)"
-    autonomy = Autonomy("no", "partly", "partly")
+    autonomy = core.Autonomy("no", "partly", "partly")
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         if self.knobs.self_knowledge:
-            self.decide = predict(RetrievalDecision)
-            self.direct = predict(DirectAnswer)
-        self.judge = predict(SelectItems if self.knobs.batch_relevance else IsRel)
-        self.read = predict(AnswerIfStated)
+            self.decide = predict(signatures.RetrievalDecision)
+            self.direct = predict(signatures.DirectAnswer)
+        self.judge = predict(
+            signatures.SelectItems if self.knobs.batch_relevance else signatures.IsRel
+        )
+        self.read = predict(signatures.AnswerIfStated)
         if self.knobs.max_depth:
-            self.split = predict(SplitQuestion)
-            self.combine = predict(CombineAnswers)
-        self.guess = predict(AnswerFromContext)
+            self.split = predict(signatures.SplitQuestion)
+            self.combine = predict(signatures.CombineAnswers)
+        self.guess = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The question, and its parts where it must be."""
@@ -88,7 +70,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
             return trace.answer(self.direct, question=question)
         passages = trace.search(question, k=self.knobs.k)
         if relevant := self._relevant(trace, question, passages):
-            context = render(relevant, max_tokens=self.knobs.context_tokens)
+            context = core.render(relevant, max_tokens=self.knobs.context_tokens)
             answer = trace.answer(self.read, context=context, question=question)
             if is_answer(answer):
                 return answer
@@ -111,12 +93,12 @@ class RAISF(RAGProgram[RAISFKnobs]):
         most, sure = self.knobs.context_tokens, {"relevance": "relevant"}
 
         def relevant(passage: Passage) -> bool:
-            shown = render_one(passage, max_tokens=most)
+            shown = core.render_one(passage, max_tokens=most)
             reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
             return bool(reply.relevance == "relevant")
 
         if self.knobs.batch_relevance:
-            shown, none = render(passages, max_tokens=most), {"keep": list[int]()}
+            shown, none = core.render(passages, max_tokens=most), {"keep": list[int]()}
             reply = trace.ask(self.judge, otherwise=none, question=question, candidates=shown)
             marks = [number in reply.keep for number in range(1, len(shown) + 1)]
         else:
@@ -130,7 +112,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         reply = trace.ask(
             self.split, otherwise={"sub_questions": []}, question=question, max_parts=most
         )
-        written = dict(enumerate(distinct(reply.sub_questions)[:most], start=1))
+        written = dict(enumerate(core.distinct(reply.sub_questions)[:most], start=1))
         parts = {n: part for n, part in written.items() if question_key(part) not in above}
         if len(parts) < len(written):
             trace.count("cycle_refused", len(written) - len(parts))
@@ -138,7 +120,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         answers: dict[int, str] = {}
         notes = []
         for n, part in parts.items():
-            asked = with_answers(part, parts, answers, trace.count)
+            asked = core.with_answers(part, parts, answers, trace.count)
             answers[n] = self._resolved(trace, asked, above) if asked else ""
             notes.append(f"{asked or part} {answers[n] or 'unknown'}")
         if not any(map(is_answer, answers.values())):

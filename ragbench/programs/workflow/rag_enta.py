@@ -17,35 +17,11 @@ from typing import NamedTuple
 import dspy
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.data import question_key
-from ragbench.programs.core import (
-    NO_ANSWER,
-    PROGRAMS,
-    Autonomy,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    Weighing,
-    ask_probabilities,
-    distinct,
-    grader,
-    is_answer,
-    predict,
-    render,
-    render_one,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
-from ragbench.signatures import (
-    AnswerIfStated,
-    AuditClaims,
-    CitedAnswer,
-    CitedPart,
-    HoldsAnswer,
-    RefineAnswer,
-    SynthesizeAnswer,
-)
 
 #: A stated certainty of 0 or 1 counts as this much less.
 _LEAST = 0.001
@@ -59,7 +35,7 @@ class RAGentAKnobs(ProgramKnobs):
     n: float = Field(
         0.5, ge=-3, le=3, description="passages this many deviations below the mean are kept"
     )
-    confidence_source: Weighing = Field(
+    confidence_source: core.Weighing = Field(
         "verbal", description="where the judge's probabilities come from"
     )
     max_follow_ups: int = Field(3, ge=0, le=20, description="follow-up questions at the most")
@@ -100,30 +76,30 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
     family = "workflow"
     paper = "arXiv:2506.16988"
     calls = "2 k + 2 + 3 per follow-up question, 1 more where claims are dropped"
-    autonomy = Autonomy("partly", "yes", "partly")
+    autonomy = core.Autonomy("partly", "yes", "partly")
     variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.answer_each = predict(AnswerIfStated)
-        self.judge = grader(HoldsAnswer, self.knobs.confidence_source)
-        self.cite = predict(CitedAnswer)
-        self.cite_part = predict(CitedPart)
-        self.audit = predict(AuditClaims)
-        self.rewrite = predict(SynthesizeAnswer)
-        self.integrate = predict(RefineAnswer)
+        self.answer_each = predict(signatures.AnswerIfStated)
+        self.judge = core.grader(signatures.HoldsAnswer, self.knobs.confidence_source)
+        self.cite = predict(signatures.CitedAnswer)
+        self.cite_part = predict(signatures.CitedPart)
+        self.audit = predict(signatures.AuditClaims)
+        self.rewrite = predict(signatures.SynthesizeAnswer)
+        self.integrate = predict(signatures.RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Four agents, then follow-up questions."""
         draft, kept = Draft(), list[Passage]()
-        reason: StopReason = "answered"
+        reason: core.StopReason = "answered"
         try:
             passages = trace.search(trace.question, k=self.knobs.k)
             scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
             kept = self._kept(trace, passages, scores)
             draft.answer, draft.claims = self._cited(trace, self.cite, trace.question, kept)
             self._complete(trace, draft, kept)
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             reason = "budget"
             if not is_answer(draft.answer):
                 draft.answer = self._integrated(trace, draft, trace.passages, last=True)
@@ -132,19 +108,19 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
 
     def _score(self, trace: Trace, passage: Passage) -> float:
         """Agents 1 and 2 on one passage: the log-odds that the answer from it alone holds."""
-        context = render([passage], max_tokens=self.knobs.context_tokens)
+        context = core.render([passage], max_tokens=self.knobs.context_tokens)
         reply = trace.ask(
             self.answer_each, otherwise={"answer": ""}, context=context, question=trace.question
         )
         answer = str(reply.answer or "").strip()
-        said = ask_probabilities(
+        said = core.ask_probabilities(
             trace,
             self.judge,
             "holds",
             (True, False),
             source=self.knobs.confidence_source,
             question=trace.question,
-            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
+            passage=core.render_one(passage, max_tokens=self.knobs.context_tokens),
             answer=answer or "not stated",
         )
         likely = min(max(0.5 if said is None else said[True], _LEAST), 1 - _LEAST)
@@ -170,7 +146,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Sequence[Passage]
     ) -> tuple[str, list[Claim]]:
         """Agent 3: an answer to `question`, and its claims with their passages."""
-        context = render(passages, max_tokens=self.knobs.context_tokens)
+        context = core.render(passages, max_tokens=self.knobs.context_tokens)
         nothing = {"answer": "", "claims": []}
         reply = trace.ask(predictor, otherwise=nothing, context=context, question=question)
         claims = []
@@ -211,7 +187,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         reply = trace.ask(
             self.audit,
             otherwise={"drop": [], "unanswered": [], "follow_ups": []},
-            context=render(draft.proofs() or kept, max_tokens=self.knobs.context_tokens),
+            context=core.render(draft.proofs() or kept, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             claims=[f"[{n}] {claim}" for n, claim in enumerate(draft.lines(), start=1)],
             answer=draft.answer,
@@ -219,7 +195,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         dropped = sorted({n for n in reply.drop if 0 < n <= len(draft.claims)})
         left = [claim for n, claim in enumerate(draft.claims, start=1) if n not in dropped]
         # Only where a part is unanswered; one without a question of its own is asked as it stands.
-        gaps = distinct(reply.follow_ups or reply.unanswered) if reply.unanswered else []
+        gaps = core.distinct(reply.follow_ups or reply.unanswered) if reply.unanswered else []
         trace.step("audit", observation="\n".join(gaps), notes={"dropped": dropped})
         draft.claims = left
         if dropped and left:
@@ -229,7 +205,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
             )
         elif dropped:
             trace.count("all_claims_dropped")
-            draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
+            draft.answer = core.NO_ANSWER if self.knobs.refuse else draft.answer
         return gaps
 
     def _integrated(
@@ -239,7 +215,7 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         return trace.answer(
             self.integrate,
             last=last,
-            context=render(passages, max_tokens=self.knobs.context_tokens),
+            context=core.render(passages, max_tokens=self.knobs.context_tokens),
             notes=[*draft.notes, *(claim.text for claim in draft.claims)],
             question=trace.question,
             draft=draft.answer,

@@ -20,20 +20,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.metrics import normalise_answer
-from ragbench.programs.core import (
-    PROGRAMS,
-    BudgetSpentError,
-    ProgramKnobs,
-    RAGProgram,
-    StopReason,
-    Trace,
-    distinct,
-    is_answer,
-    predict,
-    probability,
-    render,
-    token_probabilities,
-)
+from ragbench.programs import core
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import QUERY_ACTIONS, AnswerWithConfidence, QueryAction, RefineQuery
 
@@ -87,7 +75,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         """The tree, level by level, and the best of its answers."""
         nodes: list[Node] = []
-        reason: StopReason = "answered"
+        reason: core.StopReason = "answered"
         try:
             found = trace.search(trace.question, k=self.knobs.k)
             level = [self._answered(trace, Node(passages=tuple(found)))]
@@ -97,7 +85,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
                 nodes += level
                 level = sorted(level, key=lambda node: -node.confidence)  # stable
                 level = level[: self.knobs.beam_width or None]
-        except BudgetSpentError:
+        except core.BudgetSpentError:
             reason = "budget"
         best = self._best(nodes)
         if best is None:
@@ -113,7 +101,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
             trace.count("cut_by_budget", len(jobs) - affordable)
         jobs = jobs[:affordable]
         queries = trace.fan_out(lambda job: self._refined(trace, *job), jobs)
-        if again := 1 + len(queries) - len(distinct([trace.question, *queries])):
+        if again := 1 + len(queries) - len(core.distinct([trace.question, *queries])):
             trace.count("repeated_query", again)
         # Searched together, for what two of them ask alike would else depend on which is first.
         rankings = trace.search_many(queries, k=self.knobs.k)
@@ -130,7 +118,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         reply = trace.ask(
             self.refine,
             otherwise={"query": ""},
-            context=render(node.passages, max_tokens=self.knobs.context_tokens),
+            context=core.render(node.passages, max_tokens=self.knobs.context_tokens),
             question=trace.question,
             kind=QUERY_ACTIONS[action],
         )
@@ -139,7 +127,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
     def _answered(self, trace: Trace, node: Node) -> Node:
         """`node` with the answer from its passages."""
         question, nothing = trace.question, {"answer": "", "confidence": 0.0}
-        context = render(node.passages, max_tokens=self.knobs.context_tokens)
+        context = core.render(node.passages, max_tokens=self.knobs.context_tokens)
         reply = trace.ask(self.answer, otherwise=nothing, context=context, question=question)
         answer = str(reply.answer or "").strip()
         confidence = self._confidence(reply) if is_answer(answer) else 0.0
@@ -151,8 +139,8 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
     def _confidence(self, reply: dspy.Prediction) -> float:
         if self.knobs.confidence_source == "verbal":
             # Small models state 0.99999: a difference in such a digit says nothing.
-            return round(probability(reply.confidence), 2)
-        likely = [p for _, p in token_probabilities(reply, "answer")]
+            return round(core.probability(reply.confidence), 2)
+        likely = [p for _, p in core.token_probabilities(reply, "answer")]
         return fmean(likely) if likely else 0.0
 
     def _best(self, nodes: Sequence[Node]) -> Node | None:
