@@ -40,11 +40,9 @@ class Labeled(Optimizer):
     presets = {"medium": {"labeled": 16}, "heavy": {"labeled": 32}}  # noqa: RUF012
 
     def estimate(self, size: Size) -> Budget:
-        """Nothing."""
         return Budget()
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The first questions of the seeded order."""
         few_shot = dspy.LabeledFewShot(k=self.knobs.labeled)
         return SearchResult(few_shot.compile(student, trainset=task.trainset, sample=False))
 
@@ -86,7 +84,6 @@ class Bootstrap(Optimizer):
         return Budget(teacher_runs=bootstrap_runs(self.knobs, size.n_train))
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """One pass over the training questions."""
         few_shot = dspy.BootstrapFewShot(**few_shot_arguments(self.knobs, task))
         return SearchResult(few_shot.compile(student, trainset=task.trainset))
 
@@ -122,7 +119,6 @@ class RandomSearch(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The candidate with the highest mean score; the first of equals."""
         search = dspy.BootstrapFewShotWithRandomSearch(
             num_candidate_programs=self.knobs.candidates, **few_shot_arguments(self.knobs, task)
         )
@@ -153,14 +149,12 @@ class Optuna(Optimizer):
     presets = {"medium": {"trials": 12}, "heavy": {"trials": 24}}  # noqa: RUF012
 
     def estimate(self, size: Size) -> Budget:
-        """One bootstrap and a validation per trial."""
         return Budget(
             teacher_runs=bootstrap_runs(self.knobs, size.n_train),
             student_runs=Range.exactly(self.knobs.trials * size.n_val),
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The best trial; the first of equals."""
         import optuna
 
         few_shot = dspy.BootstrapFewShot(**few_shot_arguments(self.knobs, task))

@@ -75,7 +75,6 @@ class COPRO(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The candidate with the highest mean score on the validation set."""
         search = dspy.COPRO(
             prompt_model=task.writer.copy(rollout_id=task.seed),
             metric=task.metric,
@@ -113,7 +112,6 @@ class GEPA(Optimizer):
     presets = {"medium": {"candidates": 12}, "heavy": {"candidates": 18}}  # noqa: RUF012
 
     def runs(self, size: Size) -> int:
-        """The program runs after which no new step is begun."""
         if self.knobs.runs:
             return int(self.knobs.runs)
         formula: Any = dspy.GEPA.auto_budget
@@ -128,7 +126,6 @@ class GEPA(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The candidate with the highest mean score on the validation set."""
         folder = task.log_folder / "gepa"
         # Its log does not hold the state of its random numbers: after a kill the cache replays all.
         shutil.rmtree(folder, ignore_errors=True)
@@ -188,12 +185,10 @@ class MIPRO(Optimizer):
     }
 
     def trials(self, n_predictors: int) -> int:
-        """Combinations tried, by default DSPy's number."""
         n = self.knobs.candidates
         return int(self.knobs.trials or max(4 * n_predictors * math.log2(n), 1.5 * n))
 
     def estimate(self, size: Size) -> Budget:
-        """Bootstraps, proposals and trials."""
         sets = max(self.knobs.candidates - 2, 0)
         shuffled = bootstrap_runs(self.knobs, size.n_train, least=1).times(max(sets - 1, 0))
         first = bootstrap_runs(self.knobs, size.n_train) if sets else Range()
@@ -213,7 +208,6 @@ class MIPRO(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The best program by full validation."""
         knobs, valset = self.knobs, task.valset
         search = _MIPRO(
             metric=task.metric,
@@ -296,7 +290,6 @@ class SIMBA(Optimizer):
             )
 
     def estimate(self, size: Size) -> Budget:
-        """Sampling and trying per step, then DSPy's own selection and ours."""
         n, batch, steps = self.knobs.candidates, self.knobs.minibatch, self.knobs.steps
         most = min(n, batch) + 1 if n + 1 <= batch else batch
         winners = min(steps, n) + 1
@@ -357,7 +350,6 @@ class InferRules(Optimizer):
     }
 
     def estimate(self, size: Size) -> Budget:
-        """One bootstrap, a set of rules per candidate and predictor, and their validation."""
         sets = self.knobs.candidates
         halvings = max(self.knobs.shown.bit_length(), 1)
         return Budget(
@@ -367,7 +359,6 @@ class InferRules(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The rules with the highest mean score on the validation set; the first of equals."""
         search = _InferRules(task, self.knobs)
         best = search.compile(student, trainset=task.trainset, valset=task.valset)
         return SearchResult(best, search.tried)

@@ -52,7 +52,6 @@ class KNN(Optimizer):
         return Budget(teacher_runs=Range(size.n_train, size.n_train * self.knobs.rounds))
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The program with the bank attached."""
         entries = []
         for example in task.trainset:
             demos = self._right_answer(student, example, task)

@@ -62,7 +62,6 @@ class StandIn:
     of: Scorer
 
     def __call__(self, example: dspy.Example, prediction: Any) -> float:
-        """The score."""
         return self.scorer(example, prediction)
 
 
@@ -179,7 +178,6 @@ class OwnMetric:
             raise ConfigError(f"--metric {spec} is no function")
 
     def __call__(self, example: dspy.Example, prediction: Any) -> float:
-        """The score, as the optimizers average it."""
         return _number(self._said(example, prediction))
 
     def is_best(self, example: dspy.Example, prediction: Any, trace: Any) -> bool:

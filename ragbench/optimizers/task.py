@@ -43,7 +43,6 @@ class Budget:
 
     @property
     def runs(self) -> Range:
-        """Runs of the program by either model."""
         return self.teacher_runs + self.student_runs
 
     def lm_calls(self, low: int, high: int) -> Range:
@@ -97,7 +96,6 @@ class Task:
 
     @property
     def valset(self) -> list[dspy.Example]:
-        """Questions and answers for validation, in the given order."""
         return for_optimizer(self.val)
 
     @property
@@ -115,7 +113,6 @@ class Task:
 
     @property
     def writer(self) -> dspy.LM:
-        """The LM that writes instructions."""
         return self.prompt_lm or self.lm
 
     @property
@@ -138,7 +135,6 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """Their mean, in [0, 1]."""
         return sum(self.scores) / len(self.scores)
 
 

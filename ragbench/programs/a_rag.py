@@ -108,7 +108,6 @@ class ARAGKnobs(ProgramKnobs):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tools in use."""
         every = ("keyword_search", "semantic_search", "chunk_read")
         return tuple(name for name in every if getattr(self, name))
 
@@ -140,7 +139,6 @@ class ARAG(RAGProgram[ARAGKnobs]):
         self.act = tool_predictor(step, names, like=ToolStep)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Refuse the native backend with an LM of the role "reason" that cannot call tools."""
         check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
 
     def prepare(self, progress: Progress | None = None) -> None:
@@ -164,13 +162,11 @@ class ARAG(RAGProgram[ARAGKnobs]):
             file_call(call)
 
     def index_of(self, retriever: Retriever) -> GranularIndex:
-        """The index of the corpus that `retriever` searches."""
         return GranularIndex.of(
             retriever.corpus, embedder=self.knobs.embedder, api_base=self.knobs.embedder_base
         )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Turns until one answers, then an answer of the same conversation if none did."""
         self.check_lms(dspy.settings.lm, current().role_lms)
         knobs = self.knobs
         config: dict[str, Any] = {}
@@ -256,7 +252,6 @@ class ChunkTools(Toolbox):
         return Seen("\n\n".join(blocks), pids, texts, empty=not new)
 
     def question_search(self) -> ToolUse:
-        """A search for the question itself, by meaning where that tool is in use."""
         if self.knobs.semantic_search:
             return ToolUse("semantic_search", {"query": self.trace.question})
         words = [word for word in dict.fromkeys(tokens(self.trace.question)) if len(word) >= _SHORT]

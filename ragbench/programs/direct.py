@@ -20,6 +20,5 @@ class DirectRAG(RAGProgram):
         self.answer = predict(DirectAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """One call."""
         answer = trace.answer(self.answer, last=True, question=trace.question)
         return trace.prediction(answer, "answered")

@@ -88,7 +88,6 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                 predictor.rb_signature = predictor.signature.__name__ or name
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """What the module answers, with its passages where its prediction has them."""
         # Calls are the program's, not those of an optimizer's prompt model.
         with use(replace(current(), caller=("", "")), rm=self.traced), contained(self.name):
             prediction = self.module(question=trace.question)
@@ -107,11 +106,9 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         return self.module.dump_state(json_mode=json_mode)
 
     def saved_name(self, predictor: str) -> str:
-        """The name of a predictor in the state of the module."""
         return predictor.removeprefix("module.")
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
-        """Load a state of the module alone."""
         self.module.load_state(state, **options)
 
 

@@ -58,7 +58,6 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         self.answer = core.reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """One search, one answer."""
         index, shown = self.opened(trace), list[Passage]()
         passages = trace.search_by(
             lambda: self._gathered(trace, index, shown), trace.question, k=self.knobs.k

@@ -62,7 +62,6 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         self.answer = core.reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Facts chosen, one search, one answer."""
         index = self.opened(trace)
         seeds = self._seeds(trace, index)
         passages = self.find(trace, lambda: self._ranked(trace, index, seeds))
@@ -70,7 +69,6 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _seeds(self, trace: Trace, index: HippoIndex) -> dict[int, float]:
-        """The phrases at which walks start, with their weights."""
         knobs, question = self.knobs, trace.question
         if knobs.linking == "phrases":
             return index.nearest_phrases([question], knobs.linking_top_k)
@@ -92,7 +90,6 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
         return index.seeds(kept, scores, keep=knobs.linking_top_k)
 
     def _ranked(self, trace: Trace, index: HippoIndex, seeds: Mapping[int, float]) -> list[Passage]:
-        """Passages by walks from `seeds`, or by their vectors where there are none."""
         knobs = self.knobs
         if not any(seeds.values()):
             trace.count("no_seed")

@@ -178,7 +178,6 @@ class Chain:
         return tuple(passage.pid for passage in found)
 
     def add(self, found: Sequence[Passage]) -> None:
-        """Take the passages of one search."""
         self.searches += 1
         for passage in found:
             self.passages.setdefault(passage.pid, passage)
@@ -193,7 +192,6 @@ class Chain:
         return facts[-1] if facts else self.trace.question
 
     def kept(self) -> list[Passage]:
-        """The passages to show, in order."""
         passages = [passage for passage in self.passages.values() if not self._too_long(passage)]
         if self.knobs.keep == "best":
             passages.sort(key=lambda passage: -self.best[passage.pid])
@@ -210,7 +208,6 @@ class Chain:
         return bool(limit) and paragraph and len(passage.text.split()) > limit
 
     def context(self) -> list[str]:
-        """The passages as a prompt shows them."""
         tokens = self.knobs.context_tokens
         shown = [first_words(passage, self.knobs.shown_words) for passage in self.kept()]
         lines = core.render(shown, max_tokens=tokens)

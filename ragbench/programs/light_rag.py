@@ -65,11 +65,9 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
 
     @property
     def index_kind(self) -> type[LMIndex]:
-        """Vectors alone for `naive`."""
         return LMIndex if self.knobs.mode == "naive" else LightIndex
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Keywords, one search, one answer."""
         index = self.opened(trace)
         high, low = self._keywords(trace)
         graph: list[str] = []
@@ -80,7 +78,6 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def force(self, trace: Trace) -> str:
-        """An answer from the passages found, if any."""
         return self._read(trace, trace.passages, [])
 
     def _read(self, trace: Trace, passages: Sequence[Passage], graph: list[str]) -> str:

@@ -63,7 +63,6 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
 
     @property
     def index_kind(self) -> type[lm_index.LMIndex]:
-        """Vectors alone where the graph is left out."""
         return lm_index.LMIndex if self.knobs.ablation == "graph" else lm_index.LinearIndex
 
     @property
@@ -72,7 +71,6 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         return "linear_rag[regex entities]" if self.knobs.entities == "regex" else self.name
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """The question's entities, one search, one answer."""
         index = self.opened(trace)
         mentions = self._mentions(trace)
         passages = self.find(trace, lambda: self._ranked(trace, index, mentions))
@@ -80,7 +78,6 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def _mentions(self, trace: Trace) -> list[str]:
-        """The entities of the question."""
         knobs, question = self.knobs, trace.question
         if knobs.ablation == "graph":
             return []
@@ -97,7 +94,6 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
     def _ranked(
         self, trace: Trace, index: lm_index.LMIndex, mentions: Sequence[str]
     ) -> list[Passage]:
-        """Passages by walks from the entities reached, or by their vectors where there are none."""
         knobs, question = self.knobs, trace.question
         seeds = index.seeds(mentions) if isinstance(index, lm_index.LinearIndex) else []
         if not isinstance(index, lm_index.LinearIndex) or not seeds:

@@ -43,7 +43,6 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """One call for queries, the searches at once, one call to answer."""
         queries = self._queries(trace)
         rankings = trace.search_many(queries, k=self.knobs.k)
         passages = core.fuse(rankings, fusion=self.knobs.fusion)[: self.knobs.max_passages]
@@ -51,7 +50,6 @@ class MultiQueryRAG(RAGProgram[MultiQueryKnobs]):
         return trace.prediction(answer, "answered", passages=passages)
 
     def force(self, trace: Trace) -> str:
-        """An answer from what the searches allowed for found."""
         return self.answer_from(trace, self.answer, trace.passages)
 
     def _queries(self, trace: Trace) -> list[str]:

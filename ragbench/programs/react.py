@@ -70,7 +70,6 @@ class ReActKnobs(ProgramKnobs):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools in use."""
         return ("search", "lookup") if self.lookup else ("search",)
 
 
@@ -99,11 +98,9 @@ class ReActRAG(RAGProgram[ReActKnobs]):
             self.conclude = predict(AnswerWithHints)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Refuse the native backend with an LM of the role "reason" that cannot call tools."""
         check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Steps until one finishes, then a forced answer if none did."""
         self.check_lms(dspy.settings.lm, current().role_lms)
         knobs = self.knobs
         box = PageTools(trace, knobs) if knobs.variant == "page" else CorpusTools(trace, knobs)
@@ -125,7 +122,6 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         return ToolLoop(self.act, box, backend, knobs.context_tokens, knobs.max_steps, **more)
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
-        """An answer from all passages and `thoughts`."""
         context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
         shown = {"context": context, "notes": list(thoughts), "question": trace.question}
         return trace.answer(self.conclude, last=True, **shown)
@@ -152,7 +148,6 @@ class ReActTools(Toolbox):
 
     @property
     def can_look_up(self) -> bool:
-        """Whether there is something to look in."""
         return bool(self.trace.passages)
 
     @property
@@ -164,7 +159,6 @@ class ReActTools(Toolbox):
         return self.tools
 
     def question_search(self) -> ToolUse:
-        """A search for the question."""
         return ToolUse("search", {next(iter(self.tools["search"].args)): self.trace.question})
 
 
@@ -198,7 +192,6 @@ class PageTools(ReActTools):
 
     @property
     def can_look_up(self) -> bool:
-        """Whether a page is open."""
         return self.page is not None
 
     def search(self, entity: str) -> str:
@@ -273,7 +266,6 @@ class StepTree:
         self.thoughts: list[str] = []
 
     def grow(self) -> core.StopReason:
-        """Grow the tree until all paths have ended, and say why it ended."""
         paths = [Path()]
         try:
             for left in range(self.knobs.max_steps, 0, -1):

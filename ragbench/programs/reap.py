@@ -114,7 +114,6 @@ class Progress:
         return read
 
     def keep(self, read: Sequence[Known]) -> None:
-        """Add those of `read` that are new and of a level that is kept."""
         known = {(fact.requirement, question_key(fact.statement)) for fact in self.facts}
         for fact in read:
             key = fact.requirement, question_key(fact.statement)
@@ -160,7 +159,6 @@ class REAP(RAGProgram[REAPKnobs]):
         self.synthesize = predict(signatures.SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Rounds of planning, searching and extracting, then an answer from the facts."""
         paper = self.knobs.variant == "paper"
         done = Progress(trace, paper and self.knobs.use_fulfillment, self.knobs.use_clues)
         try:
@@ -230,7 +228,6 @@ class REAP(RAGProgram[REAPKnobs]):
         return list(fresh.values())[: self.knobs.max_actions]
 
     def _round(self, done: Progress, queries: list[str]) -> tuple[bool, list[str]]:
-        """Whether the facts suffice after a round of `queries`, and what is called missing."""
         trace = done.trace
         rankings = done.search(queries, self.knobs.k)
         passages, queries = core.fuse(rankings), queries[: len(rankings)]
@@ -375,7 +372,6 @@ class REAP(RAGProgram[REAPKnobs]):
         return chosen[:most]
 
     def _looked_up(self, done: Progress, wanted: Sequence[LookUp]) -> list[Known]:
-        """What the look-ups find out, which is kept."""
         rankings = done.search([item.query for item in wanted], self.knobs.k)
         known = done.shown(done.facts)
 

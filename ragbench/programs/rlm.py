@@ -61,12 +61,10 @@ class Branch:
     ancestors: tuple[str, ...] = ()
 
     def child(self, number: int, question: str, calls: int) -> Branch:
-        """The branch of sub-question `number`, which may spend `calls`."""
         above = *self.ancestors, question_key(self.question)
         return Branch(question, f"{self.id}.{number}", calls, self.depth + 1, above)
 
     def solved(self, answer: str, calls: int, below: Sequence[TreeNode] = ()) -> Solved:
-        """This node with `answer`, and those `below` it; all took `calls`."""
         node = TreeNode(
             id=self.id,
             parent=self.id.rpartition(".")[0],
@@ -95,7 +93,6 @@ class RLM(RAGProgram[RLMKnobs]):
         self.combine = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """The root, solved; answered by its own passages where all else came to nothing."""
         searches = max(trace.budget.max_retrievals, 1)  # every node searches once
         calls = min(trace.budget.calls_left + 1, searches)
         root = self._resolved(trace, Branch(trace.question, "0", calls), {})
@@ -103,7 +100,6 @@ class RLM(RAGProgram[RLMKnobs]):
         return trace.prediction(root.answer, "answered", tree=tree)
 
     def force(self, trace: Trace) -> str:
-        """An answer from all passages so far."""
         return self.answer_from(trace, self.read, trace.passages)
 
     def _resolved(self, trace: Trace, branch: Branch, memo: dict[str, str]) -> Solved:

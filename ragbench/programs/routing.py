@@ -239,16 +239,13 @@ class Router(RAGProgram):
         return resolve(RouterKnobs, "router (the knobs of its programs are in its policy)", given)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """As each of its programs."""
         for program in self.programs.by_number.values():
             program.check_lms(lm, role_lms)
 
     def other_calls(self) -> Sequence[CallKind]:
-        """Those of its programs."""
         return [call for program in self.programs.by_number.values() for call in calls_of(program)]
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """As each of its programs."""
         for program in self.programs.by_number.values():
             program.prepare(progress)
 

@@ -60,13 +60,11 @@ class Grades:
 
     @property
     def likely(self) -> dict[str, core.Label]:
-        """The likeliest label of each."""
         return {
             name: max(grade, key=lambda label: grade[label]) for name, grade in vars(self).items()
         }
 
     def score(self, knobs: SelfRAGKnobs) -> float:
-        """The weighted sum of the grades."""
         use = sum(
             p * ((int(u) - 3) / 2 if knobs.signed_utility else int(u))
             for u, p in self.utility.items()
@@ -130,7 +128,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             self.answer = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Gate, critique, select."""
         if not self.wants_passages(trace):
             return trace.prediction(self.force(trace), "direct")
         passages = trace.search(trace.question, k=self.knobs.k)
@@ -153,7 +150,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return trace.prediction(self.force(trace), "direct")
 
     def force(self, trace: Trace) -> str:
-        """The model's own answer."""
         return trace.answer(self.direct, last=True, question=trace.question)
 
     def wants_passages(self, trace: Trace) -> bool:
@@ -200,7 +196,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _grade(
         self, trace: Trace, predictor: dspy.Module, field: str, inputs: Mapping[str, Any]
     ) -> Probabilities:
-        """Probabilities of the labels of `field`."""
         labels, source = _LABELS[field], self.knobs.confidence_source
         given = {"question": trace.question, **inputs}
         said = core.ask_probabilities(trace, predictor, field, labels, source=source, **given)

@@ -62,7 +62,6 @@ class TreeRAG(IndexProgram[TreeRAGKnobs]):
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """One search of the tree, one call."""
         tree = self.opened(trace)
         layers: list[int] = []
         passages = self.find(trace, lambda: self._nodes(trace, tree, layers))

@@ -49,7 +49,6 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
             )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """One search, one call."""
         passages = trace.search(trace.question, k=self.knobs.k)
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")

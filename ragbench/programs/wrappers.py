@@ -42,7 +42,6 @@ class Around(RAGProgram):
 
     @property
     def label(self) -> str:
-        """As the inner program."""
         return self.inner.label
 
 

@@ -30,7 +30,6 @@ class IndexProgram(RAGProgram[K]):
         return self.Index
 
     def other_calls(self) -> Sequence[CallKind]:
-        """What the index asks the LM."""
         asked = self.index_kind.asked(self.knobs)
         return [CallKind("index", signature.__name__, role_of(signature)) for signature in asked]
 
@@ -102,12 +101,10 @@ class IndexProgram(RAGProgram[K]):
     def find(
         self, trace: Trace, hits: Callable[[], Sequence[Passage]], query: str = ""
     ) -> list[Passage]:
-        """The `hits` of the index for `query`, or the question, noted as a search."""
         query = query or trace.question
         return trace.search_by(lambda: trace.presented(query, hits()), query, k=self.knobs.k)
 
     def force(self, trace: Trace) -> str:
-        """An answer from the passages found, if any."""
         return self.answer_from(trace, self.answer, trace.passages)
 
     def index_facts(self) -> Mapping[str, Any]:
@@ -131,7 +128,6 @@ class IndexProgram(RAGProgram[K]):
         return role_lm(next((call.role for call in self.other_calls()), ""))
 
     def _settings(self) -> dict[str, Any]:
-        """The LM of the index, and those of the knobs that are its settings."""
         lm = str(getattr(self._index_lm(), "model", "")) if self.other_calls() else ""
         names = self.index_kind.Settings.model_fields
         return {"lm": lm, **{name: getattr(self.knobs, name) for name in names}}

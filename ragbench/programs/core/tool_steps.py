@@ -41,7 +41,6 @@ class Done:
         return estimate_tokens(self.thought + self.use.tool + self.use.shown + self.observation)
 
     def repeats_one_of(self, earlier: Sequence[Done]) -> bool:
-        """Whether one of the steps did the same and saw the same."""
         return (self.use, self.observation) in [(step.use, step.observation) for step in earlier]
 
 

@@ -108,7 +108,6 @@ class Toolbox:
         return self.tools
 
     def question_search(self) -> ToolUse:
-        """A search for the question itself."""
         raise NotImplementedError
 
     def use(self, use: ToolUse) -> Seen:
@@ -197,7 +196,6 @@ class ToolLoop:
 
     @property
     def thoughts(self) -> list[str]:
-        """The thoughts so far, in order, once each."""
         return list(dict.fromkeys(step.thought for step in self.done if step.thought))
 
     def run(self, *, search_first: bool = False) -> tuple[str, StopReason]:
@@ -328,7 +326,6 @@ class ToolLoop:
     def _read(
         self, reply: dspy.Prediction, done: Sequence[Done], offered: Mapping[str, dspy.Tool]
     ) -> Turn:
-        """The turn in a typed reply."""
         thought, answer = argument_text(reply.get("thought")), _answer_of(reply)
         guess = "reader" in self.guards and bool(done) and is_answer(answer)
         if reply.tool == FINISH or guess:

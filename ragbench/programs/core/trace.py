@@ -76,12 +76,10 @@ class Budget:
 
     @property
     def calls_left(self) -> int:
-        """LM calls left beside the one kept back."""
         return self.max_calls - 1 - self.calls
 
     @property
     def retrievals_left(self) -> int:
-        """Searches left."""
         return self.max_retrievals - self.retrievals
 
 
@@ -100,13 +98,11 @@ class Log:
         self.steps.append(replace(step, calls=(*step.calls, *self.pending.take())))
 
     def add(self, passages: Sequence[Passage], search: Search) -> None:
-        """Add a search and what it found."""
         self.searches.append(search)
         for passage in passages:
             self.seen.setdefault(passage.pid, passage)
 
     def merge(self, other: Log) -> None:
-        """Append what `other` holds."""
         for step in other.steps:
             self.note(step)
         self.pending.add(*other.pending.take())
@@ -136,12 +132,10 @@ class Trace:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps noted so far."""
         return self._log.steps
 
     @property
     def searches(self) -> list[Search]:
-        """The searches made so far."""
         return self._log.searches
 
     @property

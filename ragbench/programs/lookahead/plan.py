@@ -61,7 +61,6 @@ class LookUp:
 
     @property
     def bindings(self) -> dict[str, Source]:
-        """Where each text in braces comes from."""
         texts = (match[0] for match in _BRACES.finditer(self.query))
         return {text: of for text, of in zip(texts, self.references, strict=False) if of.id}
 
@@ -77,7 +76,6 @@ class PlanGraph:
 
     @property
     def cost(self) -> int:
-        """The sum of the look-ups' costs."""
         return sum(node.cost for node in self)
 
     @property
@@ -94,7 +92,6 @@ class PlanGraph:
 
     @property
     def awaited(self) -> frozenset[str]:
-        """Ids of the look-ups that others depend on."""
         return frozenset(d for node in self for d in node.depends_on)
 
     def levels(self) -> list[list[LookUp]]:

@@ -90,7 +90,6 @@ class Run:
     def at_once(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
     ) -> list[Result]:
-        """The results of as many of `items` as the budget allows, which may be none."""
         try:
             results = self.trace.fan_out(function, items, calls_each=calls_each)
         except core.BudgetSpentError:
@@ -140,7 +139,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Plan, prune, look up level by level, fall back if need be, answer."""
         run = Run(trace)
         graph = self._pruned(trace, self._planned(run))
         levels = graph.levels()
@@ -169,7 +167,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
 
     def force(self, trace: Trace) -> str:
-        """An answer from the passages seen so far, of which there may be none."""
         context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
         plan: dict[str, Any] = {"plan": []} if self.knobs.cite else {}
         return trace.answer(
@@ -329,7 +326,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _values(
         self, trace: Trace, item: LookedUp, passages: Sequence[Passage], variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
-        """The values of `variables` that `passages` state."""
         reply = trace.ask(
             self.bind,
             otherwise={"bindings": []},

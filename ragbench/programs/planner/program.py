@@ -62,7 +62,6 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             self.refine = predict(signatures.RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Gate, explore, conclude."""
         retrieve, question_type = self._gate(trace)
         if not retrieve:
             return trace.prediction(self.force(trace), "direct")
@@ -76,13 +75,11 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return trace.prediction(answer, reason, tree=nodes)
 
     def force(self, trace: Trace) -> str:
-        """An answer from the passages found; the model's own where there are none."""
         if not trace.passages:
             return trace.answer(self.direct, last=True, question=trace.question)
         return self._read(trace, [], trace.passages)
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
-        """The answer to the main question from all that was found."""
         shown = {
             "context": core.render(passages, max_tokens=self.knobs.context_tokens),
             "notes": notes,
@@ -207,7 +204,6 @@ class Exploration:
         return reply.action, node, list(reply.get("sub_questions") or [])
 
     def _do(self, action: str, node: SubQuestion, questions: list[str]) -> bool:
-        """Whether the action changed anything."""
         if action == "ROLLOUT":
             return self._rollout(node, questions)
         if action == "TRAVERSE" or (action == "SELECT" and node.status != "solved"):

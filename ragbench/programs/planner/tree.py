@@ -37,7 +37,6 @@ class SubQuestion(TreeNode):
     passages: list[Passage] = Field(default=[])
 
     def record(self) -> dict[str, Any]:
-        """What the record keeps of it."""
         return self.model_dump(include=set(TreeNode.model_fields))
 
     def learn(self, answer: str, confidence: float, passages: Sequence[Passage]) -> None:
@@ -60,7 +59,6 @@ class SubQuestion(TreeNode):
 
     @property
     def line(self) -> str:
-        """The node as the model sees it."""
         part = f" (part of {self.parent})" if self.parent else ""
         state = "not found" if self.tries else "open"
         if self.answer:
@@ -77,7 +75,6 @@ class Tree:
 
     @property
     def root(self) -> SubQuestion:
-        """The node of the question itself."""
         return self.nodes[ROOT]
 
     def node(self, node_id: str) -> SubQuestion:
@@ -85,11 +82,9 @@ class Tree:
         return self.nodes.get(node_id.strip(), self.nodes[self.active])
 
     def children(self, node: SubQuestion) -> list[SubQuestion]:
-        """The children of `node`, pruned ones included."""
         return [n for n in self.nodes.values() if n.parent == node.id]
 
     def solved(self) -> list[SubQuestion]:
-        """The solved nodes, in the order made."""
         return [n for n in self.nodes.values() if n.status == "solved"]
 
     def open_leaves(self) -> list[SubQuestion]:
@@ -110,7 +105,6 @@ class Tree:
         return [n for n in [*known[::-1], *self.children(node)] if n.status == "solved"]
 
     def asked(self, node: SubQuestion, count: Callable[[str], None]) -> str:
-        """The question of `node` with its placeholders filled."""
         if not node.parent:
             return node.question
         sisters = self.children(self.nodes[node.parent])
@@ -178,7 +172,6 @@ class Tree:
         return True
 
     def lines(self) -> list[str]:
-        """The nodes as the model sees them: those given up are left out."""
         return [n.line for n in self.nodes.values() if n.status != "pruned"]
 
 

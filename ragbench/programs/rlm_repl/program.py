@@ -65,11 +65,9 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         self.conclude = predict(AnswerFromCode)
 
     def other_calls(self) -> Sequence[core.CallKind]:
-        """Those of `llm_query`."""
         return (SUB,)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Turns of code until one submits, then a forced answer if none did."""
         knobs, turns = self.knobs, list[str]()
         context, described = self._variable(trace)
         trace.step("plan", observation=described)

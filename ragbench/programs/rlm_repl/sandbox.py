@@ -76,7 +76,6 @@ class Sandbox:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start the processes, where they do not run yet."""
         if self._process is not None:
             return
         limits = self.limits.model_dump(exclude={"tool_calls"})
@@ -91,7 +90,6 @@ class Sandbox:
         )
 
     def shutdown(self) -> None:
-        """End the processes, whatever they do."""
         process, self._process = self._process, None
         if process is None:
             return

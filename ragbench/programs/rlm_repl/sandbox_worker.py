@@ -111,11 +111,9 @@ class Alarm:
         self.left = seconds
 
     def start(self) -> None:
-        """Let the time run."""
         signal.setitimer(signal.ITIMER_REAL, self.left)
 
     def stop(self) -> None:
-        """Stop the time, as while a tool runs."""
         self.left = max(signal.setitimer(signal.ITIMER_REAL, 0)[0], 0.001)
 
 

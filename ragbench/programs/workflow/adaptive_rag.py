@@ -59,7 +59,6 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
             )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """The choice, and what it says."""
         if (effort := self.knobs.route) == "ask":
             reply = trace.ask(self.choose, otherwise={"effort": "multi"}, question=trace.question)
             effort = reply.effort
@@ -73,7 +72,6 @@ class AdaptiveRAG(RAGProgram[AdaptiveRAGKnobs]):
         return trace.prediction(self.answer_from(trace, self.single, passages), "answered")
 
     def force(self, trace: Trace) -> str:
-        """An answer from what was found, if anything was."""
         if self.knobs.route == "none":
             return trace.answer(self.direct, last=True, question=trace.question)
         return self.answer_from(trace, self.single, trace.passages)

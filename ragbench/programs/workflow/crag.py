@@ -73,7 +73,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Search, grade, act, answer."""
         knobs = self.knobs
         passages = trace.search(trace.question, k=knobs.k)
         scores = self._scores(trace, passages)
@@ -96,7 +95,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return trace.prediction(self.answer_from(trace, self.answer, kept), "answered")
 
     def force(self, trace: Trace) -> str:
-        """An answer from all passages as found."""
         return self.answer_from(trace, self.answer, trace.passages)
 
     def _scores(self, trace: Trace, passages: Sequence[Passage]) -> list[float]:
@@ -151,7 +149,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return kept
 
     def _elsewhere(self, trace: Trace, kept: Sequence[Passage]) -> list[Passage]:
-        """What the second search finds."""
         query = trace.question
         if self.knobs.rewrite:
             context = render(kept, max_tokens=self.knobs.context_tokens)

@@ -67,14 +67,12 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         self.answer = make(signature if self.knobs.self_think else signatures.AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Memory, the pieces near to it, the answer."""
         passages = trace.search(trace.question, k=self.knobs.k)
         facts = self._remembered(trace) if self.knobs.align else []
         pieces = self._aligned(trace, facts, passages)
         return trace.prediction(self._read(trace, passages, pieces), "answered")
 
     def force(self, trace: Trace) -> str:
-        """An answer from the passages alone."""
         return self._read(trace, trace.passages, [])
 
     def _read(self, trace: Trace, passages: Sequence[Passage], pieces: Sequence[str]) -> str:
@@ -87,7 +85,6 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         )
 
     def _remembered(self, trace: Trace) -> list[str]:
-        """The facts that memory states."""
         reply = trace.ask(self.recall, otherwise={"facts": []}, question=trace.question)
         needed = core.distinct(reply.facts)
         reply = trace.ask(
@@ -105,7 +102,6 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
     def _aligned(
         self, trace: Trace, facts: Sequence[str], passages: Sequence[Passage]
     ) -> list[str]:
-        """The pieces nearest to the facts, best first, each once."""
         pieces = [piece for p in passages for piece in pieces_of(p, words=self.knobs.piece_words)]
         if not facts or not pieces:
             return []

@@ -69,7 +69,6 @@ class FLARE(RAGProgram[FLAREKnobs]):
         self.conclude = predict(AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Sentences until the answer, with a search for each that is in doubt."""
         written: list[str] = []
         shown: list[Passage] = []
         try:

@@ -80,7 +80,6 @@ class MARAG(RAGProgram[MARAGKnobs]):
         self.summarize = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Plans until one succeeds or none is left, then the summary."""
         done: list[Done] = []
         plan: list[str] = []
         reason: core.StopReason = "no_progress"
@@ -130,7 +129,6 @@ class MARAG(RAGProgram[MARAGKnobs]):
     def _defined(
         self, trace: Trace, plan: list[str], step: str, done: list[Done]
     ) -> tuple[str, str]:
-        """The kind of `step`, and its task with what earlier steps found out."""
         reply = trace.ask(
             self.define,
             otherwise={"kind": "lookup", "task": ""},
@@ -144,7 +142,6 @@ class MARAG(RAGProgram[MARAGKnobs]):
         return reply.kind, task
 
     def _notes(self, trace: Trace, task: str) -> list[str]:
-        """What the passages found for `task` say of it."""
         passages, most = trace.search(task, k=self.knobs.k), self.knobs.context_tokens
         if self.knobs.extract == "off":
             return core.render(passages, max_tokens=most)

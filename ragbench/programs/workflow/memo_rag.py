@@ -57,11 +57,9 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
 
     @property
     def index_kind(self) -> type[LMIndex]:
-        """Vectors alone without memory."""
         return GistIndex if self.knobs.memory else LMIndex
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Queries from memory, a search each, one reading."""
         index = self.opened(trace)
         memory: list[str] = []
         if isinstance(index, GistIndex):

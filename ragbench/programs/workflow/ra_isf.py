@@ -53,7 +53,6 @@ class RAISF(RAGProgram[RAISFKnobs]):
         self.guess = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """The question, and its parts where it must be."""
         answer = self._resolved(trace, trace.question, ())
         if not is_answer(answer):
             trace.count("nothing_answered")
@@ -61,7 +60,6 @@ class RAISF(RAGProgram[RAISFKnobs]):
         return trace.prediction(answer, "answered" if trace.searches else "direct")
 
     def force(self, trace: Trace) -> str:
-        """An answer from all passages so far."""
         return self.answer_from(trace, self.guess, trace.passages)
 
     def _resolved(self, trace: Trace, question: str, above: tuple[str, ...]) -> str:

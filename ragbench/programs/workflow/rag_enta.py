@@ -58,7 +58,6 @@ class Draft:
     notes: list[str] = field(default_factory=list)
 
     def proofs(self) -> list[Passage]:
-        """The passages that the claims were read off, each once."""
         return list({p.pid: p for claim in self.claims for p in claim.passages}.values())
 
     def lines(self) -> list[str]:
@@ -90,7 +89,6 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
         self.integrate = predict(signatures.RefineAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Four agents, then follow-up questions."""
         draft, kept = Draft(), list[Passage]()
         reason: core.StopReason = "answered"
         try:
@@ -211,7 +209,6 @@ class RAGentA(RAGProgram[RAGentAKnobs]):
     def _integrated(
         self, trace: Trace, draft: Draft, passages: Sequence[Passage], *, last: bool = False
     ) -> str:
-        """The answer with all that is known worked in."""
         return trace.answer(
             self.integrate,
             last=last,

@@ -73,7 +73,6 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
             self.answer = predict(AnswerWithConfidence)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """The tree, level by level, and the best of its answers."""
         nodes: list[Node] = []
         reason: core.StopReason = "answered"
         try:
@@ -125,7 +124,6 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         return " ".join(str(reply.query).split()) or trace.question
 
     def _answered(self, trace: Trace, node: Node) -> Node:
-        """`node` with the answer from its passages."""
         question, nothing = trace.question, {"answer": "", "confidence": 0.0}
         context = core.render(node.passages, max_tokens=self.knobs.context_tokens)
         reply = trace.ask(self.answer, otherwise=nothing, context=context, question=question)
