@@ -20,33 +20,14 @@ from typing import Any, Literal, Self
 import dspy
 from pydantic import Field, field_validator, model_validator
 
-from ragbench.context import current, making
+from ragbench import retrievers
+from ragbench.context import making
 from ragbench.errors import ConfigError
 from ragbench.ledger import file_call
 from ragbench.metrics import tokens
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, Autonomy, ProgramKnobs, RAGProgram, Trace, is_answer
-from ragbench.programs.core.tools import (
-    DEFAULT_GUARDS,
-    Backend,
-    Guard,
-    Seen,
-    Toolbox,
-    ToolLoop,
-    ToolUse,
-    check_backend,
-    guards_of,
-    tool_predictor,
-)
-from ragbench.retrievers import (
-    Distracting,
-    GranularIndex,
-    Match,
-    Passage,
-    PerQuestion,
-    Progress,
-    Retriever,
-)
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, tools
+from ragbench.retrievers import GranularIndex, Match, Passage, Retriever
 from ragbench.signatures import ToolStep
 
 #: The most chunks that one search may show.
@@ -82,23 +63,20 @@ class ARAGKnobs(ProgramKnobs):
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
     chunk_read: bool = Field(True, description="offer the tool chunk_read")
     whole_chunks: bool = Field(False, description="semantic_search embeds chunks, not sentences")
-    word_boundary: bool = Field(False, description="keywords match whole words alone")
     embedder: str = Field("local", description="local, local:NAME, openai/MODEL or st:NAME")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
-    backend: Backend = Field("auto", description="how tools are called; auto: native if possible")
-    parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
-    prompt: Literal["full", "short"] = Field("full", description="with rules of searching, or not")
-    short_words: int = Field(
-        0, ge=0, le=10_000, description="chunks of so many words at the most are shown whole"
+    backend: tools.Backend = Field(
+        "auto", description="how tools are called; auto: native if it can"
     )
-    guards: tuple[Guard, ...] = Field(
-        DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"
+    parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
+    guards: tuple[tools.Guard, ...] = Field(
+        tools.DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all"
     )
     reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
         "", description="passed to LMs that reason; blank leaves it to the LM"
     )
 
-    _guards = field_validator("guards", mode="before")(guards_of)
+    _guards = field_validator("guards", mode="before")(tools.guards_of)
 
     @model_validator(mode="after")
     def _can_search(self) -> Self:
@@ -120,7 +98,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
     family = "agentic"
     paper = "Du et al. 2026"
     calls = "turns (<= max_steps) + 1 if forced"
-    autonomy = Autonomy("yes", "yes", "yes")
+    autonomy = core.Autonomy("yes", "yes", "yes")
     variants = {  # noqa: RUF012
         "full": {},
         "naive": {"keyword_search": False, "chunk_read": False, "whole_chunks": True},
@@ -132,27 +110,25 @@ class ARAG(RAGProgram[ARAGKnobs]):
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
         names = self.knobs.names
-        step = ToolStep
-        if self.knobs.prompt == "full":
-            rules = " ".join(rule for rule, needed in _RULES if needed <= set(names))
-            step = ToolStep.with_instructions(f"{ToolStep.instructions}\n\n{rules}")
-        self.act = tool_predictor(step, names, like=ToolStep)
+        rules = " ".join(rule for rule, needed in _RULES if needed <= set(names))
+        step = ToolStep.with_instructions(f"{ToolStep.instructions}\n\n{rules}")
+        self.act = tools.tool_predictor(step, names, like=ToolStep)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
+        tools.check_backend(self.knobs.backend, role_lms.get("reason", lm))
 
-    def prepare(self, progress: Progress | None = None) -> None:
+    def prepare(self, progress: retrievers.Progress | None = None) -> None:
         """Embed the pooled corpus, and file the calls; a question's own passages come with it.
 
         Raises:
             ConfigError: the retriever is `distracting`, which the tools do not search with.
         """
-        if isinstance(getattr(self.retriever, "whole", self.retriever), Distracting):
+        if isinstance(getattr(self.retriever, "whole", self.retriever), retrievers.Distracting):
             raise ConfigError(
                 f"{self.name} searches the corpus by tools of its own, which --retriever "
                 "distracting does not reach; use another retriever or another program"
             )
-        if isinstance(self.retriever, PerQuestion) or not self.knobs.semantic_search:
+        if isinstance(self.retriever, retrievers.PerQuestion) or not self.knobs.semantic_search:
             return
         index = self.index_of(self.retriever)
         before = len(index.index_calls)
@@ -167,7 +143,6 @@ class ARAG(RAGProgram[ARAGKnobs]):
         )
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        self.check_lms(dspy.settings.lm, current().role_lms)
         knobs = self.knobs
         config: dict[str, Any] = {}
         if knobs.reasoning_effort:
@@ -175,7 +150,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
                 config["reasoning_effort"] = knobs.reasoning_effort
             else:
                 trace.count("reasoning_effort_ignored")
-        loop = ToolLoop(
+        loop = tools.ToolLoop(
             self.act,
             ChunkTools(trace, self.index_of(trace.retriever), knobs),
             knobs.backend,
@@ -193,7 +168,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
         return trace.prediction(answer, reason)
 
 
-class ChunkTools(Toolbox):
+class ChunkTools(tools.Toolbox):
     """The tools of one question; where chunks cannot be read, searches show them whole."""
 
     def __init__(self, trace: Trace, index: GranularIndex, knobs: ARAGKnobs) -> None:
@@ -209,17 +184,14 @@ class ChunkTools(Toolbox):
             parts = "the whole chunks" if whole else "matching sentences"
             tool.desc = f"{tool.desc.removesuffix('.')}; shows {parts}."
 
-    def keyword_search(self, keywords: list[str], top_k: int | None = None) -> Seen:
+    def keyword_search(self, keywords: list[str], top_k: int | None = None) -> tools.Seen:
         """Find chunks with these exact words or names, each an item."""
         words = listed(keywords, split=False)
-        bounded = self.knobs.word_boundary
         return self._search(
-            ", ".join(words),
-            top_k,
-            lambda k: self.index.keyword_search(words, k=k, word_boundary=bounded),
+            ", ".join(words), top_k, lambda k: self.index.keyword_search(words, k=k)
         )
 
-    def semantic_search(self, query: str, top_k: int | None = None) -> Seen:
+    def semantic_search(self, query: str, top_k: int | None = None) -> tools.Seen:
         """Find chunks by meaning."""
         query = " ".join(listed(query, split=False))
         find = self.index.semantic_search
@@ -227,7 +199,7 @@ class ChunkTools(Toolbox):
             find = self.index.chunk_search
         return self._search(query, top_k, lambda k: find(query, k=k), similar=True)
 
-    def chunk_read(self, chunk_ids: list[str]) -> Seen:
+    def chunk_read(self, chunk_ids: list[str]) -> tools.Seen:
         """Read whole chunks by their numbers."""
         corpus, blocks = self.index.corpus, []
         known: dict[int, bool] = {}  # number -> whether it is read only now
@@ -249,15 +221,15 @@ class ChunkTools(Toolbox):
             self.trace.search_by(lambda: new, f"chunk_read {numbers}", k=len(new))
         pids = tuple(corpus[number].pid for number in known)
         texts = tuple(passage.text for passage in new)
-        return Seen("\n\n".join(blocks), pids, texts, empty=not new)
+        return tools.Seen("\n\n".join(blocks), pids, texts, empty=not new)
 
-    def question_search(self) -> ToolUse:
+    def question_search(self) -> tools.ToolUse:
         if self.knobs.semantic_search:
-            return ToolUse("semantic_search", {"query": self.trace.question})
+            return tools.ToolUse("semantic_search", {"query": self.trace.question})
         words = [word for word in dict.fromkeys(tokens(self.trace.question)) if len(word) >= _SHORT]
-        return ToolUse("keyword_search", {"keywords": words or [self.trace.question]})
+        return tools.ToolUse("keyword_search", {"keywords": words or [self.trace.question]})
 
-    def _search(self, query: str, top_k: Any, find: Any, *, similar: bool = False) -> Seen:
+    def _search(self, query: str, top_k: Any, find: Any, *, similar: bool = False) -> tools.Seen:
         k = self.knobs.k
         with suppress(TypeError, ValueError):  # none, or no number
             k = min(max(int(top_k), 1), MAX_TOP_K)
@@ -271,9 +243,9 @@ class ChunkTools(Toolbox):
         if not matches:
             other = ", or semantic_search" if self.knobs.semantic_search else ""
             advice = f"No chunk matches. Try one name or word alone{other}."
-            return Seen("Nothing found." if similar else advice, (), (), empty=True)
+            return tools.Seen("Nothing found." if similar else advice, (), (), empty=True)
         shown = [self._show(match, similar=similar) for match in matches]
-        return Seen(
+        return tools.Seen(
             "\n".join(line for line, _ in shown),
             tuple(match.passage.pid for match in matches),
             tuple(text for _, texts in shown for text in texts),
@@ -285,8 +257,7 @@ class ChunkTools(Toolbox):
         head = self._name(number)
         if similar:
             head += f" (similarity {passage.score:.3f})"
-        short = len(passage.text.split()) <= knobs.short_words
-        if short or not knobs.chunk_read or (similar and knobs.whole_chunks):
+        if not knobs.chunk_read or (similar and knobs.whole_chunks):
             self._read.add(number)
             return f"{head}: {passage.text}", (passage.text,)
         if not match.sentences:  # a keyword that reaches over the end of a sentence
@@ -324,9 +295,6 @@ def listed(value: Any, *, split: bool) -> list[str]:
 
 
 def _number(text: str) -> int | None:
-    match = re.fullmatch(
-        r"(?:chunk)?[\s_]*(?:id)?[\s#:\[(]*(\d{1,9})[\])]?\.?(?:\s*\|.*)?",
-        text.strip(),
-        re.IGNORECASE,
-    )
+    """The number in "7", "Chunk 7" or "chunk 7 | Title: text"."""
+    match = re.match(r"(?:chunk)?\W*(\d{1,9})\b", text, re.IGNORECASE)
     return int(match[1]) if match else None

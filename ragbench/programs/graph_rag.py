@@ -74,7 +74,9 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)
         if not entities:
             trace.count("no_seed")
-            shown += trace.presented(trace.question, index.search(trace.question, k=knobs.k))
+            shown += trace.retriever.presented(
+                trace.question, index.search(trace.question, k=knobs.k)
+            )
             return list(shown)
         graph = index.entities, index.relations
         reports, rows, texts = list[Passage](), list[Passage](), list[Passage]()
@@ -91,7 +93,9 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         if knobs.ablation != "texts":
             limit = int(tokens * knobs.text_share)
             places = lm_index.chosen_passages(entities, *graph, index.sizes, tokens=limit)
-            texts = trace.presented(trace.question, [index.corpus[place] for place in places])
+            texts = trace.retriever.presented(
+                trace.question, [index.corpus[place] for place in places]
+            )
         shown += [*reports, *rows, *texts]
         notes = {
             "entities": [index.entities[i].name for i in entities],

@@ -121,7 +121,7 @@ class LightRAG(IndexProgram[LightRAGKnobs]):
             nearest = [places[p.pid] for p in index.search(trace.question, k=knobs.k)]
             sources.insert(0, nearest)
         rows = _in_turn(*sources)[: knobs.k]
-        passages = trace.presented(trace.question, [index.corpus[row] for row in rows])
+        passages = trace.retriever.presented(trace.question, [index.corpus[row] for row in rows])
         pids = tuple(passage.pid for passage in passages)
         texts = [passage.text for passage in passages if knobs.texts]
         sizes = {"entities": len(entities), "relations": len(relations)}

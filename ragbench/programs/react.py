@@ -22,26 +22,14 @@ from typing import Any, Literal
 import dspy
 from pydantic import Field, field_validator
 
-from ragbench.context import current
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.programs.core.tools import (
-    DEFAULT_GUARDS,
-    Backend,
-    Done,
-    Guard,
-    Seen,
-    Toolbox,
-    ToolLoop,
-    ToolUse,
-    Turn,
-    check_backend,
-    guards_of,
-    tool_predictor,
-)
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, tools
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import ActStep, AnswerWithHints, ReActStep
+
+#: Share of words in common by which a step of the tree repeats another.
+ALIKE = 0.8
 
 
 class ReActKnobs(ProgramKnobs):
@@ -49,27 +37,27 @@ class ReActKnobs(ProgramKnobs):
 
     max_steps: int = Field(7, ge=1, le=50, description="tool calls at the most")
     snippet_words: int = Field(120, ge=5, le=10_000, description="words shown of a passage found")
-    initial_retrieval: bool = Field(False, description="search with the question first (not tree)")
     lookup: bool = Field(True, description="offer the tool lookup")
     act_only: bool = Field(False, description="no thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
-    backend: Backend = Field("auto", description="how tools are called; auto: native if possible")
-    guards: tuple[Guard, ...] = Field(
-        DEFAULT_GUARDS, description="help for a model, by name; false: none, true: all (not tree)"
+    backend: tools.Backend = Field(
+        "auto", description="how tools are called; auto: native if it can"
+    )
+    guards: tuple[tools.Guard, ...] = Field(
+        tools.DEFAULT_GUARDS,
+        description="help for a model, by name; false: none, true: all",
     )
     branching: int = Field(2, ge=1, le=10, description="next steps sampled of a path (tree)")
     width: int = Field(3, ge=1, le=20, description="paths open or finished at the most (tree)")
-    similarity: float = Field(
-        0.8, gt=0, le=1, description="words shared with a sibling that prune a step (tree)"
-    )
     select: Literal["vote", "first", "read"] = Field(
         "vote", description="the paths' answer: most given, first, or read anew (tree)"
     )
 
-    _guards = field_validator("guards", mode="before")(guards_of)
+    _guards = field_validator("guards", mode="before")(tools.guards_of)
 
     @property
-    def tools(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
+        """The tools in use."""
         return ("search", "lookup") if self.lookup else ("search",)
 
 
@@ -93,21 +81,21 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: object) -> None:
         super().__init__(retriever, **knobs)
-        self.act = tool_predictor(ActStep if self.knobs.act_only else ReActStep, self.knobs.tools)
+        step = ActStep if self.knobs.act_only else ReActStep
+        self.act = tools.tool_predictor(step, self.knobs.names)
         if self.knobs.force_answer:
-            self.conclude = predict(AnswerWithHints)
+            self.conclude = core.predict(AnswerWithHints)
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        check_backend(self.name, self.knobs.backend, role_lms.get("reason", lm))
+        tools.check_backend(self.knobs.backend, role_lms.get("reason", lm))
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        self.check_lms(dspy.settings.lm, current().role_lms)
         knobs = self.knobs
         box = PageTools(trace, knobs) if knobs.variant == "page" else CorpusTools(trace, knobs)
         if knobs.variant == "tree":
             return self._tree(trace, box)
         loop = self._loop(box, guards=knobs.guards)
-        answer, reason = loop.run(search_first=knobs.initial_retrieval)
+        answer, reason = loop.run()
         if not answer and knobs.force_answer:
             if loop.native and not loop.guess:
                 answer = loop.conclude()
@@ -116,10 +104,10 @@ class ReActRAG(RAGProgram[ReActKnobs]):
             answer = loop.guess
         return trace.prediction(answer, reason)
 
-    def _loop(self, box: ReActTools, **more: Any) -> ToolLoop:
+    def _loop(self, box: ReActTools, **more: Any) -> tools.ToolLoop:
         knobs = self.knobs
-        backend: Backend = "typed" if knobs.act_only else knobs.backend
-        return ToolLoop(self.act, box, backend, knobs.context_tokens, knobs.max_steps, **more)
+        backend: tools.Backend = "typed" if knobs.act_only else knobs.backend
+        return tools.ToolLoop(self.act, box, backend, knobs.context_tokens, knobs.max_steps, **more)
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
         context = core.render(trace.passages, max_tokens=self.knobs.context_tokens)
@@ -139,11 +127,11 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         return trace.prediction(answer, reason)
 
 
-class ReActTools(Toolbox):
+class ReActTools(tools.Toolbox):
     """What both forms share. The docstring of a tool is what the model is told of it."""
 
     def __init__(self, trace: Trace, knobs: ReActKnobs) -> None:
-        super().__init__(trace, knobs.tools)
+        super().__init__(trace, knobs.names)
         self.k, self.words, self.guard = knobs.k, knobs.snippet_words, "lookup" in knobs.guards
 
     @property
@@ -158,30 +146,30 @@ class ReActTools(Toolbox):
             return {"search": self.tools["search"]}
         return self.tools
 
-    def question_search(self) -> ToolUse:
-        return ToolUse("search", {next(iter(self.tools["search"].args)): self.trace.question})
+    def question_search(self) -> tools.ToolUse:
+        return tools.ToolUse("search", {next(iter(self.tools["search"].args)): self.trace.question})
 
 
 class CorpusTools(ReActTools):
     """`search` shows the top k passages, `lookup` every matching sentence of all passages seen."""
 
-    def search(self, words: str) -> str | Seen:
+    def search(self, words: str) -> str | tools.Seen:
         """Find passages."""
         shown = []
         for passage in self.trace.search(words, k=self.k):
             parts = str(passage).split()
             more = " ..." if len(parts) > self.words else ""
             shown.append(" ".join(parts[: self.words]) + more)
-        return "\n".join(shown) or Seen("Nothing found.", empty=True)
+        return "\n".join(shown) or tools.Seen("Nothing found.", empty=True)
 
-    def lookup(self, name: str) -> str | Seen:
+    def lookup(self, name: str) -> str | tools.Seen:
         """Find a name in the passages found so far."""
         lines = [
             f"{passage.title} [{index}] {sentence}"
             for passage in self.trace.passages
             for index, sentence in matching(passage, name, title_too=True)
         ]
-        return "\n".join(lines) or Seen("No sentence has this text.", empty=True)
+        return "\n".join(lines) or tools.Seen("No sentence has this text.", empty=True)
 
 
 class PageTools(ReActTools):
@@ -214,15 +202,15 @@ class PageTools(ReActTools):
         self.page, self._sought, self._cursor = page, "", 0
         return " ".join(core.sentences_of(page)[:5])
 
-    def lookup(self, text: str) -> str | Seen:
+    def lookup(self, text: str) -> str | tools.Seen:
         """Show the next sentence with this text on the open page."""
         if self.page is None:
-            return Seen("No page is open. Use search first.", empty=True)
+            return tools.Seen("No page is open. Use search first.", empty=True)
         if text != self._sought:
             self._sought, self._cursor = text, 0
         hits = matching(self.page, text)
         if self._cursor >= len(hits):
-            return Seen("No more results.", empty=True)
+            return tools.Seen("No more results.", empty=True)
         self._cursor += 1
         return f"(Result {self._cursor} / {len(hits)}) {hits[self._cursor - 1][1]}"
 
@@ -247,18 +235,18 @@ class Path:
     """Steps one after another; `name` counts the samples taken, such as "2.1"."""
 
     name: str = ""
-    done: tuple[Done, ...] = ()
+    done: tuple[tools.Done, ...] = ()
 
 
 class StepTree:
     """The paths of one question.
 
     `loops` take a path's next step, one for each sample. At most `width` paths are open or
-    finished, none has more than `max_steps` steps, and a step whose words a sibling or an earlier
-    step of the path shares by `similarity` (Jaccard) is pruned.
+    finished, none has more than `max_steps` steps, and a step like a sibling or an earlier step of
+    the path is pruned.
     """
 
-    def __init__(self, loops: Sequence[ToolLoop], knobs: ReActKnobs) -> None:
+    def __init__(self, loops: Sequence[tools.ToolLoop], knobs: ReActKnobs) -> None:
         self.loops, self.knobs, self.box = loops, knobs, loops[0].box
         self.trace = self.box.trace
         #: Answers of finished paths in the order in which they ended, and thoughts of all steps.
@@ -294,7 +282,7 @@ class StepTree:
         # The first sample of all paths comes before the second of any.
         asked = [(path, n) for n in range(len(self.loops)) for path in paths]
         turns = self.trace.fan_out(lambda one: self.loops[one[1]].turn(one[0].done, left), asked)
-        kept: list[tuple[Path, str, Turn]] = []
+        kept: list[tuple[Path, str, tools.Turn]] = []
         for (path, n), turn in zip(asked, turns, strict=False):
             name = f"{path.name}.{n + 1}".lstrip(".")
             if turn.uses:
@@ -310,27 +298,27 @@ class StepTree:
             self.trace.count("pruned_width", len(kept) - room)
         return [self._extended(*step) for step in kept[:room]]
 
-    def _is_new(self, use: ToolUse, others: Sequence[ToolUse]) -> bool:
+    def _is_new(self, use: tools.ToolUse, others: Sequence[tools.ToolUse]) -> bool:
         return not any(
-            use.tool == other.tool and core.jaccard(use.shown, other.shown) >= self.knobs.similarity
+            use.tool == other.tool and core.jaccard(use.shown, other.shown) >= ALIKE
             for other in others
         )
 
-    def _finish(self, path: Path, name: str, turn: Turn) -> None:
+    def _finish(self, path: Path, name: str, turn: tools.Turn) -> None:
         if turn.answer in {step.observation for step in path.done}:  # a copy is no answer
             self.trace.count("copied_observation")
             return
         self.answers.append(turn.answer)
         self._note("finish", name, turn, observation=turn.answer)
 
-    def _extended(self, path: Path, name: str, turn: Turn) -> Path:
+    def _extended(self, path: Path, name: str, turn: tools.Turn) -> Path:
         use = turn.uses[0]
         seen = self.box.use(use)
         told = {"input": use.shown, "observation": seen.observation, "pids": seen.pids}
         self._note(use.tool, name, turn, **told)
-        step = Done(len(path.done), turn.thought, use, seen.observation)
+        step = tools.Done(len(path.done), turn.thought, use, seen.observation)
         return Path(name, (*path.done, step))
 
-    def _note(self, action: str, name: str, turn: Turn, **seen: Any) -> None:
+    def _note(self, action: str, name: str, turn: tools.Turn, **seen: Any) -> None:
         self.thoughts += filter(None, [turn.thought])
         self.trace.step(action, thought=turn.thought, notes={"path": name}, **seen)

@@ -459,4 +459,4 @@ def _listed(plan: Sequence[signatures.SubTask]) -> list[str]:
 
 def _sampling(sample: int) -> dict[str, Any]:
     """Settings of a call that is the `sample`-th repetition of one that failed; 0 for the first."""
-    return {"temperature": core.RESAMPLING_TEMPERATURE, "rollout_id": sample} if sample else {}
+    return {"temperature": core.RESAMPLING, "rollout_id": sample} if sample else {}

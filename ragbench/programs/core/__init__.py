@@ -89,7 +89,7 @@ from ragbench.programs.core.text import (
     with_answers as with_answers,
 )
 from ragbench.programs.core.trace import (
-    RESAMPLING_TEMPERATURE as RESAMPLING_TEMPERATURE,
+    RESAMPLING as RESAMPLING,
     Budget as Budget,
     BudgetSpentError as BudgetSpentError,
     StopReason as StopReason,

@@ -102,7 +102,9 @@ class IndexProgram(RAGProgram[K]):
         self, trace: Trace, hits: Callable[[], Sequence[Passage]], query: str = ""
     ) -> list[Passage]:
         query = query or trace.question
-        return trace.search_by(lambda: trace.presented(query, hits()), query, k=self.knobs.k)
+        return trace.search_by(
+            lambda: trace.retriever.presented(query, hits()), query, k=self.knobs.k
+        )
 
     def force(self, trace: Trace) -> str:
         return self.answer_from(trace, self.answer, trace.passages)

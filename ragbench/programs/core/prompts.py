@@ -4,22 +4,19 @@ Of inputs that are too long the longest alone are cut, down to one length, so th
 beside a long one stays whole. The question, tools and settings are never cut.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import dspy
 
 from ragbench.retrievers import Passage
-from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens, first_tokens
+from ragbench.tokens import estimate_tokens, first_tokens
 
 #: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
 _GROWING = frozenset({"trajectory", "history", "thoughts"})
 _WHOLE = frozenset({"question", "tools", "signature", "config"})
 #: Characters, of all inputs that may be cut, under which cutting is given up.
 _LEAST = 200
-#: Where it matters that the cut suffices: more than the estimate of the package.
-_CHARS_PER_TOKEN = CHARACTERS_PER_TOKEN + 1
 _MARK = " ..."
 
 
@@ -74,19 +71,11 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
     return tuple(pids), others
 
 
-def shortened(
-    inputs: Mapping[str, Any], *, refusal: str = "", reply_tokens: int = 0
-) -> dict[str, Any] | None:
-    """`inputs` cut to fit, or None where there is nothing left to cut.
-
-    The size to cut to is read off the LM's own words, `refusal`, where these name the prompt's
-    tokens and the window's, with room for `reply_tokens`; otherwise half is kept.
-    """
+def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`inputs` cut to half, or None where there is nothing left to cut."""
     sizes = {name: _size(value) for name, value in inputs.items() if name not in _WHOLE}
     total = sum(sizes.values())
-    room = total - _excess(refusal, reply_tokens)
-    if not _LEAST <= room < total:
-        room = total // 2
+    room = total // 2
     if room < _LEAST:
         return None
     cap = max(sizes.values())  # the length such that the inputs, none longer than it, fit `room`
@@ -103,16 +92,6 @@ def shortened(
     }
     shorter = {**inputs, **cut}
     return shorter if sum(_size(shorter[name]) for name in sizes) < total else None
-
-
-def _excess(refusal: str, reply_tokens: int) -> int:
-    """Characters too many, by the two largest numbers in the LM's words; 0 if it does not say."""
-    numbers = {int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*", refusal)}
-    tokens = sorted(number for number in numbers if number >= 256)[-2:]
-    if len(tokens) < 2:
-        return 0
-    window, asked = tokens
-    return (asked - window + min(reply_tokens, window // 4)) * _CHARS_PER_TOKEN
 
 
 def _size(value: Any) -> int:

@@ -19,25 +19,11 @@ import dspy
 from ragbench.errors import ConfigError, crossing
 from ragbench.lms.adapters import CLOSING, ToolConversation
 from ragbench.metrics import normalise_answer
+from ragbench.programs.core import tool_steps
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.text import is_answer
-from ragbench.programs.core.tool_steps import (
-    Done as Done,
-    ToolUse as ToolUse,
-    alike,
-    argument_text,
-    idle,
-    rendered,
-    shown_again,
-    shown_text,
-)
-from ragbench.programs.core.trace import (
-    RESAMPLING_TEMPERATURE,
-    BudgetSpentError,
-    StopReason,
-    Trace,
-    role_lm,
-)
+from ragbench.programs.core.tool_steps import Done as Done, ToolUse as ToolUse
+from ragbench.programs.core.trace import RESAMPLING, BudgetSpentError, StopReason, Trace, role_lm
 from ragbench.signatures import ToolTurn
 
 Backend = Literal["auto", "typed", "native"]
@@ -49,15 +35,12 @@ Backend = Literal["auto", "typed", "native"]
 #: - `repeated`: a step that does and shows the same as an earlier one says so, and a second one
 #:   ends the loop (`no_progress`); a passage that was shown before is named alone.
 #: Or they help a model along:
-#: - `unsearched`: an answer before anything was shown searches first (`unsearched_answer`).
 #: - `lookup`: react's lookup is offered once there is something to look in (`hidden_tool`).
 #: - `withdraw`: a tool that showed what was seen before is withdrawn (`withdrawn_tool`).
 #: - `resample`: a thought that repeats one is asked for once more, warmer (`resampled`).
 #: - `reader`: an answer beside another tool ends the loop, and the reader of the forced answer
 #:   settles it (`guess_beside_tool`).
-Guard = Literal[
-    "unreadable", "copied", "repeated", "unsearched", "lookup", "withdraw", "resample", "reader"
-]
+Guard = Literal["unreadable", "copied", "repeated", "lookup", "withdraw", "resample", "reader"]
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 #: Those that act where a turn is none; the others change what a model would search or answer.
 DEFAULT_GUARDS: tuple[Guard, ...] = ("unreadable", "copied", "repeated")
@@ -124,10 +107,10 @@ class Toolbox:
         # Or the first one, whatever a model called it.
         first = (value for key, value in use.arguments.items() if key != "top_k")
         value = use.arguments[name] if name in use.arguments else next(first, None)
-        if not shown_text(value):
+        if not tool_steps.shown_text(value):
             return Seen(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
-            value = argument_text(value)
+            value = tool_steps.argument_text(value)
         more = {other: use.arguments[other] for other in others if other in use.arguments}
         before = len(self.trace.searches)
         with crossing("tool"):
@@ -152,11 +135,11 @@ def _choosing(step: type[dspy.Signature], names: tuple[str, ...]) -> type[dspy.S
     return changed
 
 
-def check_backend(program: str, backend: Backend, lm: dspy.LM) -> None:
+def check_backend(backend: Backend, lm: dspy.LM) -> None:
     """Raise `ConfigError` where native turns are asked for and `lm` cannot call tools."""
     if backend == "native" and not lm.supports_function_calling:
         raise ConfigError(
-            f"{program} backend=native needs an LM that can call tools, and {lm.model} cannot; "
+            f"backend=native needs an LM that can call tools, and {lm.model} cannot; "
             "use backend=typed"
         )
 
@@ -189,6 +172,7 @@ class ToolLoop:
     def __post_init__(self) -> None:
         self.trace = self.box.trace
         lm = role_lm(self.predictor.rb_role)
+        check_backend(self.backend, lm)
         # Servers that a person runs are known by the bound that they put on lists.
         own = getattr(getattr(lm, "engine", None), "max_items", None) is not None
         able = lm.supports_function_calling and not own and not self.predictor.demos
@@ -198,40 +182,30 @@ class ToolLoop:
     def thoughts(self) -> list[str]:
         return list(dict.fromkeys(step.thought for step in self.done if step.thought))
 
-    def run(self, *, search_first: bool = False) -> tuple[str, StopReason]:
-        """The answer, blank if there is none yet, and why the turns ended.
-
-        `search_first` searches the question, which is no turn of the model's.
-        """
+    def run(self) -> tuple[str, StopReason]:
+        """The answer, blank if there is none yet, and why the turns ended."""
         try:
-            if search_first:
-                self._search_question(0)
             return self._run()
         except BudgetSpentError:
             return "", "budget"
 
     def _run(self) -> tuple[str, StopReason]:
-        first = bool(self.done)
         for number in range(self.max_steps):
             if sum(step.tokens for step in self.done) >= self.token_budget:
                 return "", "budget"
             turn = self.turn(self.done, self.max_steps - number)
             if turn.unreadable:
-                if "unreadable" in self.guards and self._search_question(number + first):
+                if "unreadable" in self.guards and self._search_question(number):
                     continue
-                return "", "no_progress" if idle(self.done) else "parse_fallback"
+                return "", "no_progress" if tool_steps.idle(self.done) else "parse_fallback"
             if not turn.uses:
-                early = "unsearched" in self.guards and not self.trace.passages
-                if early and self._search_question(number + first):
-                    self.trace.count("unsearched_answer")
-                    continue
                 if "copied" in self.guards and (event := self._copied(turn)):
                     self.trace.count(event)
                     return "", "no_progress"
                 return self._answered(turn), "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
-                self._use(use, turn.thought, number + first)
-            if "repeated" in self.guards and len(idle(self.done)) >= 2:
+                self._use(use, turn.thought, number)
+            if "repeated" in self.guards and len(tool_steps.idle(self.done)) >= 2:
                 return "", "no_progress"
         return "", "max_steps"
 
@@ -285,7 +259,7 @@ class ToolLoop:
         """The answer that the same conversation gives when no tool is left."""
         if self.native:
             reply = self._converse(self.done, self.box.offered, last=True)
-            text = argument_text(reply.answer)
+            text = tool_steps.argument_text(reply.answer)
         else:
             text = _answer_of(self._typed(self.done, 0, {}, last=True))
         if text:
@@ -297,16 +271,18 @@ class ToolLoop:
         offered = self._offered(done)
         if self.native:
             reply = self._converse(done, offered)
-            text = argument_text(reply.answer)
+            text = tool_steps.argument_text(reply.answer)
             calls = reply.tool_calls.tool_calls if reply.get("tool_calls") else []
             if uses := tuple(ToolUse(call.name, call.args or {}) for call in calls):
                 return Turn(text, uses=uses)
             return Turn(answer=text, unreadable=bool(reply.get("parse_fallback")))
         reply = self._typed(done, left, offered)
         turn = self._read(reply, done, offered)
-        thought = argument_text(reply.get("thought"))
-        again = (turn.uses or turn.unreadable) and any(alike(thought, s.thought) for s in done)
-        if "resample" in self.guards and again:
+        thought = tool_steps.argument_text(reply.get("thought"))
+        again = (turn.uses or turn.unreadable) and any(
+            tool_steps.alike(thought, s.thought) for s in done
+        )
+        if "resample" in self.guards and again and (turn.uses or turn.unreadable):
             self.trace.count("resampled")
             turn = self._read(self._typed(done, left, offered, copied=thought), done, offered)
         return turn
@@ -314,19 +290,23 @@ class ToolLoop:
     def _offered(self, done: Sequence[Done]) -> Mapping[str, dspy.Tool]:
         """The tools but, with `withdraw`, those last used for what had been seen."""
         offered = self.box.offered
-        gone = {step.use.tool for step in idle(done)} if "withdraw" in self.guards else set()
+        gone = (
+            {step.use.tool for step in tool_steps.idle(done)}
+            if "withdraw" in self.guards
+            else set()
+        )
         left = {name: tool for name, tool in offered.items() if name not in gone}
         if left and len(left) < len(offered):
             self.trace.count("withdrawn_tool", len(offered) - len(left))
         return left or offered
 
     def _shown(self, done: Sequence[Done]) -> list[Done]:
-        return shown_again(done, self.context_tokens, mark="repeated" in self.guards)
+        return tool_steps.shown_again(done, self.context_tokens, mark="repeated" in self.guards)
 
     def _read(
         self, reply: dspy.Prediction, done: Sequence[Done], offered: Mapping[str, dspy.Tool]
     ) -> Turn:
-        thought, answer = argument_text(reply.get("thought")), _answer_of(reply)
+        thought, answer = tool_steps.argument_text(reply.get("thought")), _answer_of(reply)
         guess = "reader" in self.guards and bool(done) and is_answer(answer)
         if reply.tool == FINISH or guess:
             return Turn(thought, answer, guess=reply.tool != FINISH)
@@ -349,11 +329,13 @@ class ToolLoop:
     ) -> dspy.Prediction:
         """The reply of a typed turn; `copied` is a thought that an earlier reply only repeated."""
         shown, config = self._shown(done), dict(self.config)
-        trajectory = rendered(shown)
+        trajectory = tool_steps.rendered(shown)
         if copied:
-            config["temperature"] = RESAMPLING_TEMPERATURE
-            fresh = [replace(s, thought="") if alike(s.thought, copied) else s for s in shown]
-            trajectory = f"{rendered(fresh)}\n\nSay what the last step shows."
+            config["temperature"] = RESAMPLING
+            fresh = [
+                replace(s, thought="") if tool_steps.alike(s.thought, copied) else s for s in shown
+            ]
+            trajectory = f"{tool_steps.rendered(fresh)}\n\nSay what the last step shows."
         others: dict[str, Any] = {"config": config} if config else {}
         if len(offered) < len(self.box.tools):
             others["signature"] = _choosing(self.predictor.signature, tuple(offered))
@@ -395,4 +377,4 @@ class ToolLoop:
 def _answer_of(reply: dspy.Prediction) -> str:
     """The answer of a typed turn; what it gives to finish counts as well."""
     given = reply.get("arguments") or reply.get("argument") if reply.tool == FINISH else ""
-    return argument_text(reply.get("answer")) or argument_text(given)
+    return tool_steps.argument_text(reply.get("answer")) or tool_steps.argument_text(given)

@@ -6,7 +6,6 @@ call, failures that have a way out take it and are counted, and all leave the sa
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
 from ragbench.own_code import contained
-from ragbench.programs.core.prompts import shortened, split_shown
+from ragbench.programs.core.prompts import halved, split_shown
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
 from ragbench.signatures import AnswerStyle, styled
@@ -33,7 +32,7 @@ _logger = get(__name__)
 StopReason = Literal["answered", "direct", "budget", "max_steps", "no_progress", "parse_fallback"]
 
 #: Of a call that asks again because a reply only repeated what was there.
-RESAMPLING_TEMPERATURE = 0.7
+RESAMPLING = 0.7
 #: Generated code can make a query of any length; the rest of it is left out.
 MAX_QUERY_CHARS = 4_000
 
@@ -68,7 +67,6 @@ class Budget:
             self.calls += 1
 
     def spend_retrievals(self, n: int) -> None:
-        """Count `n` searches, or raise `BudgetSpentError`."""
         with self._lock:
             if self.retrievals + n > self.max_retrievals:
                 raise BudgetSpentError("searches")
@@ -187,13 +185,12 @@ class Trace:
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
         """The reply, and the inputs that it is the reply to, cut where need be."""
         role = getattr(predictor, "rb_role", "")
-        lm = role_lm(role)
         if self.style != "brief":
             signature = inputs.get("signature") or predictor.predictors()[0].signature
             inputs = {**inputs, "signature": styled(signature, self.style)}
         caller = (getattr(predictor, "rb_signature", ""), role)
-        with use(replace(current(), counts=self.counts, caller=caller), lm=lm):
-            for attempt in itertools.count():
+        with use(replace(current(), counts=self.counts, caller=caller), lm=role_lm(role)):
+            while True:
                 self.budget.spend_call(last=last)
                 try:
                     return predictor(**inputs), inputs
@@ -204,15 +201,12 @@ class Trace:
                         return dspy.Prediction(**mended), inputs
                     self.count("parse_fallback")
                     break
-                except ContextWindowExceededError as error:
+                except ContextWindowExceededError:
                     with self._lock:  # nothing was said or billed
                         self.budget.calls -= 1
-                    refusal = "" if attempt else str(error)  # words that did not help: halve
-                    room = int(lm.kwargs.get("max_tokens") or 0)
-                    cut = shortened(inputs, refusal=refusal, reply_tokens=room)
-                    if cut is None and (last or otherwise is None):
-                        raise
-                    if cut is None:
+                    if (cut := halved(inputs)) is None:
+                        if last or otherwise is None:
+                            raise
                         self.count("context_overflow")
                         break
                     self.count("context_cut")
@@ -263,10 +257,6 @@ class Trace:
             found = list(find()) if n else []
         return found, (time.perf_counter() - start) / max(n, 1)
 
-    def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """`hits` of a program's own index as the retriever of the run would show them."""
-        return self.retriever.presented(query, hits)
-
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
     ) -> list[Result]:
@@ -294,11 +284,9 @@ class Trace:
         return results
 
     def step(self, action: str, **fields: Any) -> None:
-        """Note one step; see `Step` for the fields."""
         self._log.note(Step(action, **fields))
 
     def count(self, event: str, n: int = 1) -> None:
-        """Count an event of the question, such as `parse_fallback` or `label_repair`."""
         with self._lock:
             self.counts[event] += n
         _logger.info("counted", extra=fields_of(what=event, n=n))
