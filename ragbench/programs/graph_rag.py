@@ -21,6 +21,8 @@ from ragbench.signatures import AnswerFromContext
 
 #: The published code takes so many times the entities it is told to, and keeps them all.
 _OVERSAMPLED = 2
+#: Relations per entity that lead to others; lowest level of reports, of which 0 is the top.
+_RELATIONS_EACH, _LEVEL = 10, 2
 
 
 class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
@@ -33,10 +35,6 @@ class GraphRAGKnobs(lm_index.KnowledgeSettings, ProgramKnobs):
     reader: core.Reader = Field("predict", description="reason before the answer?")
     text_share: float = Field(0.5, ge=0, le=1, description="share of the texts in the context")
     report_share: float = Field(0.15, ge=0, le=1, description="share of the reports")
-    relations_each: int = Field(
-        10, ge=0, le=1000, description="relations per entity that lead to others"
-    )
-    community_level: int = Field(2, ge=0, le=20, description="lowest level of reports; 0 the top")
     ablation: Literal["none", "reports", "texts", "tables"] = Field(
         "none", description="what is left out of the context"
     )
@@ -81,13 +79,13 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         graph = index.entities, index.relations
         reports, rows, texts = list[Passage](), list[Passage](), list[Passage]()
         if knobs.ablation != "reports":
-            limit, level = int(tokens * knobs.report_share), knobs.community_level
+            limit, level = int(tokens * knobs.report_share), _LEVEL
             for i in lm_index.chosen_reports(entities, index.reports, level=level, tokens=limit):
                 report = index.reports[i]
                 reports.append(Passage(f"report-{i}", report.title, report.text))
         if knobs.ablation != "tables":
             limit = max(int(tokens * (1 - knobs.report_share - knobs.text_share)), 0)
-            lines = lm_index.tables(entities, *graph, tokens=limit, each=knobs.relations_each)
+            lines = lm_index.tables(entities, *graph, tokens=limit, each=_RELATIONS_EACH)
             named = zip(("Entities", "Relations"), lines, strict=True)
             rows = [Passage(name.lower(), name, "\n".join(part)) for name, part in named if part]
         if knobs.ablation != "texts":

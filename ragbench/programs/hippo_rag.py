@@ -21,6 +21,9 @@ from ragbench.retrievers.lm_index import HippoIndex, HippoSettings, plain_names
 from ragbench.retrievers.lm_index.base import best_first
 from ragbench.signatures import AnswerFromContext, ExtractEntities, SelectFacts
 
+#: Chance that a walk goes on.
+DAMPING = 0.5
+
 
 class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     """Knobs of `hippo_rag`."""
@@ -39,7 +42,6 @@ class HippoRAGKnobs(HippoSettings, ProgramKnobs):
     passage_node_weight: float = Field(
         0.05, ge=0, le=10, description="weight of passages where walks start; 0 leaves them out"
     )
-    damping: float = Field(0.5, gt=0, lt=1, description="chance that a walk goes on")
 
 
 @PROGRAMS.register("hippo_rag")
@@ -96,6 +98,6 @@ class HippoRAG(IndexProgram[HippoRAGKnobs]):
             return index.search(trace.question, k=knobs.k)
         named = {index.phrases[phrase]: round(weight, 4) for phrase, weight in seeds.items()}
         trace.step("walk", notes={"seeds": named})
-        weight, damping = knobs.passage_node_weight, knobs.damping
-        shares = index.walk(trace.question, seeds, passage_weight=weight, damping=damping)
+        weight = knobs.passage_node_weight
+        shares = index.walk(trace.question, seeds, passage_weight=weight, damping=DAMPING)
         return index.hits(shares, knobs.k)

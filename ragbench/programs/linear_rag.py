@@ -21,6 +21,9 @@ from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, 
 from ragbench.retrievers import Passage, Retriever, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
 
+#: Weight of passages against entities where walks start; chance that a walk goes on.
+PASSAGE_WEIGHT, DAMPING = 0.05, 0.5
+
 
 class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
     """Knobs of `linear_rag`."""
@@ -35,10 +38,6 @@ class LinearRAGKnobs(lm_index.LinearSettings, ProgramKnobs):
     top_k_sentence: int = Field(1, ge=1, le=100, description="sentences that an entity leads to")
     threshold: float = Field(0.5, ge=0, le=1, description="score under which an entity is dropped")
     passage_ratio: float = Field(1.5, ge=0, le=100, description="weight of a passage's similarity")
-    passage_node_weight: float = Field(
-        0.05, ge=0, le=10, description="weight of passages against entities where walks start"
-    )
-    damping: float = Field(0.5, gt=0, lt=1, description="chance that a walk goes on")
     ablation: Literal["none", "bridging", "pagerank", "graph"] = Field(
         "none", description="what is left out: further entities, walks, or all but vectors"
     )
@@ -107,7 +106,7 @@ class LinearRAG(IndexProgram[LinearRAGKnobs]):
         tiers = {index.names[entity]: tier for entity, (_, tier) in reached.last.items()}
         trace.step("bridge", input=", ".join(mentions), notes={"seeds": scores, "tiers": tiers})
         starts = index.starts(question, reached, passage_ratio=knobs.passage_ratio)
-        starts = knobs.passage_node_weight * starts
+        starts = PASSAGE_WEIGHT * starts
         if knobs.ablation == "pagerank":
             return index.hits(starts, knobs.k)
-        return index.hits(index.walk(reached, starts, damping=knobs.damping), knobs.k)
+        return index.hits(index.walk(reached, starts, damping=DAMPING), knobs.k)

@@ -38,7 +38,6 @@ class RLMKnobs(ProgramKnobs):
     sequential_children: bool = Field(
         True, description="solve in order where one uses the answer of another"
     )
-    memo: bool = Field(True, description="ask a sub-question once")
 
 
 @dataclass
@@ -108,7 +107,7 @@ class RLM(RAGProgram[RLMKnobs]):
         if branch.depth and (not key or key in branch.ancestors):  # once placeholders are filled
             trace.count("cycle_refused")
             return branch.solved("", 0)
-        if self.knobs.memo and key in memo:
+        if key in memo:
             trace.count("memo_hit")
             return branch.solved(memo[key], 0)
         passages = trace.search(branch.question, k=self.knobs.k)

@@ -47,7 +47,6 @@ class SelfRAGKnobs(ProgramKnobs):
     w_relevance: float = Field(0.5, ge=0, le=10, description="weight of relevance: 1 or 0")
     signed_utility: bool = Field(False, description="usefulness from -1 to 1, else from 1 to 5")
     select: Literal["best", "vote"] = Field("best", description="best score, or sum per answer")
-    join: bool = Field(False, description="read the relevant passages at once if none answers")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class Candidate(NamedTuple):
 
     answer: str
     score: float = 0.0
-    passage: Passage | None = None
     relevant: bool = False
 
 
@@ -109,7 +107,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     name = "self_rag"
     family = "agentic"
     paper = "arXiv:2310.11511"
-    calls = "2 if direct; combined: 1 + k; per_passage: 1 + k + 3 per relevant passage; + 1 to join"
+    calls = "2 if direct; combined: 1 + k; per_passage: 1 + k + 3 per relevant passage"
     autonomy = core.Autonomy("no", "yes", "yes")
     variants = {"combined": {}, "per_passage": {}}  # noqa: RUF012
 
@@ -124,7 +122,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             self.is_relevant = core.grader(signatures.IsRel, source)
             self.is_supported = core.grader(signatures.IsSup, source)
             self.is_useful = core.grader(signatures.IsUse, source)
-        if self.knobs.join or not combined:
             self.answer = predict(signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -143,10 +140,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             made = trace.fan_out(lambda pair: self._graded(trace, *pair), relevant, calls_each=3)
         if candidates := [c for c in made if is_answer(c.answer)]:
             return trace.prediction(select(candidates, self.knobs.select), "answered")
-        together = [c.passage for c in made if c.relevant and c.passage]
-        trace.count("no_passage_answered" if together else "no_relevant_passage")
-        if together and self.knobs.join:
-            return trace.prediction(self.answer_from(trace, self.answer, together), "answered")
+        relevant_ones = any(c.relevant for c in made)
+        trace.count("no_passage_answered" if relevant_ones else "no_relevant_passage")
         return trace.prediction(self.force(trace), "direct")
 
     def force(self, trace: Trace) -> str:
@@ -185,7 +180,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         shown = self._shown(passage)
         answer = trace.answer(self.answer, context=[shown], question=trace.question)
         if not is_answer(answer):
-            return Candidate("", passage=passage, relevant=True)
+            return Candidate("", relevant=True)
         asks = [
             (self.is_supported, "support", {"passage": shown, "answer": answer}),
             (self.is_useful, "utility", {"answer": answer}),
@@ -209,4 +204,4 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
             pids=(passage.pid,),
             notes={**grades.likely, "score": round(score, 4)},
         )
-        return Candidate(answer, score, passage, grades.likely["relevance"] == "relevant")
+        return Candidate(answer, score, grades.likely["relevance"] == "relevant")

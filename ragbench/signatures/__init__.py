@@ -14,6 +14,5 @@ from ragbench.signatures.judging import *
 from ragbench.signatures.planning import *
 from ragbench.signatures.querying import *
 from ragbench.signatures.reasoning import *
-from ragbench.signatures.roles import *
 from ragbench.signatures.types import *
 from ragbench.signatures.wording import *

@@ -15,14 +15,12 @@ class AnswerFromContext(dspy.Signature):
 
 
 # An answer on the way to the last one: what it lacks shows by its being empty.
-class AnswerIfStated(dspy.Signature):
+class AnswerIfStated(AnswerFromContext):
     """Answer the question from the passages alone. Leave the answer empty if they do not state it.
 
     What they state about something else of the same kind is no answer.
     """
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if they do not state it")
 
 
@@ -55,12 +53,9 @@ class AnswerFromGraph(dspy.Signature):
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
-class AnswerWithConfidence(dspy.Signature):
+class AnswerWithConfidence(AnswerFromContext):
     """Answer the question from the passages."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField(desc=BRIEF)
     confidence: float = dspy.OutputField(
         desc="0, the passages say nothing of it, to 1, they prove the answer"
     )
@@ -138,16 +133,13 @@ class CitedPart(CitedAnswer):
 
 # FaithfulRAG (Zhang et al. 2025, arXiv:2506.08938): the notes are pieces of the passages that are
 # near to what the model remembers.
-class AnswerFaithfully(dspy.Signature):
+class AnswerFaithfully(AnswerWithHints):
     """Answer the question from the passages and the notes.
 
     Where memory says otherwise, follow the passages.
     """
 
-    context: list[str] = dspy.InputField(desc="passages")
     notes: list[str] = dspy.InputField(desc="pieces of the passages that matter most")
-    question: str = dspy.InputField()
-    answer: str = dspy.OutputField(desc=BRIEF)
 
 
 class AnswerInStages(dspy.Signature):

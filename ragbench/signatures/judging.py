@@ -137,14 +137,6 @@ class AuditClaims(dspy.Signature):
     )
 
 
-class SelectItems(dspy.Signature):
-    """Keep the numbered candidates that help to answer the question."""
-
-    question: str = dspy.InputField()
-    candidates: list[str] = dspy.InputField()
-    keep: list[int] = dspy.OutputField(desc="numbers of the candidates; empty if none")
-
-
 # CRAG's strips. What is known may make one matter that does not speak of the question's own names.
 class SelectStrips(dspy.Signature):
     """Keep the numbered candidates that state a fact which the answer to the question needs."""

@@ -50,14 +50,17 @@ class NextSubTask(dspy.Signature):
     )
 
 
-class UpdatePlan(dspy.Signature):
-    """Advance the plan with the new facts and choose the next look-ups."""
-
+class _PlanSoFar(dspy.Signature):
     question: str = dspy.InputField()
     facts: list[str] = dspy.InputField(desc="found so far")
     history: list[str] = dspy.InputField(desc="searches already made")
     plan: list[str] = dspy.InputField(desc="sub-questions by id")
     last_facts: list[str] = dspy.InputField(desc="what the last searches found")
+
+
+class UpdatePlan(_PlanSoFar):
+    """Advance the plan with the new facts and choose the next look-ups."""
+
     next_step: Literal["continue", "synthesize"] = dspy.OutputField(
         desc="synthesize once every fact that the answer needs was found"
     )
@@ -67,14 +70,9 @@ class UpdatePlan(dspy.Signature):
     )
 
 
-class RepairPlan(dspy.Signature):
+class RepairPlan(_PlanSoFar):
     """Say why the last look-ups fell short, then repair the plan and choose the next look-ups."""
 
-    question: str = dspy.InputField()
-    facts: list[str] = dspy.InputField(desc="found so far")
-    history: list[str] = dspy.InputField(desc="searches already made")
-    plan: list[str] = dspy.InputField(desc="sub-questions by id")
-    last_facts: list[str] = dspy.InputField(desc="what the last searches found")
     diagnosis: str = dspy.OutputField(desc="one sentence")
     strategy: Literal["accept_partial", "reword", "restructure"] = dspy.OutputField(
         desc="accept what was found, reword the searches, or change the plan"

@@ -5,17 +5,13 @@ from typing import Literal
 
 import dspy
 
-QueryMode = Literal["diverse", "paraphrase", "rewrite", "decompose", "disambiguate", "keywords"]
+QueryMode = Literal["diverse", "paraphrase"]
 QueryAction = Literal["rewrite", "decompose", "disambiguate"]
 
 #: What each kind of queries is, as the LM is told.
 QUERY_KINDS: Mapping[QueryMode, str] = {
     "diverse": "each about another person, place, thing or fact that the question depends on",
     "paraphrase": "the whole question in other words, each time with other words",
-    "rewrite": "the question as a page that answers it would put it",
-    "decompose": "one for each fact that must be known before the question can be answered",
-    "disambiguate": "one for each thing that an unclear name or word of the question may mean",
-    "keywords": "no sentences: the names in the question, and what it asks about them",
 }
 
 

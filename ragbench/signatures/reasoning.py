@@ -52,7 +52,7 @@ class DraftSentence(dspy.Signature):
 # it has written one. A program narrows `tool` to the Literal of its own tools. One text argument,
 # not a dict: a free-form object cannot be held to a schema, and small models then lose the other
 # fields as well.
-class ReActStep(dspy.Signature):
+class _Step(dspy.Signature):
     """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
 
     tools: list[str] = dspy.InputField()
@@ -62,7 +62,19 @@ class ReActStep(dspy.Signature):
     thought: str = dspy.OutputField(desc="what the steps show, and what to do next and why")
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
     tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
+
+
+class ReActStep(_Step):
+    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
+
     argument: str = dspy.OutputField(desc="what the tool is given")
+
+
+# For tools that take several texts.
+class ToolStep(_Step):
+    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
+
+    arguments: list[str] = dspy.OutputField(desc="what the tool is given, one text an item")
 
 
 # ReActStep without its thought, for the act-only ablation.
@@ -76,20 +88,6 @@ class ActStep(dspy.Signature):
     answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
     tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
     argument: str = dspy.OutputField(desc="what the tool is given")
-
-
-# ReActStep for tools that take several texts.
-class ToolStep(dspy.Signature):
-    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
-
-    tools: list[str] = dspy.InputField()
-    question: str = dspy.InputField()
-    trajectory: str = dspy.InputField(desc="steps so far")
-    steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
-    thought: str = dspy.OutputField(desc="what the steps show, and what to do next and why")
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
-    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
-    arguments: list[str] = dspy.OutputField(desc="what the tool is given, one text an item")
 
 
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn

@@ -1,4 +1,4 @@
-"""How the final answer is asked for: one wording a style, shared by every program.
+"""How the final answer is asked for, one wording a style; and the roles of signatures.
 
 A signature describes its final answer by `BRIEF`, or by `SPAN` where it may stay blank; a call
 puts the wording of the knob `answer_style` in the place of `SPAN`. A best guess is asked of the
@@ -51,3 +51,19 @@ def _restyled(text: str, style: AnswerStyle) -> str:
     if found is None or (found == REMEMBERED and style == "brief"):
         return text
     return text.replace(found, ANSWER_STYLES[style])
+
+
+#: Module of a signature -> its role: what an LM can be chosen for.
+ROLES = {
+    "answering": "answer",
+    "judging": "judge",
+    "querying": "query",
+    "planning": "plan",
+    "reasoning": "reason",
+    "extracting": "extract",
+}
+
+
+def role_of(signature: type[dspy.Signature]) -> str:
+    """The role of `signature`, from its module; "sub" for one declared elsewhere."""
+    return ROLES.get(signature.__module__.rpartition(".")[2], "sub")

@@ -51,7 +51,8 @@ def current() -> dict[str, Any]:
         f"{role}.{name}": described(found)
         for role in ROLES
         for name, found in vars(import_module(f"ragbench.signatures.{role}")).items()
-        if isinstance(found, type)
+        if not name.startswith("_")
+        and isinstance(found, type)
         and issubclass(found, dspy.Signature)
         and found.__module__.endswith(role)
     }

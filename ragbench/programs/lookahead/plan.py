@@ -146,8 +146,7 @@ def read_plan(
     every label of a passage would repeat.
 
     With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
-    where look-ups wait for each other those on later ones that no query refers to; such a plan is
-    counted as `mended_plan`. Without it any of these makes the plan a bad one.
+    the plan is counted as `mended_plan`. Without it any of these makes the plan a bad one.
 
     Raises:
         BadPlanError: no look-up, the same id twice, or a circle.
@@ -156,7 +155,7 @@ def read_plan(
     if cut:
         count("cut_nodes")
     nodes = [_look_up(node, cut) for node in planned[:max_nodes]]
-    place = {node.id: number for number, node in enumerate(nodes) if node.query}
+    place = {node.id for node in nodes if node.query}
     whole = [
         replace(n, depends_on=tuple(d for d in n.depends_on if d in place and d != n.id))
         for n in nodes
@@ -168,13 +167,10 @@ def read_plan(
     if not whole or len(place) < len(whole):
         raise BadPlanError("no look-ups, or two of the same id")
     linked = [_linked(node, whole) for node in whole]
-    if mend and _in_circle(linked):
-        mended = True
-        for number, node in enumerate(linked):
-            earlier = tuple(d for d in node.depends_on if place[d] < place[node.id])
-            linked[number] = _linked(replace(node, depends_on=earlier), whole)
-    if _in_circle(linked):
-        raise BadPlanError("look-ups wait for each other")
+    try:
+        PlanGraph(tuple(linked)).levels()
+    except CycleError:
+        raise BadPlanError("look-ups wait for each other") from None
     if mended:
         count("mended_plan")
     short = {node.id: f"n{number}" for number, node in enumerate(linked, start=1)}
@@ -204,14 +200,6 @@ def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
         cost=max(planned.cost, 1),
         produces=tuple(dict.fromkeys(filter(None, produces))),
     )
-
-
-def _in_circle(nodes: Sequence[LookUp]) -> bool:
-    try:
-        PlanGraph(tuple(nodes)).levels()
-    except CycleError:
-        return True
-    return False
 
 
 def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:

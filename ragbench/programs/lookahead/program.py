@@ -8,9 +8,9 @@ writes queries that make sense by themselves. Seven parts can be switched: `samp
 `parallel`, `rerank`, `fallback`, `assemble`, `cite`; docs/programs.md has the departures.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import dspy
 from pydantic import Field
@@ -19,33 +19,11 @@ from ragbench import signatures
 from ragbench.data import question_key
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, is_answer, predict
-from ragbench.programs.lookahead.evidence import (
-    Evidence,
-    LookedUp,
-    assemble,
-    in_order,
-    reformulations,
-    triggers,
-)
-from ragbench.programs.lookahead.plan import (
-    MAX_VALUES,
-    BadPlanError,
-    LookUp,
-    PlanGraph,
-    Score,
-    Source,
-    consensus,
-    fill,
-    prune,
-    read_plan,
-    single,
-    variable_name,
-)
+from ragbench.programs.lookahead import evidence as evidences, plan as plans
+from ragbench.programs.lookahead.evidence import Evidence, LookedUp
+from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.rerankers import make_reranker
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class LookaheadKnobs(ProgramKnobs):
@@ -64,7 +42,9 @@ class LookaheadKnobs(ProgramKnobs):
     samples: int = Field(1, ge=1, le=20, description="plans drafted; agreement gives confidence")
     prune: bool = Field(True, description="leave look-ups out where the budget is passed")
     budget: int = Field(10, ge=1, le=1000, description="cost of all look-ups at the most")
-    score: Score = Field("product", description="utility: weighted sum, or weighted geometric mean")
+    score: plans.Score = Field(
+        "product", description="utility: weighted sum, or weighted geometric mean"
+    )
     w_confidence: float = Field(0.5, ge=0, le=10, description="weight of a look-up's confidence")
     w_novelty: float = Field(0.3, ge=0, le=10, description="weight of its novelty")
     w_hop: float = Field(0.2, ge=0, le=10, description="weight of its place in the chain")
@@ -87,16 +67,6 @@ class Run:
     values: dict[Source, tuple[str, ...]] = field(default_factory=dict)
     spent: bool = False
 
-    def at_once(
-        self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
-    ) -> list[Result]:
-        try:
-            results = self.trace.fan_out(function, items, calls_each=calls_each)
-        except core.BudgetSpentError:
-            results = []
-        self.spent = self.spent or len(results) < len(items)
-        return results
-
 
 @PROGRAMS.register("lookahead")
 class LookaheadRAG(RAGProgram[LookaheadKnobs]):
@@ -106,7 +76,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     family = "workflow"
     calls = (
         "engine, rewrite: 2; bound: 2 + look-ups whose findings others use (<= max_nodes - 1); "
-        "+ samples - 1; + 1 per look-up if rerank=lm"
+        "+ samples - 1"
     )
     autonomy = core.Autonomy("no", "partly", "no")
     variants = {  # noqa: RUF012
@@ -130,13 +100,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         self.draft = predict(signatures.DraftQueryGraph if none else signatures.DraftPlanGraph)
         if self.knobs.variables == "bind":
             self.bind = predict(signatures.BindVariables)
-        if self.knobs.rerank == "lm":
-            self.select = predict(signatures.SelectItems)
-        elif self.knobs.rerank != "none":
-            make_reranker(self.knobs.rerank)  # a wrong one is told at once
-        self.answer = predict(
-            signatures.AnswerFromPlan if self.knobs.cite else signatures.AnswerFromContext
-        )
+        make_reranker(self.knobs.rerank)  # a wrong one is told at once
+        cite = self.knobs.cite
+        self.answer = predict(signatures.AnswerFromPlan if cite else signatures.AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         run = Run(trace)
@@ -146,8 +112,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             levels = [[node] for level in levels for node in level]
         for level in levels:
             done = self._searched(run, level)
-            if self.knobs.rerank != "none":
-                done = self._reranked(run, done)
+            done = [replace(item, passages=self._best(trace, item)) for item in done]
             if self.knobs.variables == "bind":
                 done = self._bound(run, graph, done)
             run.looked_up += done
@@ -180,15 +145,15 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             drafts = trace.fan_out(lambda n: self._drafted(trace, n), range(self.knobs.samples))
         except core.BudgetSpentError:
             drafts, run.spent = [], True
-        plans = [plan for plan in drafts if plan is not None]
-        graph = consensus(plans) if plans else single(trace.question)
+        sound = [plan for plan in drafts if plan is not None]
+        graph = plans.consensus(sound) if sound else plans.single(trace.question)
         trace.step(
             "plan",
             observation="\n".join(graph.lines()),
             notes={
                 "entropy": round(graph.entropy, 4),
                 "confidence": round(graph.confidence, 4),
-                "plans": len(plans),
+                "plans": len(sound),
             },
         )
         return graph
@@ -203,8 +168,8 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
         most, mend = self.knobs.max_nodes, self.knobs.variables != "keep"
         try:
-            return read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
-        except BadPlanError:
+            return plans.read_plan(reply.nodes, max_nodes=most, mend=mend, count=trace.count)
+        except plans.BadPlanError:
             trace.count("bad_plan")
             return None
 
@@ -212,7 +177,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         """What the pruner leaves of `graph`, and the utilities by which it chose."""
         knobs = self.knobs
         weights = knobs.w_confidence, knobs.w_novelty, knobs.w_hop
-        return prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
+        return plans.prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
 
     def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
         """`graph` without look-ups of little confidence, and within the budget."""
@@ -236,7 +201,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
         if not kept.nodes:
             trace.count("all_pruned")
-            return single(trace.question)
+            return plans.single(trace.question)
         return kept
 
     def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[LookedUp]:
@@ -246,7 +211,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
         def filled(node: LookUp) -> tuple[list[str], int]:
             as_it_stands = [node.query], len(node.references)
-            return as_it_stands if keep else fill(node, run.values, instead)
+            return as_it_stands if keep else plans.fill(node, run.values, instead)
 
         # A comparison is worked out of what others found; as published, it is searched for too.
         computed = [node for node in nodes if node.computed and not keep]
@@ -277,31 +242,18 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             done.append(LookedUp(node, tuple(queries), searched=False))
         return done
 
-    def _reranked(self, run: Run, done: list[LookedUp]) -> list[LookedUp]:
-        some = [item for item in done if len(item.passages) > 1]
-        calls = int(self.knobs.rerank == "lm")
-        orders = run.at_once(lambda item: self._best(run.trace, item), some, calls_each=calls)
-        better = {item.node.id: order for item, order in zip(some, orders, strict=False)}
-        return [replace(i, passages=better.get(i.node.id, i.passages)) for i in done]
-
     def _best(self, trace: Trace, item: LookedUp) -> tuple[Passage, ...]:
-        """The best passages of `item`, best first: by scores, or as the LM names them."""
-        keep, passages = self.knobs.rerank_keep, item.passages
+        """The passages of `item` by the reranker's scores, best first."""
+        reranker = make_reranker(self.knobs.rerank)
+        if reranker is None or len(item.passages) < 2:
+            return item.passages
         # As published, against the question; here against what the look-up asks.
-        query = "" if self.knobs.variables == "keep" else " ".join(item.queries[:1])
-        query = query or trace.question
-        if self.knobs.rerank != "lm":
-            reranker = make_reranker(self.knobs.rerank)
-            scores = reranker.score(query, passages) if reranker else []
-            scored = [p.scored(score) for p, score in zip(passages, scores, strict=True)]
-            best = sorted(scored, key=lambda p: -p.score)  # stable
-            return tuple([p for p in best if p.score >= self.knobs.rerank_min] or best)[:keep]
-        shown = core.render(passages, max_tokens=self.knobs.context_tokens)
-        reply = trace.ask(self.select, otherwise={"keep": []}, question=query, candidates=shown)
-        named = [passages[n - 1] for n in dict.fromkeys(reply.keep) if 0 < n <= len(passages)]
-        kept = tuple(named or passages)[:keep]
-        trace.step("judge", input=query, pids=tuple(p.pid for p in kept))
-        return kept
+        query = trace.question if self.knobs.variables == "keep" else item.queries[0]
+        scores = reranker.score(query, item.passages)
+        scored = [p.scored(score) for p, score in zip(item.passages, scores, strict=True)]
+        best = sorted(scored, key=lambda p: -p.score)  # stable
+        kept = [p for p in best if p.score >= self.knobs.rerank_min] or best
+        return tuple(kept[: self.knobs.rerank_keep])
 
     def _bound(self, run: Run, graph: PlanGraph, done: list[LookedUp]) -> list[LookedUp]:
         """`done` with the values of the variables that later look-ups use."""
@@ -313,7 +265,11 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 passages = core.fuse(before)
             if (wanted := graph.wanted(item.node)) and passages:
                 jobs.append((item, passages, wanted))
-        replies = run.at_once(lambda job: self._values(run.trace, *job), jobs)
+        try:
+            replies = run.trace.fan_out(lambda job: self._values(run.trace, *job), jobs)
+        except core.BudgetSpentError:
+            replies = []
+        run.spent = run.spent or len(replies) < len(jobs)
         read = {job[0].node.id: reply for job, reply in zip(jobs, replies, strict=False)}
         bound = []
         for item in done:
@@ -345,12 +301,12 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 
     def _fall_back(self, run: Run, graph: PlanGraph) -> None:
         trace, published = run.trace, self.knobs.variables == "keep"
-        fired = triggers(graph, run.looked_up, published=published)
+        fired = evidences.triggers(graph, run.looked_up, published=published)
         if not fired:
             return
         tried = [query for item in run.looked_up for query in item.queries]
         most = self.knobs.max_fallback_queries
-        nodes = reformulations(trace.question, run.looked_up, tried=tried, most=most)
+        nodes = evidences.reformulations(trace.question, run.looked_up, tried=tried, most=most)
         trace.count("fallback")
         queries = " / ".join(node.query for node in nodes)
         trace.step("fallback", observation=queries, notes={"triggers": fired})
@@ -359,9 +315,9 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
     def _evidence(self, run: Run) -> list[Evidence]:
         most = self.knobs.context_tokens
         if self.knobs.assemble:
-            evidence, duplicates = assemble(run.looked_up, max_tokens=most)
+            evidence, duplicates = evidences.assemble(run.looked_up, max_tokens=most)
         else:
-            evidence, duplicates = in_order(run.looked_up, max_tokens=most), 0
+            evidence, duplicates = evidences.in_order(run.looked_up, max_tokens=most), 0
         run.trace.step(
             "context",
             pids=tuple(item.passage.pid for item in evidence),
@@ -410,11 +366,11 @@ def read_bindings(
     A row of another name is left out too, unless one variable was asked for and no row names it.
     """
     values_of: dict[str, dict[str, str]] = {}
-    named = [(variable_name(row.variable), row.value) for row in rows]
+    named = [(plans.variable_name(row.variable), row.value) for row in rows]
     if len(variables) == 1 and variables[0] not in dict(named):
         named = [(variables[0], value) for _, value in named]
     for name, text in named:
         value = " ".join(text.split()).rstrip(".")
         if name in variables and is_answer(value):
             values_of.setdefault(name, {}).setdefault(question_key(value), value)
-    return {name: tuple(values.values())[:MAX_VALUES] for name, values in values_of.items()}
+    return {name: tuple(values.values())[: plans.MAX_VALUES] for name, values in values_of.items()}

@@ -13,7 +13,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs import core
-from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, is_answer, predict
+from ragbench.programs.core import PROGRAMS, IndexProgram, ProgramKnobs, Trace, predict
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.lm_index import GistIndex, GistSettings, LMIndex
 from ragbench.signatures import AnswerFromContext, RecallClues, SurrogateQuestions
@@ -32,7 +32,6 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
     memory_tokens: int = Field(8000, ge=100, le=1_000_000, description="tokens of gists shown")
     max_queries: int = Field(5, ge=1, le=50, description="clues, and surrogates, at the most")
-    draft: bool = Field(False, description="search with an answer from memory as well")
 
 
 @PROGRAMS.register("memo_rag")
@@ -42,7 +41,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
     name = "memo_rag"
     family = "workflow"
     paper = "arXiv:2409.05591"
-    calls = "3; 4 with a draft; 2 without memory (index: one per 4,096 tokens of the corpus)"
+    calls = "3; 2 without memory (index: one per 4,096 tokens of the corpus)"
     Index = GistIndex
     variants = {"lite": {}, "no_memory": {"memory": False}}  # noqa: RUF012
 
@@ -51,8 +50,6 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         if self.knobs.memory:
             self.recall = predict(RecallClues)
         self.ask_more = predict(SurrogateQuestions)
-        if self.knobs.draft:
-            self.guess = predict(AnswerFromContext)
         self.answer = predict(AnswerFromContext)
 
     @property
@@ -79,7 +76,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         return passages
 
     def _queries(self, trace: Trace, memory: Sequence[str]) -> list[str]:
-        """What is searched with: clues, surrogate questions, a draft, and the question itself."""
+        """What is searched with: clues, surrogate questions, and the question itself."""
         most, written = self.knobs.max_queries, []
         known: dict[str, Any] = {"memory": memory, "question": trace.question}
         if self.knobs.memory:
@@ -88,10 +85,5 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
             written += clues[:most]
         reply = trace.ask(self.ask_more, otherwise={"questions": []}, **known)
         written += core.distinct(reply.questions)[:most]
-        if self.knobs.draft:
-            draft = trace.ask(
-                self.guess, otherwise={"answer": ""}, context=memory, question=trace.question
-            ).answer
-            written += [draft] if is_answer(str(draft or "")) else []
         trace.step("plan", observation="\n".join(written), notes={"gists": len(memory)})
         return core.distinct([*written, trace.question])

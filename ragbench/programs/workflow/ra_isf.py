@@ -25,7 +25,6 @@ class RAISFKnobs(ProgramKnobs):
     max_depth: int = Field(3, ge=0, le=10, description="splits above a question at the most")
     max_parts: int = Field(2, ge=2, le=10, description="sub-questions of one question")
     self_knowledge: bool = Field(True, description="ask whether memory will do; else always search")
-    batch_relevance: bool = Field(False, description="judge all passages in one call")
 
 
 @PROGRAMS.register("ra_isf")
@@ -43,9 +42,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
         if self.knobs.self_knowledge:
             self.decide = predict(signatures.RetrievalDecision)
             self.direct = predict(signatures.DirectAnswer)
-        self.judge = predict(
-            signatures.SelectItems if self.knobs.batch_relevance else signatures.IsRel
-        )
+        self.judge = predict(signatures.IsRel)
         self.read = predict(signatures.AnswerIfStated)
         if self.knobs.max_depth:
             self.split = predict(signatures.SplitQuestion)
@@ -88,19 +85,14 @@ class RAISF(RAGProgram[RAISFKnobs]):
     ) -> Sequence[Passage]:
         if not passages:
             return []
-        most, sure = self.knobs.context_tokens, {"relevance": "relevant"}
 
         def relevant(passage: Passage) -> bool:
-            shown = core.render_one(passage, max_tokens=most)
+            shown = core.render_one(passage, max_tokens=self.knobs.context_tokens)
+            sure = {"relevance": "relevant"}
             reply = trace.ask(self.judge, otherwise=sure, question=question, passage=shown)
             return bool(reply.relevance == "relevant")
 
-        if self.knobs.batch_relevance:
-            shown, none = core.render(passages, max_tokens=most), {"keep": list[int]()}
-            reply = trace.ask(self.judge, otherwise=none, question=question, candidates=shown)
-            marks = [number in reply.keep for number in range(1, len(shown) + 1)]
-        else:
-            marks = trace.fan_out(relevant, passages)
+        marks = trace.fan_out(relevant, passages)
         kept = [p for p, marked in zip(passages, marks, strict=False) if marked]
         trace.step("judge", input=question, pids=tuple(p.pid for p in kept))
         return kept
