@@ -2,13 +2,14 @@
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dspy
 
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs.core import RAGProgram
 from ragbench.record import Ledger
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
@@ -69,3 +70,62 @@ def ask(
     lm = ScriptedLM(script)
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger() as ledger:
         return program(question=question), lm, ledger
+
+
+#: Questions of two and of three hops over the shelf.
+TOWN = "Where was the author of Salt Road born?"
+COUNTY = "In which county was the author of Salt Road born?"
+
+
+def ended(prediction: dspy.Prediction) -> tuple[str, str]:
+    return prediction.answer, prediction.stop_reason
+
+
+def queries(prediction: dspy.Prediction) -> list[str]:
+    return [search.query for search in prediction.searches]
+
+
+def step(prediction: dspy.Prediction, action: str) -> Any:
+    """The first step of this kind."""
+    return next(one for one in prediction.steps if one.action == action)
+
+
+def shown(lm: ScriptedLM, signature: str, number: int = -1) -> dict[str, str]:
+    """The inputs of a call of `signature`, by default the last."""
+    return [asked.inputs for asked in lm.asked if asked.signature == signature][number]
+
+
+def check(
+    made: Callable[..., RAGProgram],
+    replies: Mapping[str, Sequence[Mapping[str, Any] | str]],
+    *,
+    question: str = TOWN,
+    answer: str = "Harwick",
+    stop: str = "answered",
+    searched: Sequence[str] | None = None,
+    counts: Mapping[str, int] | None = None,
+    calls: int | None = None,
+    path: int | None = None,
+    sees: Sequence[str] = (),
+    hides: Sequence[str] = (),
+    **knobs: Any,
+) -> tuple[dspy.Prediction, ScriptedLM]:
+    """A conversation of exactly these replies, and what came of it.
+
+    `searched` are the queries, `counts` events among those counted, `path` the calls one after
+    another; the last call `sees` these texts among its inputs, and not those that it `hides`.
+    """
+    prediction, lm, ledger = converse(made(shelf(), **knobs), question, **replies)
+    assert ended(prediction) == (answer, stop)
+    if searched is not None:
+        assert queries(prediction) == list(searched)
+    if counts is not None:
+        assert {name: prediction.counts[name] for name in counts} == counts
+    if calls is not None:
+        assert len(lm.asked) == calls
+    if path is not None:
+        assert ledger.path.calls == path
+    inputs = "\n".join(lm.asked[-1].inputs.values())
+    assert [text for text in sees if text not in inputs] == []
+    assert [text for text in hides if text in inputs] == []
+    return prediction, lm

@@ -1,6 +1,5 @@
 """LookaheadRAG by scripted conversations: each variant, part and limit; then its parts alone."""
 
-from collections import Counter
 from typing import Any
 
 import dspy
@@ -24,9 +23,7 @@ from ragbench.retrievers.base import Passage
 from ragbench.signatures.types import Binding, PlanNode
 from ragbench.tokens import estimate_tokens
 from tests.fakes import ScriptedLM
-from tests.programs.shelf import converse, shelf
-
-QUESTION = "In which county was the author of Salt Road born?"
+from tests.programs.shelf import COUNTY, converse, ended, queries, shelf, step
 
 
 def node(id: str, query: str, *after: str, **fields: Any) -> dict[str, Any]:
@@ -52,24 +49,17 @@ HOPS = plan(
     node("n2", "birthplace of {author}", "n1", produces=["town"]),
     node("n3", "county of the town {town}", "n2"),
 )
-
-
-def queries(prediction: dspy.Prediction) -> list[str]:
-    return [search.query for search in prediction.searches]
-
-
-def step(prediction: dspy.Prediction, action: str) -> Any:
-    return next(s for s in prediction.steps if s.action == action)
+TWO = plan(*HOPS["nodes"][:2])
 
 
 def follow(
     planned: Any, *bindings: Any, answer: dict[str, Any] | None = None, **knobs: Any
 ) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
-    """A run of this plan, what is bound in it, and `answer`."""
+    """A run of this plan, or of these drafts, what is bound in it, and `answer`."""
     return converse(
         LookaheadRAG(shelf(), **knobs),
-        QUESTION,
-        DraftPlanGraph=[planned],
+        COUNTY,
+        DraftPlanGraph=planned if isinstance(planned, list) else [planned],
         BindVariables=list(bindings),
         AnswerFromPlan=[answer or cited("Dunmoor")],
     )
@@ -78,7 +68,7 @@ def follow(
 def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
     found = bound(author="Orla Venn"), bound(town="Harwick")
     answer, lm, ledger = follow(HOPS, *found, answer=cited("Dunmoor", 1))
-    assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
+    assert ended(answer) == ("Dunmoor", "answered")
     assert queries(answer) == [
         "author of the novel Salt Road",
         "birthplace of Orla Venn",
@@ -86,8 +76,8 @@ def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
     ]
     assert len(lm.asked) == ledger.path.calls == 2 + 2  # two producers: nobody uses n3
     assert [a.inputs["variables"].split()[0] for a in lm.asked[1:3]] == ['["author"]', '["town"]']
-    shown = lm.asked[-1].inputs["plan"]
-    assert "n1: author of the novel Salt Road -> author = Orla Venn [n1.1, n1.2" in shown
+    told = lm.asked[-1].inputs["plan"]
+    assert "n1: author of the novel Salt Road -> author = Orla Venn [n1.1, n1.2" in told
     assert answer.plan[1]["queries"] == ["birthplace of Orla Venn"]
     assert answer.plan[1]["bindings"] == {"{author}": "n1.author"}
     assert answer.plan[0]["values"] == {"author": ["Orla Venn"]}
@@ -101,33 +91,28 @@ def test_engine_takes_two_calls_and_sends_the_variable_as_it_stands() -> None:
     assert len(lm.asked) == ledger.path.calls == 2
 
 
-def test_levels_run_at_once_and_one_by_one_if_told_so() -> None:
+@pytest.mark.parametrize(("parallel", "path"), [(True, 3), (False, 4)])
+def test_levels_run_at_once_and_one_by_one_if_told_so(parallel: bool, path: int) -> None:
     wide = plan(
         node("n1", "author of Salt Road", produces=["a"]),
         node("n2", "writer Tam Quill", produces=["b"]),
         node("n3", "did {a} know {b}"),
     )
     found = bound(x="Orla"), bound(x="Orla")
-    _, lm, ledger = follow(wide, *found)
-    assert (len(lm.asked), ledger.path.calls) == (4, 3)
-    one, lm, ledger = follow(wide, *found, parallel=False)
-    assert (len(lm.asked), ledger.path.calls) == (4, 4)
-    assert [s.action for s in one.steps][:5] == ["plan", "search", "bind", "search", "bind"]
-
-
-COMPARISON = plan(
-    node("n1", "Salt Road author", op="bridge", produces=["author"]),
-    node("n2", "{author} birthplace", "n1", produces=["town"]),
-    node("n3", "Tam Quill birthplace", produces=["other"]),
-    node("n4", "is {town} bigger than {other}", "n2", "n3", op="compare", produces=["bigger"]),
-)
+    _, lm, ledger = follow(wide, *found, parallel=parallel)
+    assert (len(lm.asked), ledger.path.calls) == (4, path)
 
 
 def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
+    comparison = plan(
+        node("n1", "Salt Road author", op="bridge", produces=["author"]),
+        node("n2", "{author} birthplace", "n1", produces=["town"]),
+        node("n3", "Tam Quill birthplace", produces=["other"]),
+        node("n4", "is {town} bigger than {other}", "n2", "n3", op="compare", produces=["bigger"]),
+    )
     # What only the comparison uses is not bound.
-    answer, lm, _ = follow(COMPARISON, bound(author="Orla Venn"), answer=cited("no", 1))
+    answer, lm, _ = follow(comparison, bound(author="Orla Venn"), answer=cited("no", 1))
     assert queries(answer) == ["Salt Road author", "Tam Quill birthplace", "Orla Venn birthplace"]
-    assert len(lm.asked) == 3
     told = lm.asked[-1].inputs["plan"]
     assert "n4: is Orla Venn birthplace bigger than Tam Quill birthplace" in told
     assert "{" not in told
@@ -139,28 +124,23 @@ def test_a_comparison_is_made_by_the_answer_and_never_searched_for() -> None:
     [
         plan(node("n1", "{n2}"), node("n2", "{n1}")),
         plan(node("n1", "a"), node("n1", "b")),
-        plan(),
         plan(node("n1", "")),
         plan(node("a", "{one}", produces=["two"]), node("b", "{two}", produces=["one"])),
         "no JSON at all",
     ],
-    ids=["cyclic", "same id", "empty", "blank", "circle of variables", "unreadable"],
+    ids=["cyclic", "same id", "blank", "circle of variables", "unreadable"],
 )
 def test_a_bad_plan_becomes_the_question(bad: Any) -> None:
     answer, _, _ = follow(bad, fallback=False)
-    assert queries(answer) == [QUESTION]
+    assert queries(answer) == [COUNTY]
     assert answer.counts["bad_plan"] == 1
-    assert [n["query"] for n in answer.plan] == [QUESTION]
+    assert [n["query"] for n in answer.plan] == [COUNTY]
 
 
 def test_samples_agree_on_a_plan_at_another_temperature() -> None:
     common = plan(node("n1", "author of Salt Road", confidence=0.2))
-    answer, lm, ledger = converse(
-        LookaheadRAG(shelf(), samples=3),
-        QUESTION,
-        DraftPlanGraph=[common, common, plan(node("n1", "weather in Rome"))],
-        AnswerFromPlan=[cited("Dunmoor")],
-    )
+    drafts = [common, common, plan(node("n1", "weather in Rome"))]
+    answer, lm, ledger = follow(drafts, samples=3)
     assert queries(answer)[0] == "author of Salt Road"
     assert answer.plan[0]["confidence"] == pytest.approx(2 / 3, abs=1e-4)
     assert (len(lm.asked), ledger.path.calls) == (4, 2)
@@ -169,20 +149,16 @@ def test_samples_agree_on_a_plan_at_another_temperature() -> None:
 
 
 def test_several_values_search_for_each_and_fuse() -> None:
-    two = plan(
-        node("n1", "authors of Salt Road", produces=["author"]),
-        node("n2", "birthplace of {author}", "n1"),
-    )
     values = [{"variable": "author", "value": name} for name in ("Orla Venn", "Tam Quill")]
-    answer, _, _ = follow(two, {"bindings": values})
+    answer, _, _ = follow(TWO, {"bindings": values})
     assert queries(answer)[1:] == ["birthplace of Orla Venn", "birthplace of Tam Quill"]
     second = [s for s in answer.steps if s.action == "search"][1]
     assert {"Orla Venn", "Tam Quill"} <= set(second.pids)
 
 
-@pytest.mark.parametrize("reply", [bound(), bound(author="unknown"), "no JSON"])
+@pytest.mark.parametrize("reply", [bound(author="unknown"), "no JSON"])
 def test_an_unbound_variable_never_reaches_the_retriever(reply: Any) -> None:
-    answer, _, _ = follow(plan(*HOPS["nodes"][:2]), reply)
+    answer, _, _ = follow(TWO, reply)
     assert queries(answer)[1] == "birthplace of author of the novel Salt Road"
     assert not any("{" in query for query in queries(answer))
     assert answer.counts["unresolved_variable"] == 1
@@ -198,45 +174,25 @@ def test_a_tight_budget_prunes_and_says_so() -> None:
     assert len(whole.searches) == 5
 
 
-def test_lm_reranks_each_look_up_against_its_query_or_the_question() -> None:
-    two = plan(node("n1", "Orla Venn novel"), node("n2", "Harwick county"))
-    for variables, asked in (("bind", "Orla Venn novel"), ("keep", QUESTION)):
-        knobs = {"variables": variables, "rerank_keep": 1, "fallback": False}
-        answer, lm, ledger = converse(
-            LookaheadRAG(shelf(), rerank="lm", **knobs),
-            QUESTION,
-            DraftPlanGraph=[two],
-            SelectItems=[{"keep": [2]}, {"keep": [2]}],
-            AnswerFromPlan=[cited("Dunmoor")],
-        )
-        shown = {a.inputs["question"] for a in lm.asked if a.signature == "SelectItems"}
-        assert asked in shown
-        searched = next(s for s in answer.steps if s.action == "search")
-        assert step(answer, "judge").pids == searched.pids[1:2]
-        assert (len(lm.asked), ledger.path.calls) == (4, 3)
-        assert len(step(answer, "context").pids) <= 2
-        assert [c.role for c in ledger.calls if c.signature == "SelectItems"] == ["judge"] * 2
-
-
-def test_a_scorer_orders_cuts_and_keeps_all_where_none_reaches_the_least(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("variables", ["bind", "keep"])
+def test_a_reranker_orders_cuts_and_keeps_all_where_none_reaches_the_least(
+    variables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class ByLength:
         def score(self, query: str, passages: list[Passage]) -> list[float]:
-            asked.append(query)
+            asked.add(query)
             return [len(p.text) / 100 for p in passages]
 
-    asked: list[str] = []
+    asked: set[str] = set()
     module = "ragbench.programs.lookahead.program"
     monkeypatch.setattr(f"{module}.make_reranker", lambda spec: ByLength())
-    one = plan(node("n1", "town county"))
+    knobs = {"rerank": "maxsim", "rerank_keep": 2, "fallback": False, "variables": variables}
     for least, kept in ((0.0, 2), (9.0, 2), (0.68, 1)):
-        knobs = {"rerank": "maxsim", "rerank_keep": 2, "rerank_min": least, "fallback": False}
-        answer, _, _ = follow(one, **knobs)
-        shown = step(answer, "context").pids
-        assert len(shown) == kept
-        assert shown[0] == "Eastmere"  # the longer of the two towns
-    assert set(asked) == {"town county"}
+        answer, _, _ = follow(plan(node("n1", "town county")), **knobs, rerank_min=least)
+        pids = step(answer, "context").pids
+        assert len(pids) == kept
+        assert pids[0] == "Eastmere"  # the longer of the two towns
+    assert asked == {COUNTY if variables == "keep" else "town county"}  # as published
 
 
 def test_an_unknown_reranker_is_refused_when_the_program_is_made() -> None:
@@ -257,14 +213,6 @@ def test_fallback_searches_further_and_shows_it_as_evidence() -> None:
     assert off.passages == []  # nothing found at all still ends in an answer
 
 
-def test_unsure_plans_fall_back_but_in_the_engine() -> None:
-    unsure = plan(node("n1", "novel caravan writer", confidence=0.5))
-    for variant, fired in (("bound", ["entropy"]), ("engine", None)):
-        answer, _, _ = follow(unsure, variant=variant)
-        triggers = [s.notes["triggers"] for s in answer.steps if s.action == "fallback"]
-        assert triggers == ([fired] if fired else [])
-
-
 def test_citations_are_checked_and_point_into_the_passages() -> None:
     two = plan(node("n1", "Orla Venn"), node("n2", "Harwick Dunmoor"))
     answer, lm, _ = follow(two, answer=cited("Dunmoor", 2, 99, 0, 2, 1))
@@ -273,21 +221,17 @@ def test_citations_are_checked_and_point_into_the_passages() -> None:
     labels = step(answer, "context").notes["labels"]
     assert step(answer, "answer").notes["citations"] == [labels[1], labels[0]]
     assert step(answer, "answer").pids == tuple(answer.passages[n - 1].pid for n in (2, 1))
-    for number, label in enumerate(labels, start=1):
-        title = answer.passages[number - 1].title
-        assert label.startswith("n")
-        assert f"[{label}] {title} |" in lm.asked[-1].inputs["context"]
+    for number, label in enumerate(labels):
+        assert f"[{label}] {answer.passages[number].title} |" in lm.asked[-1].inputs["context"]
 
 
 def test_calls_that_the_budget_does_not_allow_are_left_out() -> None:
-    answer, _, _ = follow(plan(*HOPS["nodes"][:2]), max_calls=2)
+    answer, _, _ = follow(TWO, max_calls=2)
     assert answer.stop_reason == "budget"
     assert queries(answer)[1] == "birthplace of author of the novel Salt Road"
-    only, _, _ = converse(
-        LookaheadRAG(shelf(), max_calls=1), QUESTION, AnswerFromPlan=[cited("Dunmoor")]
-    )
-    assert (only.answer, only.stop_reason) == ("Dunmoor", "budget")
-    assert queries(only)[0] == QUESTION
+    only, _, _ = follow([], max_calls=1)
+    assert ended(only) == ("Dunmoor", "budget")
+    assert queries(only)[0] == COUNTY
 
 
 # -- the parts
@@ -299,79 +243,54 @@ def drafted(id: str, query: str, *after: str, **fields: Any) -> PlanNode:
     return PlanNode(id=id, query=query, depends_on=list(after), **fields)
 
 
-def graph(*nodes: PlanNode, mend: bool = True, most: int = 9) -> PlanGraph:
-    return read_plan(nodes, max_nodes=most, mend=mend)
+def graph(*nodes: PlanNode, mend: bool = True) -> PlanGraph:
+    return read_plan(nodes, max_nodes=9, mend=mend)
 
 
-def test_in_a_circle_what_is_declared_on_later_ones_is_mended_or_makes_the_plan_bad() -> None:
-    circle = [
-        drafted("a", "author of {c}", "b", produces=["one"]),
-        drafted("b", "county of {one}", "a"),
-        drafted("c", "a book", "b"),
-    ]
-    with pytest.raises(BadPlanError, match="wait for each other"):
-        read_plan(circle, max_nodes=9, mend=True)  # a query refers to c, which waits for b
-    counts: Counter[str] = Counter()
-    circle[0].query = "author of a book"
-    plan = read_plan(circle, max_nodes=9, mend=True, count=lambda event: counts.update([event]))
-    assert [n.depends_on for n in plan] == [(), ("n1",), ("n2",)]
-    assert counts == {"mended_plan": 1}
-    with pytest.raises(BadPlanError, match="wait for each other"):
-        read_plan(circle, max_nodes=9, mend=False)
+def test_wrong_dependencies_are_mended_or_make_the_plan_bad() -> None:
+    nodes = drafted("a", "a book", "a", "zz"), drafted("b", "its author", "a")
+    assert [n.depends_on for n in graph(*nodes)] == [(), ("n1",)]
+    with pytest.raises(BadPlanError, match="waits for itself"):
+        graph(*nodes, mend=False)
 
 
 @pytest.mark.parametrize(
     ("query", "after", "source"),
     [
-        ("birthplace of {author}", (), "n1.author"),
-        ("birthplace of { Author }", (), "n1.author"),
-        ("birthplace of ${author}", (), "n1.author"),
-        ("birthplace of {{author}}", (), "n1.author"),
-        ("birthplace of {n1}", (), "n1.author"),
-        ("birthplace of {n1.author}", (), "n1.author"),
+        *(
+            (f"birthplace of {form}", (), "n1.author")
+            for form in ("{author}", "{ Author }", "${author}", "{{author}}", "{n1}", "{n1.author}")
+        ),
         ("birthplace of {writer}", ("n1",), "n1.writer"),
+        *((text, (), "") for text in ("author of [sic] 1984", "n7 and <b>")),
     ],
 )
 def test_the_ways_to_name_a_variable(query: str, after: tuple[str, ...], source: str) -> None:
     plan = graph(drafted("n1", "who wrote it", produces=["author"]), drafted("n2", query, *after))
     node = plan.nodes[1]
-    assert list(LookedUp(node).to_dict()["bindings"].values()) == [source]
+    assert list(LookedUp(node).to_dict()["bindings"].values()) == ([source] if source else [])
+    if not source:
+        assert fill(node, {}, {}) == ([query], 0)
+        return
     assert node.depends_on == ("n1",)
     name = source.partition(".")[2]
     assert plan.wanted(plan.nodes[0]) == (name,)
     assert fill(node, {Source("n1", name): ["Orla"]}, {}) == (["birthplace of Orla"], 0)
 
 
-@pytest.mark.parametrize("query", ["author of [sic] 1984", "birthplace of author", "n7 and <b>"])
-def test_what_names_no_variable_stays(query: str) -> None:
-    plan = graph(drafted("n1", "who wrote it", produces=["author"]), drafted("n2", query))
-    assert plan.nodes[1].references == ()
-    assert fill(plan.nodes[1], {}, {}) == ([query], 0)
-
-
-def test_entropy_of_the_confidences_is_between_0_and_1() -> None:
-    def of(*confidences: float) -> float:
-        return PlanGraph(tuple(LookUp(str(c), "x", confidence=c) for c in confidences)).entropy
-
-    assert of(0.5) == 1.0
-    assert of(0.0) == of(1.0) == 0.0
-    assert of(0.9) == pytest.approx(0.469, abs=1e-3)
-    assert of(0.5, 1.0) == 0.5
-
-
-def rows(**values: str) -> list[Binding]:
-    return [Binding(variable=name, value=value) for name, value in values.items()]
+@pytest.mark.parametrize(
+    ("confidences", "entropy"),
+    [((0.5,), 1), ((0.0,), 0), ((1.0,), 0), ((0.9,), 0.469), ((0.5, 1.0), 0.5), ((), 0)],
+)
+def test_entropy_of_the_confidences_is_between_0_and_1(confidences: Any, entropy: float) -> None:
+    plan = PlanGraph(tuple(LookUp(str(c), "q", confidence=c) for c in confidences))
+    assert plan.entropy == pytest.approx(entropy, abs=1e-3)
 
 
 def test_values_are_read_by_name_once_each_and_without_evasions() -> None:
-    given = [
-        *rows(Author="Orla Venn."),
-        *rows(author="orla venn"),
-        *rows(author="Tam Quill"),
-        *rows(year="unknown"),
-        *rows(other="x"),
-    ]
-    assert read_bindings(given, ["author", "year"]) == {"author": ("Orla Venn", "Tam Quill")}
+    given = [("Author", "Orla Venn."), ("author", "orla venn"), ("author", "Tam Quill")]
+    rows = [Binding(variable=n, value=v) for n, v in [*given, ("year", "unknown"), ("other", "x")]]
+    assert read_bindings(rows, ["author", "year"]) == {"author": ("Orla Venn", "Tam Quill")}
 
 
 def test_a_tight_budget_keeps_the_best_whose_dependencies_are_kept() -> None:
@@ -417,65 +336,62 @@ def test_near_duplicates_are_shown_once_under_the_first_label() -> None:
     one, same, other = page(1, "a b c d e"), page(2, "a b c d e"), page(3, "v w x y z")
     found = [looked_up("n1", one), looked_up("n2", one, same, other)]
     evidence, duplicates = assemble(found, max_tokens=1000)
-    assert [item.label for item in evidence] == ["n1.1", "n2.3"]
     assert [item.line for item in evidence] == ["[n1.1] T1 | a b c d e", "[n2.3] T3 | v w x y z"]
     assert duplicates == 2
 
 
-def long_page(n: int, tokens: int) -> Passage:
-    return page(n, " ".join(f"w{n}x{i:03}" for i in range(tokens * 4 // 7)))
-
-
 def test_shares_follow_confidence_and_the_whole_fits() -> None:
-    found = [
-        looked_up("n1", long_page(1, 900), confidence=0.9),
-        looked_up("n2", long_page(2, 900), confidence=0.3),
-    ]
+    long = [page(n, " ".join(f"w{n}x{i:03}" for i in range(514))) for n in (1, 2)]
+    found = [looked_up("n1", long[0], confidence=0.9), looked_up("n2", long[1], confidence=0.3)]
     evidence, _ = assemble(found, max_tokens=400)
     sizes = [estimate_tokens(item.line) for item in evidence]
-    assert sizes[0] == pytest.approx(300, abs=5)
-    assert sizes[1] == pytest.approx(100, abs=5)
+    assert sizes == [pytest.approx(300, abs=5), pytest.approx(100, abs=5)]
     assert sum(sizes) <= 400
-    last = long_page(1, 900).text.split()[-1]
-    assert last in evidence[0].line  # it is cut in its middle
+    assert evidence[0].line.endswith("w1x513")  # it is cut in its middle
     assert " ..." in evidence[0].line
 
 
-def fired(found: list[LookedUp], *, published: bool = False) -> list[str]:
+PAIR = (page(1, "a"), page(2, "b"))
+LATER = looked_up("b", *PAIR, confidence=0.9, after=("a",))
+
+
+@pytest.mark.parametrize(
+    ("found", "fired"),
+    [
+        ([looked_up("a", *PAIR, confidence=0.9)], []),
+        ([looked_up("a", *PAIR[:1], confidence=0.9)], ["passages"]),
+        (
+            [looked_up("a", *PAIR, confidence=0.9)]
+            + [looked_up(name, confidence=0.9) for name in "bcd"],
+            ["coverage"],
+        ),
+        ([looked_up("a", *PAIR, confidence=0.5)], ["entropy"]),
+        ([looked_up("a", *PAIR, confidence=0.1)], ["confidence"]),
+        ([looked_up("a", confidence=0.9), LATER], ["critical"]),
+        ([looked_up("a", *PAIR, confidence=0.9, unbound=("x",)), LATER], ["critical"]),
+        ([looked_up("a", *PAIR, confidence=0.9), looked_up("b", confidence=0.9, after=("a",))], []),
+    ],
+)
+def test_each_trigger_can_fire_alone(found: list[LookedUp], fired: list[str]) -> None:
     plan = PlanGraph(tuple(item.node for item in found))
-    return triggers(plan, found, published=published)
-
-
-def test_each_trigger_can_fire_alone() -> None:
-    two = (page(1, "a"), page(2, "b"))
-    assert fired([looked_up("a", *two, confidence=0.9)]) == []
-    assert fired([looked_up("a", *two[:1], confidence=0.9)]) == ["passages"]
-    empty = [looked_up(name, confidence=0.9) for name in "bcd"]
-    assert fired([looked_up("a", *two, confidence=0.9), *empty]) == ["coverage"]
-    assert fired([looked_up("a", *two, confidence=0.5)]) == ["entropy"]
-    assert fired([looked_up("a", *two, confidence=0.1)]) == ["confidence"]
-    later = looked_up("b", *two, confidence=0.9, after=("a",))
-    assert fired([looked_up("a", confidence=0.9), later]) == ["critical"]
-    assert fired([looked_up("a", *two, confidence=0.9, unbound=("x",)), later]) == ["critical"]
-    assert fired([looked_up("a", confidence=0.5), later], published=True) == []
-    empty_end = looked_up("b", confidence=0.9, after=("a",))
-    assert fired([looked_up("a", *two, confidence=0.9), empty_end]) == []
+    assert triggers(plan, found, published=False) == fired
+    reachable = [name for name in fired if name in ("passages", "confidence")]
+    assert triggers(plan, found, published=True) == reachable  # of the engine
 
 
 def test_reformulations_in_order_without_those_tried() -> None:
-    question = "In which county was the author of Salt Road born?"
     found = [
         looked_up("n1", page(1, "a"), query="Who is the author of Salt Road?", op="bridge"),
         looked_up("n2", query="Where is Harwick?", after=("n1",)),
     ]
-    nodes = reformulations(question, found, tried=["where is harwick"], most=3)
+    nodes = reformulations(COUNTY, found, tried=["where is harwick"], most=3)
     assert [(n.id, n.query) for n in nodes] == [
         ("f1", "Harwick"),
         ("f2", "the author of Salt Road Harwick"),
         ("f3", "county author salt road born"),
     ]
     found = [looked_up("n1", query="author of Salt Road in 1999")]
-    nodes = reformulations(question, found, tried=["author of Salt Road in 1999"], most=2)
+    nodes = reformulations(COUNTY, found, tried=["author of Salt Road in 1999"], most=2)
     assert [n.query for n in nodes] == [
         "written by Salt Road in 1999",  # a synonym
         "Salt Road 1999",  # broader: the names alone

@@ -19,9 +19,7 @@ from ragbench.programs.react import CorpusTools, ReActKnobs, ReActRAG
 from ragbench.signatures import ANSWER_STYLES
 from tests.fake_server import Calls, FakeServer
 from tests.fakes import ScriptedLM
-from tests.programs.shelf import ask, shelf
-
-QUESTION = "Where was the author of Salt Road born?"
+from tests.programs.shelf import TOWN, ask, ended, shelf
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +28,19 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"{provider}_API_KEY", "none")
 
 
+OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"
 Bodies = list[dict[str, Any]]
 
 
 def talk(
-    program: RAGProgram, replies: Sequence[str | Calls], lm_spec: str = "openai/gpt-4o-mini"
+    program: RAGProgram, replies: Sequence[str | Calls], lm_spec: str = OPENAI
 ) -> tuple[Any, Bodies]:
     """The prediction over these replies, and the requests that the server saw."""
     left = list(replies)
     with FakeServer(lambda hit: left.pop(0)) as server:
         lm = make_lm(lm_spec, api_base=server.url, cache=False)
         with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
-            prediction = program(question=QUESTION)
+            prediction = program(question=TOWN)
         lm.close()
         assert left == []
         return prediction, [hit.body for hit in server.hits]
@@ -51,17 +50,16 @@ def keywords(*words: str, **more: Any) -> tuple[str, dict[str, Any]]:
     return "keyword_search", {"keywords": list(words), **more}
 
 
-def search(words: str) -> Calls:
-    return Calls((("search", {"words": words}),), text=f"I look for {words}.")
-
-
 LOOK = Calls((keywords("Orla", top_k=1),), text="Who is it?")
 
 
 def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else() -> None:
+    program = ARAG(shelf())
+    rules = program.act.signature.instructions
+    program.act.signature = program.act.signature.with_instructions(f"Look twice. {rules}")
     read = Calls((("chunk_read", {"chunk_ids": ["3"]}),))
-    prediction, bodies = talk(ARAG(shelf()), [LOOK, read, "Harwick"])
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    prediction, bodies = talk(program, [LOOK, read, "Harwick"])
+    assert ended(prediction) == ("Harwick", "answered")
     assert [step.action for step in prediction.steps] == ["keyword_search", "chunk_read", "answer"]
     assert prediction.steps[0].thought == "Who is it?"
     first, _, third = bodies
@@ -75,9 +73,10 @@ def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else()
     roles = [message["role"] for message in third["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
     system, question, asked, shown, again, whole = third["messages"]
+    assert system["content"].startswith("Look twice.")  # instructions as they were compiled
     assert "[[" not in system["content"]
     assert ANSWER_STYLES["brief"] in system["content"]
-    assert (question["content"], asked["content"]) == (QUESTION, "Who is it?")
+    assert (question["content"], asked["content"]) == (TOWN, "Who is it?")
     (call,) = asked["tool_calls"]
     assert call["function"]["name"] == "keyword_search"
     assert json.loads(call["function"]["arguments"]) == {"keywords": ["Orla"], "top_k": 1}
@@ -87,14 +86,13 @@ def test_openai_sees_the_question_the_calls_and_their_results_and_nothing_else()
 
 
 def test_anthropic_sees_the_same_in_its_own_blocks() -> None:
-    prediction, bodies = talk(ARAG(shelf()), [LOOK, "Harwick"], "anthropic/claude-sonnet-4-5")
+    prediction, bodies = talk(ARAG(shelf()), [LOOK, "Harwick"], ANTHROPIC)
     assert prediction.answer == "Harwick"
     first, second = bodies
     names = [tool["name"] for tool in first["tools"]]
     assert names == ["keyword_search", "semantic_search", "chunk_read"]
     assert first["tools"][0]["input_schema"]["required"] == ["keywords"]
     assert first["tool_choice"]["disable_parallel_tool_use"] is True
-    assert [m["role"] for m in second["messages"]] == ["user", "assistant", "user"]
     _, asked, shown = second["messages"]
     assert [block["type"] for block in asked["content"]] == ["text", "tool_use"]
     assert asked["content"][1]["input"] == {"keywords": ["Orla"], "top_k": 1}
@@ -103,28 +101,22 @@ def test_anthropic_sees_the_same_in_its_own_blocks() -> None:
 
 
 def test_react_calls_its_tools_natively_and_a_blank_conclusion_goes_to_the_reader() -> None:
-    turns = [search("Orla Venn"), Calls((("lookup", {"name": "born"}),))]
-    prediction, bodies = talk(
-        ReActRAG(shelf(), initial_retrieval=True, max_steps=2),
-        [*turns, " ", '{"answer": "Harwick"}'],
-    )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    search = Calls((("search", {"words": "Orla Venn"}),), text="I look.")
+    turns = [search, Calls((("lookup", {"name": "born"}),)), " ", '{"answer": "Harwick"}']
+    prediction, bodies = talk(ReActRAG(shelf(), max_steps=2), turns)
+    assert ended(prediction) == ("Harwick", "max_steps")
     assert [t["function"]["name"] for t in bodies[0]["tools"]] == ["search", "lookup"]
-    # The search for the question is a turn of its own.
     steps = [(step.action, step.thought) for step in prediction.steps]
-    assert steps[:3] == [("search", ""), ("search", "I look for Orla Venn."), ("lookup", "")]
-    assert [search.query for search in prediction.searches] == [QUESTION, "Orla Venn"]
-    roles = [message["role"] for message in bodies[1]["messages"]]
-    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert steps[:2] == [("search", "I look."), ("lookup", "")]
     assert "tools" not in bodies[-1]
 
 
-@pytest.mark.parametrize("spec", ["openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5"])
+@pytest.mark.parametrize("spec", [OPENAI, ANTHROPIC])
 def test_at_the_limit_the_same_conversation_goes_on_without_tools(spec: str) -> None:
     prediction, bodies = talk(
         ARAG(shelf(), max_steps=1), [Calls((keywords("Orla"),)), "Harwick"], spec
     )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "max_steps")
+    assert ended(prediction) == ("Harwick", "max_steps")
     last = bodies[-1]
     assert last["tool_choice"] in ("none", {"type": "none"})
     assert last["messages"][: len(bodies[0]["messages"])] == bodies[0]["messages"]
@@ -146,9 +138,8 @@ def test_one_tool_is_used_per_turn_unless_told_otherwise(parallel: bool, used: i
 def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations(
     program: type[RAGProgram],
 ) -> None:
-    name = "arguments" if program is ARAG else "argument"
-    nothing: Any = [] if program is ARAG else ""
-    typed = json.dumps({"thought": "x", "answer": "Harwick", "tool": "finish", name: nothing})
+    given: Any = {"arguments": []} if program is ARAG else {"argument": ""}
+    typed = json.dumps({"thought": "x", "answer": "Harwick", "tool": "finish", **given})
     prediction, (body,) = talk(program(shelf(), backend="typed"), [typed])
     assert prediction.answer == "Harwick"
     assert "tools" not in body
@@ -158,35 +149,18 @@ def test_typed_turns_are_asked_for_on_request_and_where_there_are_demonstrations
     assert "tools" not in body
 
 
-def test_compiled_instructions_hold_for_native_turns() -> None:
-    program = ARAG(shelf())
-    program.act.signature = program.act.signature.with_instructions("Look twice.")
-    _, bodies = talk(program, [Calls((keywords("Orla"),)), "Harwick"])
-    assert bodies[0]["messages"][0]["content"].startswith("Look twice.")
-
-
 @pytest.mark.parametrize("program", [ARAG, ReActRAG])
 def test_an_lm_without_tool_calls_is_refused_in_one_line(program: type[RAGProgram]) -> None:
     native = program(shelf(), backend="native")
-    lm = ScriptedLM()
     with pytest.raises(ConfigError, match="cannot; use backend=typed") as error:
-        native.check_lms(lm, {})
+        native.check_lms(ScriptedLM(), {})
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError):
         ask(native, lambda asked: {})
 
 
-def test_a_server_of_ones_own_is_asked_for_typed_turns_unless_told_otherwise() -> None:
+def test_a_server_of_ones_own_is_asked_for_typed_turns() -> None:
     own = make_lm("hosted_vllm/some-model", api_base="http://127.0.0.1:9/v1", cache=False)
     with dspy.context(lm=own):
-        trace = Trace(QUESTION, shelf(), Budget(9, 9))
-        box = CorpusTools(trace, ReActKnobs())
-        made = {
-            backend: ToolLoop(ReActRAG(shelf()).act, box, backend, 100, 7)
-            for backend in ("auto", "native", "typed")
-        }
-    assert {name: asker.native for name, asker in made.items()} == {
-        "auto": False,
-        "native": True,
-        "typed": False,
-    }
+        box = CorpusTools(Trace(TOWN, shelf(), Budget(9, 9)), ReActKnobs())
+        assert not ToolLoop(ReActRAG(shelf()).act, box, "auto", 100, 7).native

@@ -13,9 +13,7 @@ from ragbench.programs.react import CorpusTools, PageTools, ReActKnobs, ReActRAG
 from ragbench.retrievers.base import Corpus, Passage
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM
-from tests.programs.shelf import ask, converse, shelf
-
-QUESTION = "Where was the author of Salt Road born?"
+from tests.programs.shelf import TOWN, ask, converse, ended, queries, shelf
 
 
 def act(tool: str, argument: str = "", thought: str = "") -> dict[str, Any]:
@@ -28,21 +26,11 @@ LOOK = act("search", "Orla Venn")
 READ = [{"answer": "Harwick"}]
 
 
-def talk(*steps: Any, read: Any = None, **knobs: Any) -> tuple[Any, Any]:
+def talk(*steps: Any, read: Any = None, **knobs: Any) -> tuple[Any, ScriptedLM]:
     """Prediction and LM of a conversation of exactly these turns, and a forced answer `read`."""
     forced = {"AnswerWithHints": read} if read else {}
-    prediction, lm, _ = converse(
-        ReActRAG(shelf(), **knobs), QUESTION, ReActStep=list(steps), **forced
-    )
+    prediction, lm, _ = converse(ReActRAG(shelf(), **knobs), TOWN, ReActStep=list(steps), **forced)
     return prediction, lm
-
-
-def ended(prediction: Any) -> tuple[str, str]:
-    return prediction.answer, prediction.stop_reason
-
-
-def queries(prediction: Any) -> list[str]:
-    return [search.query for search in prediction.searches]
 
 
 def trajectories(lm: ScriptedLM) -> list[str]:
@@ -64,14 +52,10 @@ def test_the_model_searches_looks_up_and_finishes() -> None:
     assert "search(words): Find passages." in lm.asked[0].inputs["tools"]
 
 
-def test_ablations() -> None:
-    prediction, lm = talk(LOOK, FINISH, initial_retrieval=True)
-    assert queries(prediction) == [QUESTION, "Orla Venn"]
-    assert trajectories(lm)[0].startswith(f"Step 1.\nsearch({QUESTION}) showed:\n")
-    assert "Step 2." in trajectories(lm)[1]
+def test_act_only_has_no_thoughts() -> None:
     searched = {"answer": "", "tool": "search", "argument": "Orla"}
     turns = [searched, {"answer": "x", "tool": "finish"}]
-    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), QUESTION, ActStep=turns)
+    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), TOWN, ActStep=turns)
     assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
     assert prediction.steps[0].thought == ""
 
@@ -93,20 +77,14 @@ def test_where_an_answer_may_stand() -> None:
     assert "Answer so far: Eastmere" in trajectories(lm)[1]
     as_argument = {"thought": "x", "answer": "", "tool": "finish", "argument": "Harwick"}
     assert ended(talk(LOOK, as_argument)[0]) == ("Harwick", "answered")
-    for finish in (act("finish"), act("finish", "unknown")):
-        prediction, _ = talk(LOOK, finish, read=READ)
-        assert ended(prediction) == ("Harwick", "answered")
-        assert prediction.counts["finish_without_answer"] == 1
+    prediction, _ = talk(LOOK, act("finish", "unknown"), read=READ)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert prediction.counts["finish_without_answer"] == 1
 
 
 def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
-    def script(asked: Asked) -> Reply:
-        if asked.signature == "ReActStep":
-            thought = f"Thought {asked.number}. {'so ' * 60}"
-            return act("search", f"Salt Road {asked.number}", thought)
-        return {"answer": "x"}
-
-    _, lm, _ = ask(ReActRAG(shelf(), context_tokens=150, max_steps=3), script)
+    steps = [act("search", f"Salt Road {n}", f"Thought {n}. {'so ' * 60}") for n in (1, 2, 3)]
+    _, lm = talk(*steps, read=READ, context_tokens=150, max_steps=3)
     assert "Thought 2." in trajectories(lm)[2]
     assert "Thought 1." not in trajectories(lm)[2]
 
@@ -114,18 +92,20 @@ def test_the_oldest_steps_leave_a_prompt_that_grows_too_long() -> None:
 # -- guards
 
 
-def test_guards_are_listed_and_none_is_the_bare_loop() -> None:
-    def guards(given: Any) -> tuple[str, ...]:
-        return ReActRAG(shelf(), guards=given).knobs.guards
-
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [("false", ()), (False, ()), ("true", GUARDS), ("withdraw,reader", ("withdraw", "reader"))],
+)
+def test_guards_are_listed(given: Any, names: tuple[str, ...]) -> None:
+    assert ReActRAG(shelf(), guards=given).knobs.guards == names
     assert ReActRAG(shelf()).knobs.guards == DEFAULT_GUARDS
-    assert guards("false") == guards(False) == guards("none") == ()
-    assert guards("true") == GUARDS
-    assert guards("withdraw,reader") == ("withdraw", "reader")
     with pytest.raises(KnobError, match="give any of unreadable, copied, repeated, "):
-        guards("withdrawal")
-    prediction, lm = talk(*[LOOK] * 3, act("finish", QUESTION), guards="false")
-    assert ended(prediction) == (QUESTION, "answered")
+        ReActRAG(shelf(), guards="withdrawal")
+
+
+def test_without_guards_it_is_the_bare_loop() -> None:
+    prediction, lm = talk(*[LOOK] * 3, act("finish", TOWN), guards="false")
+    assert ended(prediction) == (TOWN, "answered")
     assert REPEATED not in trajectories(lm)[3]
     assert trajectories(lm)[3].count("She was born in Harwick") == 3
     assert ended(talk("?", read=READ, guards="false")[0]) == ("Harwick", "parse_fallback")
@@ -133,7 +113,7 @@ def test_guards_are_listed_and_none_is_the_bare_loop() -> None:
 
 def test_unreadable_searches_the_question_once() -> None:
     prediction, _ = talk("Harwick, of course.", "I said Harwick.", read=[{"answer": "Eastmere"}])
-    assert queries(prediction) == [QUESTION]
+    assert queries(prediction) == [TOWN]
     assert ended(prediction) == ("Eastmere", "parse_fallback")
     assert prediction.counts["parse_fallback"] == 2
 
@@ -144,7 +124,7 @@ _LONG = "The steps compare neither of the two towns, so the next step would be t
 @pytest.mark.parametrize(
     ("answer", "thought", "event"),
     [
-        (QUESTION.lower(), "", "echoed_question"),
+        (TOWN.lower(), "", "echoed_question"),
         ("No sentence has this text.", "", "copied_observation"),
         ("search(Orla Venn)", "", "copied_step"),
         (_LONG, _LONG, "echoed_thought"),
@@ -163,7 +143,6 @@ def test_repeated_steps_are_told_and_a_second_one_ends_the_loop() -> None:
     assert ended(prediction) == ("Harwick", "no_progress")
     assert [REPEATED in text for text in trajectories(lm)] == [False, False, True, True, False]
     assert f"Step 2.\nsearch(Orla Venn) showed:\n{REPEATED}" in trajectories(lm)[2]
-    assert ended(talk(LOOK, LOOK, FINISH)[0]) == ("Harwick", "answered")
     _, lm = talk(LOOK, act("search", "Orla"), FINISH)  # a passage shown before is named alone
     assert trajectories(lm)[2].endswith("Orla Venn (shown above)\nSalt Road (shown above)")
 
@@ -189,12 +168,6 @@ def test_withdraw_and_lookup_take_tools_away() -> None:
     assert {tuple(tools_of(asked)) for asked in alone.asked} == {("search",)}
 
 
-def test_unsearched_answers_are_checked_by_a_search() -> None:
-    prediction, _ = talk(act("finish", "Oslo"), FINISH, guards="unsearched")
-    assert ended(prediction) == ("Harwick", "answered")
-    assert (queries(prediction), prediction.counts["unsearched_answer"]) == ([QUESTION], 1)
-
-
 def test_resample_asks_once_more_without_the_thought_that_was_repeated() -> None:
     first = act("search", "Orla Venn", "The author is missing.")
     copy = act("lookup", "Salt", "the author is missing")
@@ -214,15 +187,12 @@ def test_reader_settles_an_answer_beside_a_tool(read: str, answer: str) -> None:
     assert ended(prediction) == (answer, "answered")
     assert queries(prediction) == ["Orla Venn"]  # a guess before it
     assert prediction.counts["guess_beside_tool"] == 1
-    alone, _ = talk(guess, guess, guards="reader", force_answer=False)
-    assert ended(alone) == ("Harwick", "answered")
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
         ({"query": "Orla", "k": 3}, "Orla"),
-        ({"k": 3, "words": ["Orla", "Venn"]}, "3"),
         (["Orla", 3], "Orla 3"),
         ({"a": {"b": "x"}}, "x"),
         (None, ""),
@@ -281,7 +251,6 @@ def test_page_lookup_walks_the_open_page_one_hit_at_a_time() -> None:
         "(Result 3 / 3) He died in Ostrow.",
         "No more results.",
     ]
-    assert look(tools, "sea") == "(Result 1 / 1) He painted the sea."
     assert look(tools, "Ostrow") == "(Result 1 / 3) He lived in Ostrow."  # a new text starts anew
     tools.search("zebra")  # a failed search leaves the page open
     assert look(tools, "Ada") == "(Result 1 / 1) In Ostrow he met Ada."
@@ -315,7 +284,7 @@ def grown(steps: dict[str, list[dict[str, Any]]], **knobs: Any) -> tuple[Any, Sc
         first, second = steps[searched[-1]]
         return first if asked.request.config.temperature == 0 else second
 
-    prediction, lm, _ = ask(ReActRAG(shelf(), variant="tree", **knobs), script, QUESTION)
+    prediction, lm, _ = ask(ReActRAG(shelf(), variant="tree", **knobs), script, TOWN)
     return prediction, lm
 
 
@@ -350,7 +319,7 @@ def test_tree_takes_steps_that_differ_and_selects_over_the_paths() -> None:
 
 
 def test_tree_prunes_steps_like_a_sibling_or_an_earlier_one() -> None:
-    prediction, lm = grown(
+    prediction, _ = grown(
         {
             "": [act("search", "Orla Venn born"), act("search", "born: Orla Venn!")],
             "Orla Venn born": [act("search", "Orla Venn born"), act("search", "town of Harwick")],
@@ -360,24 +329,15 @@ def test_tree_prunes_steps_like_a_sibling_or_an_earlier_one() -> None:
     assert prediction.counts["pruned_similar"] == 4
     assert ended(prediction) == ("Tollen", "no_progress")
     assert queries(prediction) == ["Orla Venn born", "town of Harwick"]
-    assert lm.signatures == [*["ReActStep"] * 6, "AnswerWithHints"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "calls", "paths", "reason"),
-    [(act("search", "word"), 3 + 6 + 1, ["1", "2", "1.1", "2.1"], "max_steps"),
-     ("Hm.", 3 + 1, [], "no_progress")],
-)  # fmt: skip
-def test_tree_holds_its_width_and_ends_in_the_reader(
-    reply: Any, calls: int, paths: list[str], reason: str
-) -> None:
+def test_tree_holds_its_width_and_ends_in_the_reader() -> None:
     def script(asked: Asked) -> Reply:
-        if asked.signature != "ReActStep":
-            return {"answer": "Harwick"}
-        return reply if isinstance(reply, str) else act("search", f"word{asked.number}")
+        return act("search", f"word{asked.number}") if asked.signature == "ReActStep" else READ[0]
 
     program = ReActRAG(shelf(), variant="tree", branching=3, width=2, max_steps=2)
-    prediction, lm, _ = ask(program, script, QUESTION)
-    assert (len(lm.asked), *ended(prediction)) == (calls, "Harwick", reason)
-    assert [s.notes["path"] for s in prediction.steps if s.action == "search"] == paths
-    assert prediction.counts["pruned_width"] == (1 + 4 if paths else 0)
+    prediction, lm, _ = ask(program, script, TOWN)
+    assert (len(lm.asked), *ended(prediction)) == (3 + 6 + 1, "Harwick", "max_steps")
+    paths = [s.notes["path"] for s in prediction.steps if s.action == "search"]
+    assert paths == ["1", "2", "1.1", "2.1"]
+    assert prediction.counts["pruned_width"] == 1 + 4

@@ -1,0 +1,280 @@
+"""The programs of several agents: ma_rag, rag_enta, ra_isf."""
+
+from math import log
+from typing import Any
+
+import pytest
+
+from ragbench.programs import MARAG, RAISF, RAGentA
+from tests.fakes import Asked, Reply, plausible
+from tests.programs.shelf import COUNTY, TOWN, ask, check, shelf, shown, step
+
+ASKED: dict[str, Any] = {"question": COUNTY, "answer": "Dunmoor"}
+DUNMOOR = [{"answer": "Dunmoor"}]
+
+
+# -- ma_rag
+
+
+def planned(*steps: str) -> dict[str, Any]:
+    return {"reasoning": "First things first.", "steps": list(steps)}
+
+
+def define(task: str, kind: str = "lookup") -> dict[str, Any]:
+    return {"kind": kind, "task": task}
+
+
+def answered(answer: str, *, success: bool = True, rating: int = 9) -> dict[str, Any]:
+    return {"reasoning": "So.", "answer": answer, "success": success, "rating": rating}
+
+
+def notes(*given: list[str]) -> list[dict[str, Any]]:
+    return [{"notes": one} for one in given]
+
+
+def test_each_step_is_searched_noted_and_answered_and_all_but_the_first_defined() -> None:
+    replies: dict[str, Any] = {
+        "PlanSteps": [planned("Who wrote Salt Road?", "Find the county")],
+        "DefineStep": [define("Which county is Harwick in?")],
+        "TakeNotes": notes(["Orla Venn wrote it.", "Orla Venn wrote it."], []),
+        "AnswerTask": [answered("Orla Venn"), answered("Dunmoor", rating=7)],
+        "SynthesizeAnswer": DUNMOOR,
+    }
+    searched = ["Who wrote Salt Road?", "Which county is Harwick in?"]
+    sees = ["Which county is Harwick in: Dunmoor (rated 7 of 10)"]
+    _, lm = check(MARAG, replies, searched=searched, calls=2 + 2 + 3, sees=sees, k=2, **ASKED)
+    assert "Who wrote Salt Road: Orla Venn" in shown(lm, "DefineStep")["history"]
+    assert shown(lm, "AnswerTask", 0)["notes"] == '["Orla Venn wrote it."]'
+
+
+def test_planner_definer_and_look_ups_are_sampled_and_an_aggregate_sees_its_task_alone() -> None:
+    replies: dict[str, Any] = {
+        "PlanSteps": [planned("How many live in Harwick?", "Compare")],
+        "TakeNotes": notes(["It has 900 inhabitants."]),
+        "AnswerTask": [answered("900"), answered("no")],
+        "DefineStep": [define("Is 900 more than 4,000?", "aggregate")],
+        "SynthesizeAnswer": [{"answer": "no"}],
+    }
+    _, lm = check(MARAG, replies, answer="no", searched=["How many live in Harwick?"], k=1)
+    heat = [asked.request.config.temperature for asked in lm.asked]
+    assert heat == [0.3, 0.0, 0.3, 0.3, 0.0, 0.0]  # in the order above, the aggregate cold
+    assert lm.asked[-2].inputs["notes"] == "[]"
+
+
+@pytest.mark.parametrize("bad", [answered("", success=False), answered("not stated")])
+def test_the_notes_of_a_failed_step_reach_the_new_plan_and_the_summary(bad: Any) -> None:
+    replies: dict[str, Any] = {
+        "PlanSteps": [planned("Who wrote Slat Road?"), planned("Find its county")],
+        "DefineStep": [define("Which county is Harwick in?")],
+        "TakeNotes": notes(["Orla Venn was born in Harwick."], []),
+        "AnswerTask": [bad, bad],
+        "SynthesizeAnswer": DUNMOOR,
+    }
+    failed = "Who wrote Slat Road: unknown; found: Orla Venn was born in Harwick."
+    _, lm = check(MARAG, replies, stop="no_progress", sees=[failed], k=1, **ASKED)
+    assert failed in shown(lm, "PlanSteps")["history"]
+
+
+SETTLED: dict[str, Any] = {"AnswerTask": [answered("Dunmoor")], "SynthesizeAnswer": DUNMOOR}
+
+
+@pytest.mark.parametrize(
+    ("given", "plan"),
+    [
+        (planned("Find Harwick", "find harwick.", " "), ["Find Harwick"]),
+        (planned(), [COUNTY]),  # none: the question
+    ],
+)
+def test_repeated_steps_are_dropped_and_no_plan_is_the_question(given: Any, plan: Any) -> None:
+    replies = {"PlanSteps": [given], "TakeNotes": notes([]), **SETTLED}
+    counts = {"bad_plan": int(plan == [COUNTY])}
+    prediction, _ = check(MARAG, replies, searched=plan, counts=counts, k=1, **ASKED)
+    assert [task["question"] for task in prediction.plan] == plan
+
+
+def test_ablations_leave_out_planner_and_extractor_or_note_each_passage() -> None:
+    off: dict[str, Any] = {"k": 2, "planner": False, "extract": "off", **ASKED}
+    _, lm = check(MARAG, SETTLED, searched=[COUNTY], **off)
+    assert "[2] Salt Road" in lm.asked[0].inputs["notes"]
+    failed = {**SETTLED, "AnswerTask": [answered("", success=False)]}
+    check(MARAG, failed, stop="no_progress", **off)
+    check(MARAG, {**SETTLED, "TakeNotes": notes(["It."], [])}, **{**off, "extract": "each"})
+
+
+def test_a_spent_budget_leaves_the_answer_to_what_was_found() -> None:
+    replies: dict[str, Any] = {
+        "PlanSteps": [planned("Who wrote Salt Road?", "Where was she born?")],
+        "TakeNotes": notes(["Orla Venn wrote it."]),
+        "AnswerTask": [answered("Orla Venn")],
+        "SynthesizeAnswer": DUNMOOR,
+    }
+    check(MARAG, replies, stop="budget", sees=["Orla Venn"], k=1, max_calls=4, **ASKED)
+
+
+# -- rag_enta
+
+NOTHING: dict[str, Any] = {"drop": [], "unanswered": [], "follow_ups": []}
+
+
+def cited(answer: str, *claims: tuple[str, list[int]]) -> dict[str, Any]:
+    return {"answer": answer, "claims": [{"statement": s, "evidence": e} for s, e in claims]}
+
+
+def holds(confidence: float) -> dict[str, Any]:
+    return {"holds": confidence >= 0.5, "confidence": max(confidence, 1 - confidence)}
+
+
+@pytest.mark.parametrize(
+    ("sure", "n", "kept"),
+    [
+        (
+            {"Salt Road": 0.6, "Orla Venn": 0.9, "Harwick": 0.1, "Eastmere": 0.1},
+            0.5,
+            ["Orla Venn", "Salt Road", "Tam Quill"],
+        ),
+        ({}, 0, ["Orla Venn", "Salt Road", "Tam Quill", "Harwick", "Eastmere"]),  # equal scores
+    ],
+)
+def test_passages_below_mean_less_n_deviations_are_dropped_and_the_rest_ranked(
+    sure: dict[str, float], n: float, kept: list[str]
+) -> None:
+    def script(asked: Asked) -> Reply:
+        if asked.signature == "HoldsAnswer":
+            return holds(sure.get(asked.inputs["passage"].partition(" | ")[0], 0.5))
+        return {**plausible(asked), **(NOTHING if asked.signature == "AuditClaims" else {})}
+
+    prediction, lm, _ = ask(RAGentA(shelf(), k=5, n=n), script, COUNTY)
+    judged = [step for step in prediction.steps if step.action == "judge"]
+    scores = {step.pids[0]: step.notes["score"] for step in judged}
+    filtered = step(prediction, "filter")
+    mean = sum(scores.values()) / len(scores)
+    deviation = (sum((s - mean) ** 2 for s in scores.values()) / len(scores)) ** 0.5
+    assert filtered.notes["threshold"] == pytest.approx(mean - n * deviation, abs=1e-3)
+    assert [pid for pid in kept if pid in scores] == sorted(filtered.pids, key=kept.index)
+    if sure:
+        assert filtered.pids == tuple(kept)  # best first
+        assert scores["Orla Venn"] == pytest.approx(log(0.9) - log(0.1), abs=1e-4)
+        assert "Harwick is a town" not in shown(lm, "CitedAnswer")["context"]
+
+
+def audited(replies: dict[str, Any], **more: Any) -> Any:
+    """A run over two passages that the judge believes, and these replies."""
+    judged = {"AnswerIfStated": [{"answer": "Harwick"}] * 2, "HoldsAnswer": [holds(0.9)] * 2}
+    return check(RAGentA, {**judged, **replies}, k=2, **{**ASKED, **more})
+
+
+BORN = ("She was born in Harwick.", [2, 2, 9])
+DUNMOOR_CLAIM = ("It is Dunmoor.", [1])
+
+
+def test_claims_name_their_passages_and_a_clean_audit_ends_it() -> None:
+    replies = {"CitedAnswer": [cited("Dunmoor", BORN)], "AuditClaims": [NOTHING]}
+    prediction, lm = audited(replies, calls=2 * 2 + 2, path=4, sees=[f"[1] {BORN[0]} [1]"])
+    second = prediction.steps[-2].pids[1]
+    assert lm.asked[-1].inputs["context"].startswith(f'["[1] {second}')  # what the claim cites
+
+
+def test_after_dropped_claims_the_answer_is_written_from_those_left() -> None:
+    drafted = cited("Tollen", ("Tam Quill is a writer.", [2]), DUNMOOR_CLAIM)
+    replies = {"CitedAnswer": [drafted], "AuditClaims": [{**NOTHING, "drop": [1, 7]}]}
+    replies["SynthesizeAnswer"] = DUNMOOR
+    audited(replies, sees=["It is Dunmoor. [1]"], hides=["Tam Quill"])
+
+
+@pytest.mark.parametrize(("refuse", "answer"), [(False, "Dunmoor"), (True, "noanswer")])
+def test_with_no_claim_left_the_draft_stands_unless_it_is_to_refuse(
+    refuse: bool, answer: str
+) -> None:
+    replies = {"CitedAnswer": [cited("Dunmoor", DUNMOOR_CLAIM)]}
+    replies["AuditClaims"] = [{**NOTHING, "drop": [1]}]
+    audited(replies, answer=answer, counts={"all_claims_dropped": 1}, refuse=refuse)
+
+
+def gap(*questions: str) -> dict[str, Any]:
+    return {"drop": [], "unanswered": ["the county of Harwick"], "follow_ups": list(questions)}
+
+
+def test_gaps_are_worked_in_one_by_one_and_audited_again_with_all_found_before() -> None:
+    replies = {
+        "CitedAnswer": [cited("Harwick", ("She was born in Harwick.", [1]))],
+        "CitedPart": [cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")],
+        "AuditClaims": [gap("Which county is Harwick in?"), gap("How many live there?"), NOTHING],
+        "RefineAnswer": [*DUNMOOR, *DUNMOOR],
+    }
+    prediction, lm = audited(replies)
+    part, audit = shown(lm, "CitedPart", 0), shown(lm, "AuditClaims", 1)
+    kept = step(prediction, "filter").pids
+    assert not any(f"] {pid} |" in part["context"] for pid in kept)
+    assert "Harwick is a town" in part["context"]
+    assert part["question"].startswith(f"Which county is Harwick in? (needed for: {COUNTY})")
+    assert "[2] Harwick is in Dunmoor. [2]" in audit["claims"]
+    assert "[2] Harwick | " in audit["context"]
+    last = shown(lm, "RefineAnswer")["notes"]
+    assert '"Which county is Harwick in: Dunmoor", "How many live there: 900"' in last
+    assert "She was born in Harwick." in last
+
+
+@pytest.mark.parametrize(
+    ("audit", "parts", "searched"),
+    [
+        (gap(), [cited("")], [COUNTY, "the county of Harwick"]),  # without an answer
+        ({**gap("Who is Tam Quill?"), "unanswered": []}, [], [COUNTY]),
+    ],
+)
+def test_a_follow_up_that_finds_nothing_or_is_for_nothing_is_left(
+    audit: Any, parts: list[Any], searched: list[str]
+) -> None:
+    replies = {"CitedAnswer": [cited("Dunmoor")], "CitedPart": parts, "AuditClaims": [audit]}
+    audited(replies, searched=searched)
+
+
+# -- ra_isf
+
+SEARCH, MEMORY = {"retrieve": True, "confidence": 1.0}, {"retrieve": False, "confidence": 1.0}
+PARTS = {"sub_questions": ["Who wrote Salt Road?", "Where was {1} born?", "And a third?"]}
+HARWICK: Any = {"answer": "Harwick"}
+
+
+def marks(*relevant: bool) -> list[dict[str, Any]]:
+    return [{"relevance": ("irrelevant", "relevant")[r], "confidence": 1.0} for r in relevant]
+
+
+def test_what_is_known_is_answered_from_memory() -> None:
+    replies = {"RetrievalDecision": [MEMORY], "DirectAnswer": [HARWICK]}
+    check(RAISF, replies, stop="direct", searched=[])
+
+
+def test_relevant_passages_alone_are_read() -> None:
+    replies = {"RetrievalDecision": [SEARCH], "IsRel": marks(True, False)}
+    replies["AnswerIfStated"] = [HARWICK]
+    check(RAISF, replies, calls=4, path=3, hides=["[2]"], k=2)
+
+
+def test_passages_that_do_not_state_the_answer_leave_it_to_the_parts() -> None:
+    replies = {
+        "RetrievalDecision": [SEARCH, MEMORY, SEARCH],
+        "IsRel": marks(True, True),
+        "SplitQuestion": [PARTS],
+        "DirectAnswer": [{"answer": "Orla Venn"}],
+        "AnswerIfStated": [{"answer": ""}, HARWICK],
+        "CombineAnswers": [HARWICK],
+    }
+    # Each part as it was asked.
+    sees = ["Who wrote Salt Road? Orla Venn", "Where was Orla Venn born? Harwick"]
+    check(RAISF, replies, searched=[TOWN, "Where was Orla Venn born?"], sees=sees, k=1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "count", "judged"),
+    [
+        (["Who wrote Salt Road?", "Where is Harwick?"], "nothing_answered", 3),
+        ([TOWN.lower()], "cycle_refused", 1),  # the question again
+    ],
+)
+def test_the_depth_bounds_the_splits_and_what_stays_unknown_is_read_at_last(
+    parts: list[str], count: str, judged: int
+) -> None:
+    replies = {"IsRel": marks(*[False] * judged), "SplitQuestion": [{"sub_questions": parts}]}
+    replies["AnswerFromContext"] = [HARWICK]
+    knobs = {"k": 1, "max_depth": 1, "self_knowledge": False}
+    check(RAISF, replies, stop="no_progress", counts={count: 1}, **knobs)

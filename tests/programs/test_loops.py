@@ -1,0 +1,251 @@
+"""The programs that think a sentence and search with it: ircot and flare."""
+
+import json
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.errors import LMSetupError
+from ragbench.programs.core import token_probabilities
+from ragbench.programs.ircot import AllLeftOutError, IRCoT, ending
+from ragbench.programs.workflow.flare import FLARE
+from ragbench.retrievers.base import Corpus, Passage, Retriever
+from ragbench.retrievers.factory import make_retriever
+from tests.programs.shelf import TOWN, check, converse, shelf, step
+
+
+def think(thought: str, answer: str = "", *, done: bool = False) -> dict[str, Any]:
+    step = "answer" if done or answer else "search"
+    return {"thought": thought, "next_step": step, "answer": answer}
+
+
+NOVEL = think("Salt Road is a novel.")
+FORCED = [{"answer": "Harwick"}]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_ircot_searches_the_question_then_each_sentence(first: bool) -> None:
+    steps = [think("Salt Road is by O. Venn. It is long."), think("Born in Harwick.", "Harwick")]
+    searched = [*[TOWN][:first], "Salt Road is by O. Venn."]  # one sentence
+    _, lm = check(IRCoT, {"CoTStep": steps}, searched=searched, initial_retrieval=first)
+    assert (lm.asked[0].inputs["context"] != "[]") is first
+    assert lm.asked[1].inputs["thoughts"].startswith("1. Salt Road is by O. Venn.\n")
+
+
+@pytest.mark.parametrize(
+    ("steps", "chain", "reason"),
+    [
+        ([NOVEL, think("Harwick is a town.")], 2, "max_steps"),
+        ([think("It is unclear.", "Not stated in the passages", done=True)], 0, "answered"),
+        ([NOVEL, think("Salt Road is a novel!")], 1, "no_progress"),
+        ([think(TOWN)], 0, "no_progress"),
+        (["Hm."], 0, "parse_fallback"),
+        ([NOVEL], 1, "budget"),
+    ],
+)
+def test_a_chain_without_an_answer_is_asked_for_one_of_its_own(
+    steps: list[Any], chain: int, reason: str
+) -> None:
+    replies = {"CoTStep": steps, "AnswerWithHints": FORCED}
+    limits = {"max_steps": 2, "max_calls": 2 if reason == "budget" else 50}
+    _, lm = check(IRCoT, replies, stop=reason, **limits)
+    assert json.loads(lm.asked[-1].inputs["notes"]) == [one["thought"] for one in steps[:chain]]
+
+
+@pytest.mark.parametrize(
+    ("step", "thought", "expected"),
+    [
+        ("search", "The answer is her birthplace.", (False, "")),
+        ("answer", "The answer is her birthplace.", (True, "her birthplace")),
+        ("", "So the answer is: Harwick.", (True, "Harwick")),
+        ("", "The answer is not stated in the passages.", (False, "")),
+    ],
+)
+def test_the_typed_step_decides_and_the_phrase_counts_without_it(
+    step: str, thought: str, expected: tuple[bool, str]
+) -> None:
+    assert ending(dspy.Prediction(next_step=step, answer=""), thought) == expected
+
+
+def test_a_repeated_sentence_that_comes_with_an_answer_ends_the_chain() -> None:
+    settled = {"thought": "Salt Road is a novel!", "next_step": "search", "answer": "Orla"}
+    check(IRCoT, {"CoTStep": [NOVEL, settled]}, answer="Orla")
+
+
+@pytest.mark.parametrize(("reply", "answer"), [({"answer": "Harwick"}, "Harwick"), ("?", "East")])
+def test_paper_searches_with_facts_and_has_a_reader_that_sees_no_chain(
+    reply: Any, answer: str
+) -> None:
+    steps = [
+        think("Therefore it must be a town."),
+        think("Salt Road is by Orla Venn."),
+        think("Thus she was born where she grew up."),
+        think("Orla Venn was born in Harwick.", "East"),
+    ]
+    asked, fact = "was the author of Salt Road born?", "Salt Road by Orla Venn."
+    replies = {"CoTStep": steps, "AnswerFromContext": [reply]}
+    searched = [asked, asked, fact, fact]
+    prediction, lm = check(IRCoT, replies, answer=answer, searched=searched, variant="paper")
+    assert [search.cached for search in prediction.searches] == [False, True, False, True]
+    assert set(lm.asked[-1].inputs) == {"context", "question"}
+    assert list(lm.asked[-1].fields) == ["reasoning", "answer"]
+
+
+TEXTS = {
+    "long": "novel " * 601,
+    "shown in part": "novel " + "word " * 400,
+    "twin one": "novel about a caravan in the north of the land " * 3,
+    "twin two": "novel about a caravan in the north of the land " * 3,
+    "last": "a novel that differs from all of the others here",
+}
+
+
+def searching(texts: dict[str, str], **settings: Any) -> Retriever:
+    titles = {"twin one": "Twin", "twin two": "Twin"}
+    passages = [Passage(p, titles.get(p, p), text.strip()) for p, text in texts.items()]
+    return make_retriever("bm25", Corpus(passages, **settings))
+
+
+@pytest.mark.parametrize("view", ["paragraph", "chunk"])
+def test_paper_limits_paragraphs_by_words_number_and_likeness(view: str) -> None:
+    program = IRCoT(searching(TEXTS, view=view), variant="paper", k=5, max_passages=3)
+    replies: Any = {"CoTStep": [think("Done.", "x")], "AnswerFromContext": [{"answer": "x"}]}
+    prediction, lm, _ = converse(program, "novel", **replies)
+    pids = [passage.pid for passage in prediction.passages]
+    assert ("long" in pids) is (view == "chunk")  # a chunk has any length
+    assert prediction.counts["passage_left_out"] == (view == "paragraph")
+    assert len({"twin one", "twin two"} & set(pids)) == 1
+    assert len(pids) == 3
+    if view == "paragraph":
+        assert lm.asked[-1].inputs["context"].count("word") == 349
+
+
+def test_a_question_whose_every_passage_was_left_out_fails() -> None:
+    program = IRCoT(searching({"long": TEXTS["long"]}), variant="paper")
+    with pytest.raises(AllLeftOutError, match="all 1 passages found have more than 600 words"):
+        converse(program, "novel", CoTStep=[think("Done.", "x")])
+
+
+def test_flash_ranks_by_best_score_and_shows_the_best_last() -> None:
+    replies = {"CoTStep": [think("Tam Quill is from Eastmere."), think("Done.", "Eastmere")]}
+    prediction, lm = check(IRCoT, replies, question="Salt Road", answer="Eastmere", variant="flash")
+    best: dict[str, float] = {}
+    for pid, score in (hit for search in prediction.searches for hit in search.hits):
+        best[pid] = max(score, best.get(pid, score))
+    ranked = [passage.pid for passage in prediction.passages]
+    assert ranked == sorted(ranked, key=lambda pid: -best[pid])
+    assert ranked[0] == "Tam Quill"
+    shown = json.loads(lm.asked[1].inputs["context"])
+    assert [line.split("] ")[1].split(" | ")[0] for line in shown] == ranked[::-1]
+
+
+# -- flare
+
+
+def draft(
+    thought: str, sure: float = 0.9, *, doubt: list[str] | None = None, answer: str = ""
+) -> dict[str, Any]:
+    said = {"uncertain_words": doubt or [], "confidence": sure}
+    return {**think(thought, answer), **said, "next_step": "answer" if answer else "continue"}
+
+
+BY_ORLA, IN_HARWICK = draft("It is by Orla Venn. More."), draft("In Harwick.", answer="Harwick")
+
+
+def test_a_sure_draft_is_kept_without_a_search() -> None:
+    replies = {"DraftSentence": [BY_ORLA, IN_HARWICK]}
+    check(FLARE, replies, searched=[TOWN], sees=["It is by Orla Venn."], hides=["More."])
+
+
+def test_a_doubtful_draft_is_searched_without_its_doubtful_words_and_written_again() -> None:
+    drafts = [
+        draft("Orla Venn was born in Eastmere.", 1.0, doubt=["eastmere", " "]),
+        draft("Orla Venn was born in Harwick.", 0.1, answer="Harwick"),
+    ]
+    searched = [TOWN, "Orla Venn was born in ."]
+    # What is found takes the place of the passages before.
+    prediction, _ = check(
+        FLARE, {"DraftSentence": drafts}, searched=searched, sees=["[1] Orla"], hides=["[2]"], k=1
+    )
+    assert step(prediction, "think").thought == "Orla Venn was born in Harwick."
+
+
+@pytest.mark.parametrize(
+    ("drafted", "knobs", "query"),
+    [
+        ("It is in Eastmere.", {"variant": "always"}, "It is in Eastmere."),
+        ("It is in Eastmere.", {"query_from": "draft"}, "It is in Eastmere."),
+        ("It is in Eastmere.", {"query_from": "previous"}, TOWN),
+        ("Eastmere.", {}, TOWN),  # nothing is left of the draft
+    ],
+)
+def test_what_is_searched_for(drafted: str, knobs: dict[str, Any], query: str) -> None:
+    drafts = [draft(drafted, 0.2, doubt=["Eastmere"]), IN_HARWICK]
+    prediction, _ = check(FLARE, {"DraftSentence": drafts}, **knobs)
+    assert prediction.steps[0].input == query
+
+
+def test_never_searches_the_question_alone_and_asks_for_no_doubt() -> None:
+    replies = {"DraftSentence": [{"thought": "It is.", "next_step": "answer", "answer": "Harwick"}]}
+    _, lm = check(FLARE, replies, searched=[TOWN], variant="never")
+    assert "confidence" not in lm.asked[0].fields
+
+
+@pytest.mark.parametrize(
+    ("drafts", "limit", "reason"),
+    [
+        ([BY_ORLA], {"max_steps": 1}, "max_steps"),
+        ([BY_ORLA], {"max_calls": 2}, "budget"),
+        ([BY_ORLA, draft("it is by Orla Venn")], {}, "no_progress"),  # said before
+    ],
+)
+def test_an_answer_is_forced_from_the_last_passages_and_the_sentences(
+    drafts: list[Any], limit: dict[str, int], reason: str
+) -> None:
+    replies = {"DraftSentence": drafts, "AnswerWithHints": FORCED}
+    check(FLARE, replies, stop=reason, sees=["It is by Orla Venn."], **limit)
+
+
+def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -> None:
+    drafts = [draft("Zyx qqq.", 0.2), draft("Nobody knows.")]
+    replies = {"DraftSentence": drafts, "AnswerWithHints": FORCED}
+    prediction, lm = check(FLARE, replies, stop="max_steps", calls=3, k=1, max_steps=1)
+    first, second = prediction.searches
+    assert (len(first.hits), len(second.hits)) == (1, 0)
+    for asked in lm.asked:  # two drafts and the forced answer
+        assert f"[1] {first.hits[0][0]} |" in asked.inputs["context"]
+
+
+def test_token_probabilities_need_an_lm_that_gives_them() -> None:
+    with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
+        said = {"thought": "It is.", "next_step": "continue", "answer": ""}
+        check(FLARE, {"DraftSentence": [said]}, confidence_source="logprob")
+
+
+def tokens(*parts: tuple[str, float]) -> Any:
+    content = [SimpleNamespace(token=text, logprob=math.log(p)) for text, p in parts]
+    return SimpleNamespace(content=content)
+
+
+def test_the_tokens_of_a_field_and_how_likely_they_are() -> None:
+    said = tokens(
+        ('{"thought', 1.0), ('": "Orla', 0.9), (" said", 0.5), (' \\"', 0.7), ("no", 0.3),
+        ('\\"."', 0.8), (', "answer": "Orla"}', 0.2),
+    )  # fmt: skip
+    reply = dspy.Prediction(thought='Orla said "no".', logprobs=said)
+    found = [(text, round(p, 6)) for text, p in token_probabilities(reply, "thought")]
+    assert found == [("Orla", 0.9), (" said", 0.5), (' \\"', 0.7), ("no", 0.3), ('\\".', 0.8)]
+    assert token_probabilities(dspy.Prediction(thought="", parse_fallback=True), "thought") == []
+
+
+def test_by_tokens_one_unlikely_token_is_a_doubt_and_left_out_of_the_query() -> None:
+    program = FLARE(shelf(), confidence_source="logprob", theta=0.8, beta=0.4)
+    assert program.draft.config == {"logprobs": True}
+    parts = (('{"thought": "', 1.0), ("Born in", 0.9), (" East", 0.3), ("mere", 0.7), ('"', 1.0))
+    reply = dspy.Prediction(thought="Born in Eastmere", logprobs=tokens(*parts))
+    assert program._in_doubt(reply)
+    assert program._query(TOWN, [], reply) == "Born in mere"
+    assert not program._in_doubt(dspy.Prediction(thought="Born in", logprobs=tokens(*parts)))

@@ -1,0 +1,417 @@
+"""The programs that grade or match single passages: self_rag, crag, faithful_rag, rq_rag."""
+
+from typing import Any
+
+import dspy
+import pytest
+
+from ragbench.errors import KnobError
+from ragbench.experiments.estimates import rehearse
+from ragbench.lms.adapters.lenient import make_adapter
+from ragbench.programs import CRAG, RQRAG, FaithfulRAG, SelfRAG
+from ragbench.programs.self_rag import Candidate, select
+from ragbench.programs.workflow import faithful_rag
+from ragbench.programs.workflow.crag import strips_of
+from ragbench.programs.workflow.faithful_rag import pieces_of
+from ragbench.retrievers.base import Corpus, Passage
+from ragbench.retrievers.factory import make_retriever
+from ragbench.signatures import QUERY_ACTIONS
+from tests.fakes import Asked, Reply, ScriptedLM
+from tests.programs.shelf import TOWN, ask, check, converse, ended, queries, shelf, shown, step
+
+HARWICK: Any = [{"answer": "Harwick"}]
+
+
+# -- self_rag
+
+
+def of(asked: Asked, *titles: str) -> bool:
+    """Whether the passage the call shows is one of these."""
+    text = asked.inputs.get("passage") or asked.inputs.get("context", "")
+    return any(f"{title} |" in text for title in titles)
+
+
+def graded(variant: str = "combined", knobs: dict[str, Any] | None = None, **rules: Any) -> Any:
+    """Prediction, LM and ledger where each signature is answered by its rule."""
+    usual = {"RetrievalDecision": {"retrieve": True, "confidence": 0.9}}
+    usual |= {"DirectAnswer": {"answer": "memory"}, **rules}
+
+    def script(asked: Asked) -> Reply:
+        rule: Any = usual[asked.signature]
+        reply: Reply = rule(asked) if callable(rule) else rule
+        return reply
+
+    return ask(SelfRAG(shelf(), variant=variant, **(knobs or {})), script, TOWN)
+
+
+def critique(
+    answer: str, relevance: str = "relevant", support: str = "full", utility: int = 5
+) -> dict[str, Any]:
+    return {"relevance": relevance, "answer": answer, "support": support, "utility": utility}
+
+
+def notes_of(prediction: Any) -> list[Any]:
+    return [step.notes for step in prediction.steps if step.action == "critique"]
+
+
+def test_combined_grades_every_passage_that_was_searched() -> None:
+    def grade(asked: Asked) -> Reply:
+        if of(asked, "Orla Venn"):
+            return critique("Harwick", support="partial", utility=4)
+        if of(asked, "Tam Quill"):
+            return critique("Not stated in the passage.")  # a refusal is no answer
+        return critique("Eastmere", relevance="irrelevant", support="none", utility=5)
+
+    prediction, lm, ledger = graded(CritiquedAnswer=grade)
+    assert ended(prediction) == ("Harwick", "answered")
+    # Usefulness plus twice the support plus half the relevance.
+    assert sorted(note["score"] for note in notes_of(prediction)) == [5.0, 5.5, 7.5]
+    # All of a passage in one call, in the order of the paper, and no confidence that is not used.
+    assert (len(ledger.calls), ledger.path.calls) == (1 + len(prediction.passages), 2)
+    assert list(lm.asked[0].fields) == ["retrieve"]
+    assert list(lm.asked[1].fields) == ["relevance", "answer", "support", "utility"]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said", "calls", "reason"),
+    [
+        ({}, {"retrieve": False}, 2, "direct"),
+        ({"gate": "never"}, {}, 1, "direct"),
+        ({"gate": "always"}, {}, 3, "answered"),
+        # above a probability of 0.2
+        ({"confidence_source": "verbal"}, {"retrieve": False, "confidence": 0.7}, 4, "answered"),
+        ({"confidence_source": "verbal"}, {"retrieve": False, "confidence": 0.9}, 2, "direct"),
+        ({"confidence_source": "verbal"}, {"retrieve": True, "confidence": 0}, 4, "answered"),
+    ],
+)
+def test_the_gate(knobs: Any, said: Any, calls: int, reason: str) -> None:
+    read = {"CritiquedAnswer": critique("Harwick")}
+    prediction, lm, _ = graded(knobs={"k": 3, **knobs}, RetrievalDecision=said, **read)
+    direct = reason == "direct"
+    assert (*ended(prediction), len(lm.asked)) == ("memory" if direct else "Harwick", reason, calls)
+
+
+def test_grades_that_cannot_be_read_take_the_defaults_and_the_answer_is_kept() -> None:
+    reply = {"answer": "Harwick", "support": "rather", "utility": "very"}
+    prediction, _, _ = graded(knobs={"k": 3}, RetrievalDecision="Perhaps?", CritiquedAnswer=reply)
+    assert prediction.answer == "Harwick"
+    assert (prediction.counts["parse_fallback"], prediction.counts["partial_reply"]) == (1, 3)
+    expected = {"relevance": "relevant", "support": "partial", "utility": 3, "score": 4.5}
+    assert notes_of(prediction)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("variant", "relevance", "count"),
+    [
+        ("combined", "irrelevant", "no_relevant_passage"),
+        ("per_passage", "irrelevant", "no_relevant_passage"),
+        ("combined", "relevant", "no_passage_answered"),
+    ],
+)
+def test_without_an_answer_from_a_passage_the_model_answers_from_memory(
+    variant: str, relevance: str, count: str
+) -> None:
+    none = critique("", relevance=relevance, support="none", utility=1)
+    rules = {"CritiquedAnswer": none, "IsRel": {"relevance": relevance}}
+    prediction, lm, _ = graded(variant, {"k": 3}, **rules)
+    assert (*ended(prediction), len(lm.asked)) == ("memory", "direct", 1 + 3 + 1)
+    assert prediction.counts[count] == 1
+
+
+def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities() -> None:
+    def relevance(asked: Asked) -> Reply:
+        said = "relevant" if of(asked, "Orla Venn", "Salt Road") else "irrelevant"
+        return {"relevance": said, "confidence": 0.8}
+
+    def answer(asked: Asked) -> Reply:
+        return {"answer": "Harwick" if of(asked, "Orla Venn") else "Unknown"}
+
+    weights = {"w_utility": 0.5, "w_support": 1, "w_relevance": 1, "signed_utility": True}
+    prediction, lm, ledger = graded(
+        "per_passage",
+        {**weights, "confidence_source": "verbal"},  # the published ones
+        IsRel=relevance,
+        AnswerFromContext=answer,
+        IsSup={"support": "full", "confidence": 0.6},
+        IsUse={"utility": 4},
+    )
+    assert prediction.answer == "Harwick"
+    assert lm.signatures.count("AnswerFromContext") == 2
+    assert lm.signatures.count("IsUse") == lm.signatures.count("IsSup") == 1  # of no refusal
+    assert ledger.path.calls == 4  # gate, relevance, answer, then support and usefulness at once
+    # Relevance 0.8; support 0.6 + 0.5 * 0.2; usefulness of 4 is 0.5, by half.
+    assert notes_of(prediction)[0]["score"] == pytest.approx(0.8 + 0.7 + 0.25)
+
+
+@pytest.mark.parametrize(
+    ("scores", "selection", "answer"),
+    [
+        ([("x", 3.0), ("b", 2.0), ("B.", 2.0)], "best", "x"),
+        ([("x", 3.0), ("b", 2.0), ("B.", 2.0)], "vote", "b"),
+        ([("x", 2.0), ("b", 2.0), ("B.", 2.0)], "best", "b"),  # two say so
+        ([("x", 2.0), ("b", 2.0)], "best", "x"),
+    ],
+)
+def test_selection_by_score_votes_agreement_and_rank(
+    scores: list[tuple[str, float]], selection: str, answer: str
+) -> None:
+    assert select([Candidate(*one) for one in scores], selection) == answer
+
+
+# -- crag
+
+
+def grade(grade: str, confidence: float = 1.0) -> dict[str, Any]:
+    return {"grade": grade, "confidence": confidence}
+
+
+def corrected(
+    grades: list[Any], *strips: list[int], query: str = "", action: str = "", **more: Any
+) -> Any:
+    """A run of these grades, strips kept and keywords, which answers Harwick, by `action`."""
+    replies = {"GradePassage": grades, "SelectStrips": [{"keep": kept} for kept in strips]}
+    replies["RewriteQuery"] = [{"query": query}] if query else []
+    given = {"k": len(grades), "external_k": 1, **more}
+    prediction, lm = check(CRAG, {**replies, "AnswerFromContext": HARWICK}, **given)
+    assert not action or step(prediction, "evaluate").observation == action
+    return prediction, lm
+
+
+def test_strips_are_of_three_sentences_or_fifty_words() -> None:
+    sentences = tuple(f"Sentence {n}." for n in range(7))
+    passage = Passage("1", "T", " ".join(sentences), sentences)
+    threes = ["Sentence 3. Sentence 4. Sentence 5.", "Sentence 6."]
+    assert strips_of(passage, "sentences")[1:] == threes
+    long = Passage("2", "T", " ".join(map(str, range(120))))
+    assert [len(strip.split()) for strip in strips_of(long, "words")] == [50, 50, 20]
+    assert strips_of(long, "passage") == [long.text]
+
+
+def test_a_full_passage_is_correct_and_an_irrelevant_one_costs_no_selection() -> None:
+    grades = [grade("full"), grade("none")]
+    prediction, _ = corrected(grades, [1], action="correct", searched=[TOWN], hides=["[2]"])
+    # Both passages are graded at once, so either may get the first reply.
+    assert sorted(step(prediction, "evaluate").notes["scores"]) == [-1.0, 1.0]
+
+
+SECOND = "Eastmere county"
+
+
+def test_none_good_discards_them_and_searches_the_keywords() -> None:
+    seen: Any = {"sees": ["Eastmere is a town"], "hides": ["Salt Road"], "searched": [TOWN, SECOND]}
+    _, lm = corrected([grade("none", 0.95)] * 2, [1], query=SECOND, **{**seen, "hides": []})
+    assert "Salt Road" not in shown(lm, "AnswerFromContext")["context"]
+
+
+def test_a_part_however_sure_is_ambiguous_and_what_was_kept_is_shown_to_the_rewriter() -> None:
+    grades = [grade("partial", 0.95)]
+    prediction, lm = corrected(grades, [1], [1], query=SECOND, action="ambiguous")
+    first = f"[1] {step(prediction, 'evaluate').pids[0]}"
+    assert first in shown(lm, "RewriteQuery")["context"]
+    assert first in shown(lm, "SelectStrips")["known"]
+    assert first in lm.asked[-1].inputs["context"]
+    assert "[2] Eastmere" in lm.asked[-1].inputs["context"]
+
+
+def test_where_no_strip_of_the_second_search_matters_nothing_is_added() -> None:
+    # Of the first search the passage stays whole.
+    seen: Any = {"sees": ["[1]"], "hides": ["Eastmere"], "counts": {"no_strip_kept": 2}}
+    corrected([grade("partial")], [99], [], query=SECOND, **seen)
+
+
+def test_strips_that_are_apart_are_shown_as_one_passage_that_the_record_knows() -> None:
+    sentences = [f"Harwick fact {n}." for n in range(9)]
+    passage = Passage("Harwick", "Harwick", " ".join(sentences), tuple(sentences))
+    prediction, lm, _ = converse(
+        CRAG(make_retriever("bm25", Corpus([passage])), k=1, strips_kept=2),
+        "Harwick?",
+        GradePassage=[grade("full")],
+        SelectStrips=[{"keep": [3, 1, 9]}],
+        AnswerFromContext=[{"answer": "fact"}],
+    )
+    assert "fact 2. ... Harwick fact 6" in lm.asked[-1].inputs["context"]
+    assert prediction.steps[-1].pids == ("Harwick",)
+
+
+@pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
+def test_an_action_can_be_fixed_and_a_second_source_left_out(only: str) -> None:
+    knobs: Any = {"only": only, "refine": False, "rewrite": False, "action": only}
+    prediction, _ = corrected([grade("partial")], **knobs)
+    assert len(prediction.searches) == (1 if only == "correct" else 2)
+    if only == "incorrect":
+        corrected([grade("partial")], external="none", hides=["[1]"], **knobs)
+
+
+def test_a_reranker_can_be_the_evaluator() -> None:
+    knobs = {"k": 2, "evaluator": "maxsim", "refine": False, "lower": -1, "upper": 1}
+    prediction, _ = corrected([], external="none", calls=1, **knobs)
+    assert all(-1 <= score <= 1 for score in step(prediction, "evaluate").notes["scores"])
+    with pytest.raises(KnobError, match="grades nothing"):
+        CRAG(shelf(), evaluator="none")
+
+
+# -- faithful_rag
+
+MEMORY = {
+    "RecallFacts": [{"facts": ["Orla Venn wrote it.", "orla venn wrote it"]}],
+    "RecallPassage": [{"passage": "Salt Road is by Orla Venn, born in Eastmere."}],
+    "SplitFacts": [{"facts": ["Orla Venn was born in Harwick.", "Salt Road is a novel."]}],
+}
+
+
+def test_pieces_are_whole_sentences_after_the_title_with_no_brackets_but_those_of_dates() -> None:
+    sentences = ("One two (three).", "Four five.", "Six seven eight nine ten (1911).", "Four.")
+    passage = Passage("1", "T", " ".join(sentences), sentences)
+    assert pieces_of(passage, words=5) == [
+        "T | One two. Four five.",
+        "T | Six seven eight nine ten (1911).",
+        "T | Four.",
+    ]
+    assert pieces_of(Passage("2", "T", "(All of it.)", ("(All of it.)",)), words=5) == []
+
+
+def test_pieces_near_to_what_is_remembered_stand_beside_the_passages() -> None:
+    knobs = {"k": 2, "piece_words": 5, "sent_topk": 1, "chunk_topk": 2}
+    replies = {**MEMORY, "AnswerFaithfully": HARWICK}
+    sees = ["She was born in Harwick.", "[1]"]
+    prediction, lm = check(FaithfulRAG, replies, calls=4, sees=sees, **knobs)
+    aligned = step(prediction, "align").observation.splitlines()
+    assert "Orla Venn | She was born in Harwick." in aligned
+    assert len(aligned) == 2
+    assert lm.asked[1].inputs["facts"].startswith('["Orla Venn wrote it."]')
+
+
+def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
+    facts = [{"facts": ["a caravan", "She was born in Harwick."]}]
+    replies = {**MEMORY, "SplitFacts": facts, "AnswerFaithfully": HARWICK}
+    prediction, _ = check(FaithfulRAG, replies, k=2, piece_words=5, chunk_topk=1)
+    assert step(prediction, "align").observation == "Orla Venn | She was born in Harwick."
+
+
+def test_a_rehearsal_embeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(spec: str, api_base: str = "") -> None:
+        raise AssertionError("a rehearsal asks no model")
+
+    monkeypatch.setattr(faithful_rag, "make_embedder", never)
+    example = dspy.Example(question=TOWN).with_inputs("question")
+    rehearsed = rehearse(FaithfulRAG(shelf()), [example], make_adapter("json", ScriptedLM()))
+    assert rehearsed is not None
+    assert rehearsed.calls[1] == 4
+
+
+def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:
+    nothing: Any = {"RecallFacts": [{"facts": []}], "RecallPassage": [{"passage": " "}]}
+    replies = {**nothing, "AnswerFaithfully": HARWICK}
+    _, lm = check(FaithfulRAG, replies, counts={"nothing_remembered": 1})
+    assert lm.asked[-1].inputs["notes"] == "[]"
+    check(FaithfulRAG, {"AnswerFaithfully": HARWICK}, calls=1, align=False)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reader", "reasons"),
+    [
+        ({"cot": "scheduled"}, "AnswerInStages", False),
+        ({"cot": "none"}, "AnswerFaithfully", False),
+        ({"self_think": False}, "AnswerWithHints", True),
+    ],
+)
+def test_the_answer_is_reasoned_as_asked(
+    knobs: dict[str, object], reader: str, reasons: bool
+) -> None:
+    stages = {"analysis": "a", "first_answer": "Eastmere", "check": "no"}
+    reply = {**(stages if reader == "AnswerInStages" else {}), "answer": "Harwick"}
+    _, lm = check(FaithfulRAG, {**MEMORY, reader: [reply]}, **knobs)
+    assert ("reasoning" in lm.asked[-1].fields) is reasons
+
+
+# -- rq_rag
+
+
+def sure(text: str, confidence: float) -> dict[str, Any]:
+    return {"answer": text, "confidence": confidence}
+
+
+KINDS = {
+    QUERY_ACTIONS["rewrite"]: "Harwick inhabitants",
+    QUERY_ACTIONS["decompose"]: "Tam Quill writer",
+    QUERY_ACTIONS["disambiguate"]: "Orla Venn",
+}
+
+
+def refined(answers: dict[str, dict[str, Any]], **knobs: Any) -> Any:
+    """A run that writes the queries above by kind, and answers by the passage shown last."""
+
+    def script(asked: Asked) -> Reply:
+        if asked.signature == "RefineQuery":
+            return {"query": KINDS[asked.inputs["kind"].partition("\n")[0]]}
+        read = [title for title in answers if f"] {title} |" in asked.inputs["context"]]
+        return answers[read[-1]] if read else sure("Tollen", 0.2)
+
+    return ask(RQRAG(shelf(), k=1, **knobs), script, TOWN)
+
+
+PAIR = ("rewrite", "decompose")
+
+
+def test_each_action_grows_a_node_and_the_surest_answer_is_kept() -> None:
+    answers = {"Harwick": sure("Harwick", 0.9), "Tam Quill": sure("Eastmere", 0.5)}
+    prediction, lm, ledger = refined(answers, actions=PAIR)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert queries(prediction)[0] == TOWN
+    assert sorted(queries(prediction)[1:]) == ["Harwick inhabitants", "Tam Quill writer"]
+    assert (len(ledger.calls), ledger.path.calls) == (1 + 2 * 2, 3)
+    root = prediction.searches[0].hits[0][0]
+    answering = [a for a in lm.asked if a.signature == "AnswerWithConfidence"]
+    assert all(f"[1] {root} |" in a.inputs["context"] for a in answering)
+    assert prediction.passages[1].pid == "Harwick"
+
+
+@pytest.mark.parametrize(("select", "wanted"), [("confidence", "Harwick"), ("vote", "Eastmere")])
+def test_a_vote_sums_the_confidence_of_equal_answers(select: str, wanted: str) -> None:
+    answers = {"Orla Venn": sure("Eastmere", 0.4), "Tam Quill": sure("the Eastmere", 0.4)}
+    prediction, _, _ = refined({**answers, "Harwick": sure("Harwick", 0.6)}, select=select)
+    assert prediction.answer.removeprefix("the ") == wanted
+
+
+@pytest.mark.parametrize(("width", "calls"), [(0, 1 + 2 * (2 + 4)), (1, 1 + 2 * (2 + 2))])
+def test_a_beam_bounds_the_nodes_that_grow(width: int, calls: int) -> None:
+    answers = {"Harwick": sure("Harwick", 0.9), "Tam Quill": sure("no", 0.5)}
+    _, lm, _ = refined(answers, depth=2, actions=PAIR, beam_width=width)
+    assert len(lm.asked) == calls
+
+
+def grown(queries: list[str], *answers: dict[str, Any], **more: Any) -> Any:
+    replies = {"RefineQuery": [{"query": query} for query in queries]}
+    replies["AnswerWithConfidence"] = list(answers)
+    return check(RQRAG, replies, **{"k": 1, "actions": ("rewrite",), **more})
+
+
+TOWNS = "Harwick inhabitants"
+
+
+def test_passages_add_up_along_a_path() -> None:
+    answers = sure("a", 0.1), sure("b", 0.2), sure("c", 0.2)
+    searched = [TOWN, TOWNS, TOWN]  # a blank query
+    _, lm = grown([TOWNS, ""], *answers, answer="c", searched=searched, depth=2)  # read more
+    context = lm.asked[-1].inputs["context"]
+    assert context.index("[1] ") < context.index("[2] Harwick")
+
+
+@pytest.mark.parametrize(
+    ("queries", "answers", "more"),
+    [
+        (  # refusals are no answers
+            [TOWNS],
+            [sure("unknown", 1), sure("not stated", 1), sure("Harwick", 0)],
+            {"stop": "no_progress"},
+        ),
+        ([TOWNS], [sure("Harwick", 0.5)], {"stop": "budget", "max_retrievals": 1}),
+        (  # a stated confidence has two digits, and of equals the one that read passages wins
+            [TOWN, TOWN.lower()],
+            [sure("Tollen", 1), sure("Harwick", 0.99999), sure("b", 0.9)],
+            {"actions": PAIR, "counts": {"repeated_query": 2}},
+        ),
+    ],
+)
+def test_the_answer_that_is_kept(queries: Any, answers: Any, more: Any) -> None:
+    grown(queries, *answers, **more)
