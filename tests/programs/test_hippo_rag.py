@@ -1,7 +1,6 @@
 """HippoRAG 2: its index and its weights by hand, and the program by scripted conversations."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import dspy
@@ -21,10 +20,8 @@ from ragbench.retrievers.lm_index.hippo import (
     synonyms,
 )
 from tests.fakes import Asked, Reply, ScriptedLM
-from tests.programs.shelf import ask, shelf
+from tests.programs.shelf import COUNTY, ask, ended, shelf
 from tests.retrievers.conftest import make_corpus
-
-QUESTION = "In which county was the author of Salt Road born?"
 
 FACTS = {
     "Orla Venn": [("Orla Venn", "wrote", "Salt Road"), ("Orla Venn", "was born in", "Harwick")],
@@ -39,8 +36,8 @@ def text_of(asked: Asked) -> str:
     return asked.inputs["text"].partition("\n\n")[0]
 
 
-def triples(rows: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [{"subject": s, "relation": r, "object": o} for s, r, o in rows]
+def triples(*rows: tuple[str, str, str]) -> dict[str, Any]:
+    return {"triples": [{"subject": s, "relation": r, "object": o} for s, r, o in rows]}
 
 
 def script(asked: Asked) -> Reply:
@@ -48,8 +45,7 @@ def script(asked: Asked) -> Reply:
     if asked.signature == "ExtractEntities":
         return {"entities": by_pattern(text_of(asked))}
     if asked.signature == "ExtractTriples":
-        facts = FACTS.get(text_of(asked).split(" | ")[0], [])
-        return {"triples": triples(facts)}
+        return triples(*FACTS.get(text_of(asked).split(" | ")[0], []))
     if asked.signature == "SelectFacts":
         lines = json.loads(asked.inputs["facts"].partition("\n\n")[0])
         return {"keep": [n for n, line in enumerate(lines, start=1) if "orla venn wrote" in line]}
@@ -67,14 +63,9 @@ def indexed(corpus: Corpus, facts: Any = script, **settings: Any) -> HippoIndex:
 
 def test_triples_are_cleaned() -> None:
     assert cleaned(" Émile's (first) Book_2! ") == "émile s  first  book 2"
-    rows = [
-        {"subject": "A", "relation": "knows", "object": "B"},
-        {"subject": "a", "relation": "Knows", "object": "b"},
-        {"subject": "?", "relation": "is", "object": "B"},
-        {"subject": "A"},
-    ]
+    rows = triples(("A", "knows", "B"), ("a", "Knows", "b"), ("?", "is", "B"))["triples"]
     # The same only once they are cleaned: two, as the published code counts. Said twice: one.
-    assert facts_of([*rows, rows[0]]) == [("a", "knows", "b")] * 2
+    assert facts_of([*rows, {"subject": "A"}, rows[0]]) == [("a", "knows", "b")] * 2
 
 
 def test_a_phrase_weighs_the_mean_of_its_facts_over_its_passages() -> None:
@@ -89,22 +80,19 @@ def test_synonyms_are_those_alike_of_more_than_two_letters() -> None:
     found = synonyms(["orla", "orlas", "tam", "ab"], rows, 0.8)
     assert set(found) == {(0, 1), (0, 3), (1, 0), (1, 3)}  # "ab" is too short to ask
     assert found[0, 1] == pytest.approx(0.9, abs=1e-3)
-    assert synonyms(["orla", "orlas"], rows[:2], 1.01) == {}
 
 
 # -- the index
 
 
 def test_nodes_and_edges_of_an_index() -> None:
-    corpus = make_corpus(["one", "two"], title=lambda i: "")
-
     def facts(asked: Asked) -> Reply:
         if asked.signature == "ExtractEntities":
             return {"entities": ["Orla"]}
         other = "Tam" if text_of(asked) == "one" else "Salt"
-        rows = [("Orla", "knows", other), ("Orla", "likes", "Tam"), ("Orla", "likes", "Tam")]
-        return {"triples": triples(rows)}
+        return triples(("Orla", "knows", other), *[("Orla", "likes", "Tam")] * 2)
 
+    corpus = make_corpus(["one", "two"], title=lambda i: "")
     index = indexed(corpus, facts, synonym_threshold=1.01)
     assert index.phrases == ["orla", "tam", "salt"]
     facts_read = [index.fact_text(i) for i in range(3)]
@@ -125,15 +113,14 @@ def test_without_entities_all_triples_are_asked_for() -> None:
 
     def none_named(one: Asked) -> Reply:
         asked.append(one.signature)
-        return {"entities": [], "triples": triples([("rain", "wets", "stones")])}
+        return {"entities": [], **triples(("rain", "wets", "stones"))}
 
     assert indexed(make_corpus(["Rain wets stones."]), none_named).phrases == ["rain", "stones"]
     assert asked == ["ExtractEntities", "ExtractAllTriples"]
 
 
 def test_a_synonym_takes_the_place_of_a_relation() -> None:
-    row = {"subject": "old town", "relation": "is", "object": "town old"}
-    facts = {"entities": ["old town"], "triples": [row]}
+    facts = {"entities": ["old town"], **triples(("old town", "is", "town old"))}
     index = indexed(make_corpus(["one"]), lambda asked: facts)  # the same words, the same vector
     weights = dict(zip(map(tuple, index.edges.tolist()), index.weights.tolist(), strict=True))
     assert weights[0, 1] == weights[1, 0] == pytest.approx(1)
@@ -143,7 +130,7 @@ def test_a_synonym_takes_the_place_of_a_relation() -> None:
 
 
 def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
-    prediction, lm, _ = ask(HippoRAG(shelf(padding=5), k=3), script, QUESTION)
+    prediction, lm, _ = ask(HippoRAG(shelf(padding=5), k=3), script, COUNTY)
     assert lm.signatures[20:] == ["SelectFacts", "AnswerFromContext"]
     assert [step.action for step in prediction.steps] == ["index", "link", "walk", "answer"]
     _, link, walk, _ = prediction.steps
@@ -152,32 +139,26 @@ def test_facts_are_chosen_and_walks_find_the_second_hop() -> None:
     assert set(walk.notes["seeds"]) == {"salt road", "orla venn"}
     # Salt Road and its author share the seeds; her birthplace is one fact further.
     assert {p.pid for p in prediction.passages} >= {"Salt Road", "Orla Venn"}
-    assert (prediction.answer, prediction.stop_reason) == ("Dunmoor", "answered")
+    assert ended(prediction) == ("Dunmoor", "answered")
 
 
-def replying(**replies: Any) -> Any:
-    """The script with these replies for these signatures."""
-    return lambda asked: replies.get(asked.signature) or script(asked)
-
-
-@pytest.mark.parametrize("reply", [{"keep": []}, {"keep": [9]}, "I would rather not."])
-def test_without_a_kept_fact_vectors_rank(reply: Any) -> None:
-    prediction, _, _ = ask(HippoRAG(shelf()), replying(SelectFacts=reply), QUESTION)
-    assert prediction.counts["no_seed"] == 1
-    assert len(prediction.passages) == 5
+@pytest.mark.parametrize(
+    ("replies", "filters", "seeds"),
+    [
+        ({"SelectFacts": {"keep": [9]}}, True, False),
+        ({"SelectFacts": "I would rather not."}, True, False),
+        ({"ExtractTriples": {"triples": []}}, False, False),  # no facts ask no filter
+        ({"SelectFacts": {"keep": [2, 2, 1]}}, True, True),  # a fact named twice is kept once
+    ],
+)
+def test_without_a_kept_fact_vectors_rank(replies: Any, filters: bool, seeds: bool) -> None:
+    prediction, lm, _ = ask(
+        HippoRAG(shelf()), lambda asked: replies.get(asked.signature) or script(asked), COUNTY
+    )
+    assert ("SelectFacts" in lm.signatures) is filters
+    assert (prediction.counts["no_seed"], len(prediction.passages)) == (not seeds, 5)
     assert prediction.answer == "Dunmoor"
-
-
-def test_no_facts_at_all_ask_no_filter() -> None:
-    none = {"triples": []}
-    prediction, lm, _ = ask(HippoRAG(shelf()), replying(ExtractTriples=none), QUESTION)
-    assert "SelectFacts" not in lm.signatures
-    assert prediction.counts["no_seed"] == 1
-
-
-def test_a_fact_named_twice_is_kept_once() -> None:
-    prediction, _, _ = ask(HippoRAG(shelf()), replying(SelectFacts={"keep": [2, 2, 1]}), QUESTION)
-    assert prediction.steps[1].observation.count(";") == 1
+    assert prediction.steps[1].observation.count(";") == seeds
 
 
 @pytest.mark.parametrize(
@@ -190,7 +171,7 @@ def test_a_fact_named_twice_is_kept_once() -> None:
     ],
 )
 def test_ablations(knobs: dict[str, Any], signatures: list[str]) -> None:
-    prediction, lm, _ = ask(HippoRAG(shelf(), **knobs), script, QUESTION)
+    prediction, lm, _ = ask(HippoRAG(shelf(), **knobs), script, COUNTY)
     assert lm.signatures[10:] == signatures
     assert "walk" in [step.action for step in prediction.steps]
 

@@ -220,8 +220,8 @@ def test_after_a_search_without_passages_those_of_the_one_before_are_read_on() -
 
 
 def test_token_probabilities_need_an_lm_that_gives_them() -> None:
+    said = {"thought": "It is.", "next_step": "continue", "answer": ""}
     with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
-        said = {"thought": "It is.", "next_step": "continue", "answer": ""}
         check(FLARE, {"DraftSentence": [said]}, confidence_source="logprob")
 
 

@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import dspy
 import pytest
 
 from ragbench.programs.reap import REAP, Known, MalformedPlanError, checked, explained, filled
-from ragbench.record import Ledger
 from ragbench.signatures.types import SubTask
-from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
-from tests.programs.shelf import ask, converse, shelf
-
-QUESTION = "In which county was the author of Salt Road born?"
+from tests.fakes import Asked, Reply, never_parses, plausible
+from tests.programs.shelf import COUNTY, ask, check, shelf, step
 
 
 def facts(*statements: str, level: str = "direct") -> dict[str, Any]:
@@ -53,41 +49,32 @@ def judged(
     return {"facts": stated, "score": score, "missing": list(missing)}
 
 
-def research(
-    variant: str, knobs: dict[str, Any] | None = None, **replies: list[Any]
-) -> tuple[dspy.Prediction, ScriptedLM, Ledger]:
+def research(variant: str, replies: dict[str, list[Any]], **more: Any) -> Any:
     """A run of these replies, which answers Dunmoor."""
-    program = REAP(shelf(), variant=variant, **(knobs or {}))
-    return converse(program, QUESTION, **replies, SynthesizeAnswer=[{"answer": "Dunmoor"}])
-
-
-def searched(prediction: Any) -> list[str]:
-    return [search.query for search in prediction.searches]
+    last = {"SynthesizeAnswer": [{"answer": "Dunmoor"}]}
+    given = {"question": COUNTY, "answer": "Dunmoor", "variant": variant}
+    return check(REAP, {**replies, **last}, **given, **more)
 
 
 def test_spec_reads_every_round_in_one_call_until_the_facts_suffice() -> None:
-    answer, lm, ledger = research(
-        "spec",
-        NextSubTask=[queries("author of Salt Road")],
-        ReadAndJudge=[
-            judged("Orla Venn wrote it", score=0.4, missing=["county of Harwick", "Eastmere"]),
-            judged("Harwick is in Dunmoor", score=0.8),
-        ],
-    )
-    assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
-    assert len(lm.asked) == ledger.path.calls == 4
-    assert searched(answer) == ["author of Salt Road", "county of Harwick", "Eastmere"]
+    rounds = [
+        judged("Orla Venn wrote it", score=0.4, missing=["county of Harwick", "Eastmere"]),
+        judged("Harwick is in Dunmoor", score=0.8),
+    ]
+    replies = {"NextSubTask": [queries("author of Salt Road")], "ReadAndJudge": rounds}
+    searched = ["author of Salt Road", "county of Harwick", "Eastmere"]
+    answer, lm = research("spec", replies, searched=searched, calls=4, path=4)
     assert lm.asked[2].inputs["sub_tasks"].startswith('["county of Harwick", "Eastmere"]')
     assert "Orla Venn wrote it" in lm.asked[2].inputs["known_facts"]
+    assert "Orla Venn wrote it" in lm.asked[-1].prompt
     assert [f["statement"] for f in answer.facts] == ["Orla Venn wrote it", "Harwick is in Dunmoor"]
     assert answer.facts[0]["pids"] == [answer.searches[0].hits[0][0]]
-    assert "Orla Venn wrote it" in lm.asked[-1].prompt
 
 
 @pytest.mark.parametrize(
-    ("planned", "read", "expected", "counts"),
+    ("planned", "read", "searched", "counts"),
     [  # the planner is done, before it starts: the question is searched
-        ([queries(done=True)], [judged("x", score=1)], [QUESTION], {}),
+        ([queries(done=True)], [judged("x", score=1)], [COUNTY], {}),
         # a fact that no passage proves is none, and of nothing nothing is complete
         (
             [queries("Salt Road"), queries(done=True)],
@@ -98,24 +85,17 @@ def test_spec_reads_every_round_in_one_call_until_the_facts_suffice() -> None:
         ([queries("zzz"), queries(done=True)], [], ["zzz"], {}),
     ],
 )  # fmt: skip
-def test_spec_where_little_is_found(
-    planned: list[Any], read: list[Any], expected: list[str], counts: dict[str, int]
-) -> None:
-    answer, _, _ = research("spec", NextSubTask=planned, ReadAndJudge=read)
-    assert (answer.stop_reason, searched(answer)) == ("answered", expected)
-    assert dict(answer.counts) == counts
+def test_spec_where_little_is_found(planned: Any, read: Any, searched: Any, counts: Any) -> None:
+    replies = {"NextSubTask": planned, "ReadAndJudge": read}
+    research("spec", replies, searched=searched, counts=counts)
 
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_without_facts_the_answer_is_from_nothing_unless_told_otherwise(shown: bool) -> None:
-    answer, lm, _ = research(
-        "spec",
-        {"read_passages": shown},
-        NextSubTask=[queries("Salt Road"), queries(done=True)],
-        ReadAndJudge=[judged()],
-    )
+    replies = {"NextSubTask": [queries("Salt Road"), queries(done=True)]}
+    replies["ReadAndJudge"] = [judged()]
+    _, lm = research("spec", replies, counts={"no_facts": 1}, read_passages=shown)
     assert ("Salt Road is a novel" in lm.asked[-1].prompt) is shown
-    assert answer.counts["no_facts"] == 1
 
 
 DRAFT = plan(
@@ -123,24 +103,17 @@ DRAFT = plan(
     task("2", "Where was {1} born?", "1"),
     task("3", "In which county is {2}?", "2"),
 )
+FIRST = advance({"author of Salt Road": "1"})
 
 
-def test_paper_happy_path() -> None:
-    answer, lm, ledger = research(
-        "paper",
-        DraftPlan=[DRAFT],
-        UpdatePlan=[
-            advance({"author of Salt Road": "1"}),
-            advance({"Orla Venn birthplace": "2"}),
-            advance({"county of Harwick": "3"}),
-            advance(),
-        ],
-        FactExtract=[facts("Orla Venn"), facts("Harwick"), facts("Dunmoor")],
-    )
-    assert (answer.answer, answer.stop_reason) == ("Dunmoor", "answered")
-    assert len(lm.asked) == ledger.path.calls == 2 + 3 * (1 + 1) + 1
+def test_paper_updates_its_plan_and_answers_from_the_facts_alone() -> None:
+    updates = [FIRST, advance({"Orla born": "2"}), advance({"county of Harwick": "3"}), advance()]
+    found = [facts("Orla Venn"), facts("Harwick"), facts("Dunmoor")]
+    replies = {"DraftPlan": [DRAFT], "UpdatePlan": updates, "FactExtract": found}
+    calls = 2 + 3 * (1 + 1) + 1
+    answer, lm = research("paper", replies, calls=calls, path=calls)
     assert [t["id"] for t in answer.plan] == ["1", "2", "3"]
-    assert "Salt Road is a novel" not in lm.asked[-1].prompt  # facts only, no passages
+    assert "Salt Road is a novel" not in lm.asked[-1].prompt
 
 
 @pytest.mark.parametrize(
@@ -151,19 +124,15 @@ def test_paper_happy_path() -> None:
 def test_replanner_follows_a_partial_fact_and_its_ablations(knob: str, kept: list[str]) -> None:
     repairs = knob in ("", "use_clues")
     last = advance(strategy="accept_partial")
-    answer, lm, _ = research(
-        "paper",
-        {knob: False} if knob else {},
-        DraftPlan=[DRAFT],
-        UpdatePlan=[advance({"author of Salt Road": "1"}), *([] if repairs else [last])],
-        RepairPlan=[last] if repairs else [],
-        FactExtract=[facts("Orla Venn, perhaps", level="partial")],
-    )
+    replies = {"DraftPlan": [DRAFT], "UpdatePlan": [FIRST, *([] if repairs else [last])]}
+    replies["RepairPlan"] = [last] if repairs else []
+    replies["FactExtract"] = [facts("Orla Venn, perhaps", level="partial")]
+    answer, lm = research("paper", replies, **({knob: False} if knob else {}))
     assert [fact["fulfillment"] for fact in answer.facts] == kept
     if not knob:
         assert "[1, partial] Orla Venn, perhaps" in lm.asked[-2].prompt
         assert "(partial) Orla Venn, perhaps" in lm.asked[-1].prompt
-        repair = next(s for s in answer.steps if s.action == "repair")
+        repair = step(answer, "repair")
         assert (repair.thought, repair.notes["strategy"]) == ("too little", "accept_partial")
 
 
@@ -171,35 +140,23 @@ CIRCLE = [task("1", "a", "2"), task("2", "b", "1")]
 
 
 def test_malformed_round_is_rolled_back_and_asked_again() -> None:
-    answer, lm, _ = research(
-        "paper",
-        DraftPlan=[DRAFT],
-        UpdatePlan=[
-            advance({"never searched": "1"}, *CIRCLE),
-            advance({"author of Salt Road": "1"}),
-            "no JSON at all",
-            advance(),
-        ],
-        FactExtract=[facts("Orla Venn")],
-    )
-    assert answer.counts["rollback"] == 2
+    updates = [advance({"never searched": "1"}, *CIRCLE), FIRST, "no JSON at all", advance()]
+    replies = {"DraftPlan": [DRAFT], "UpdatePlan": updates, "FactExtract": [facts("Orla Venn")]}
+    expected: Any = {"searched": ["author of Salt Road"], "counts": {"rollback": 2}}
+    answer, lm = research("paper", replies, **expected)
     assert [t["id"] for t in answer.plan] == ["1", "2", "3"]
-    assert searched(answer) == ["author of Salt Road"]
     first, again = (a for a in lm.asked if a.signature == "UpdatePlan" and a.number < 4)
     assert first.prompt == again.prompt  # nothing of the refused plan is left
     assert (first.request.config.temperature, again.request.config.temperature) == (0.0, 0.7)
 
 
 def test_bad_drafts_are_replaced_by_the_question_and_repeated_queries_refused() -> None:
-    answer, _, _ = research(
-        "paper",
-        DraftPlan=[plan(*CIRCLE), plan(), "?"],
-        UpdatePlan=[advance({"Salt Road": "1"}), advance({"salt  ROAD": "1"})],
-        FactExtract=[facts("Orla Venn")],
-    )
-    assert [t["question"] for t in answer.plan] == [QUESTION]
-    assert answer.stop_reason == "no_progress"
-    assert (answer.counts["bad_draft"], answer.counts["repeated_query"]) == (3, 1)
+    updates = [advance({"Salt Road": "1"}), advance({"salt  ROAD": "1"})]
+    replies = {"DraftPlan": [plan(*CIRCLE), plan(), "?"], "UpdatePlan": updates}
+    replies["FactExtract"] = [facts("Orla Venn")]
+    counts = {"bad_draft": 3, "repeated_query": 1}
+    answer, _ = research("paper", replies, stop="no_progress", counts=counts)
+    assert [t["question"] for t in answer.plan] == [COUNTY]
 
 
 def test_no_more_than_ten_attempts_and_five_rounds() -> None:
@@ -209,8 +166,7 @@ def test_no_more_than_ten_attempts_and_five_rounds() -> None:
         return plausible(asked)
 
     answer, lm, _ = ask(REAP(shelf(), variant="paper"), stubborn)
-    assert answer.stop_reason == "max_steps"
-    assert lm.signatures.count("UpdatePlan") == 5
+    assert (answer.stop_reason, lm.signatures.count("UpdatePlan")) == ("max_steps", 5)
     answer, lm, _ = ask(REAP(shelf(), variant="paper"), never_parses)
     assert lm.signatures.count("UpdatePlan") + lm.signatures.count("RepairPlan") <= 10
     assert answer.answer == "noanswer"
