@@ -13,16 +13,14 @@ from ragbench.programs.a_rag import ARAG, listed
 from ragbench.record import Record
 from ragbench.retrievers.base import Corpus, Passage, Retriever
 from ragbench.retrievers.factory import make_retriever
-from tests.programs.shelf import ask, shelf
+from tests.programs.shelf import TOWN, converse, ended, shelf
 
-QUESTION = "Where was the author of Salt Road born?"
+EVERY = ("keyword_search", "semantic_search", "chunk_read", "finish")
+#: The tools that a variant leaves out.
 VARIANTS = {
-    "full": ("keyword_search", "semantic_search", "chunk_read", "finish"),
-    "naive": ("semantic_search", "finish"),
-    "no_keyword": ("semantic_search", "chunk_read", "finish"),
-    "no_semantic": ("keyword_search", "chunk_read", "finish"),
-    "no_read": ("keyword_search", "semantic_search", "finish"),
-}
+    "full": (), "naive": ("keyword_search", "chunk_read"), "no_keyword": ("keyword_search",),
+    "no_semantic": ("semantic_search",), "no_read": ("chunk_read",),
+}  # fmt: skip
 
 
 def act(tool: str, *arguments: str, thought: str = "") -> dict[str, Any]:
@@ -34,11 +32,9 @@ def act(tool: str, *arguments: str, thought: str = "") -> dict[str, Any]:
 FINISH = act("finish", "Harwick", thought="Harwick it is.")
 
 
-def talk(program: ARAG, *replies: Any, question: str = QUESTION) -> tuple[Any, Any]:
+def talk(program: ARAG, *replies: Any, question: str = TOWN) -> tuple[Any, Any]:
     """Prediction and LM of a conversation of exactly these replies."""
-    left = list(replies)
-    prediction, lm, _ = ask(program, lambda asked: left.pop(0), question)
-    assert left == []
+    prediction, lm, _ = converse(program, question, ToolStep=replies)
     return prediction, lm
 
 
@@ -46,15 +42,11 @@ def observations(prediction: Any) -> list[str]:
     return [step.observation for step in prediction.steps]
 
 
-def retrieved(prediction: Any) -> list[list[str]]:
-    return [list(s.notes["retrieved"]) for s in prediction.steps if "retrieved" in s.notes]
-
-
 def test_a_search_a_reading_and_an_answer() -> None:
     prediction, lm = talk(
         ARAG(shelf()), act("keyword_search", "salt road", "orla"), act("chunk_read", "0"), FINISH
     )
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", "answered")
+    assert ended(prediction) == ("Harwick", "answered")
     assert observations(prediction) == [
         "Chunk 1 | Salt Road: ... Salt Road is a novel by Orla Venn and Tam Quill about a "
         "caravan ...\n"
@@ -70,20 +62,18 @@ def test_a_search_a_reading_and_an_answer() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_offers_its_own_tools_alone(variant: str) -> None:
-    program = ARAG(shelf(), variant=variant)
+def test_a_variant_offers_and_tells_of_its_own_tools_alone(variant: str) -> None:
+    program, without = ARAG(shelf(), variant=variant), VARIANTS[variant]
     tool = program.act.signature.output_fields["tool"]
-    assert get_args(tool.annotation) == VARIANTS[variant]
+    assert get_args(tool.annotation) == tuple(name for name in EVERY if name not in without)
     _, lm = talk(program, FINISH)
-    for name in {*VARIANTS["full"]} - {*VARIANTS[variant]}:
-        assert name not in lm.asked[0].prompt
+    assert [name for name in without if name in lm.asked[0].prompt] == []
+    assert ("Read a chunk whole" in lm.asked[0].prompt) is ("chunk_read" not in without)
 
 
 def test_retrieved_tokens_are_of_texts_alone_and_count_again_when_shown_again() -> None:
     search = act("keyword_search", "harwick")
-    prediction, _ = talk(
-        ARAG(shelf()), search, search, act("chunk_read", "3"), act("chunk_read", "3"), FINISH
-    )
+    prediction, _ = talk(ARAG(shelf()), search, search, *[act("chunk_read", "3")] * 2, FINISH)
     shown = "She was born in Harwick\nHarwick is a town in the county of Dunmoor"
     whole = "Harwick is a town in the county of Dunmoor. It has 900 inhabitants."
     record = SimpleNamespace(steps=prediction.steps, passages=[], searches=[])
@@ -107,12 +97,9 @@ def test_a_keyword_with_no_hit_and_an_unknown_chunk() -> None:
         "Chunk Orla Venn: not found.",
     ]
     assert empty == "chunk_read needs the argument chunk_ids."
-
-
-def test_reading_what_no_search_found_is_on_record_as_found() -> None:
-    prediction, _ = talk(ARAG(shelf()), act("chunk_read", "3, 4"), FINISH)
-    assert [(s.query, s.hits) for s in prediction.searches] == [
-        ("chunk_read 3, 4", (("Harwick", 0.0), ("Eastmere", 0.0)))
+    # What no search found is on record as found.
+    assert [(s.query, s.hits) for s in prediction.searches[1:]] == [
+        ("chunk_read 2", (("Tam Quill", 0.0),))
     ]
 
 
@@ -130,20 +117,15 @@ def test_chunks_name_their_neighbours_and_paragraphs_do_not() -> None:
     )
 
 
-@pytest.mark.parametrize("variant", ["naive", "no_read"])
-def test_without_chunk_read_searches_show_whole_chunks(variant: str) -> None:
-    prediction, _ = talk(
-        ARAG(shelf(), variant=variant, k=1), act("semantic_search", "Orla Venn wrote"), FINISH
-    )
-    assert observations(prediction)[0].endswith(
-        ": Orla Venn wrote the novel Salt Road. She was born in Harwick."
-    )
-
-
-def test_naive_embeds_chunks_and_no_sentence(embedder: Any) -> None:
-    talk(ARAG(shelf(), variant="naive", embedder="another"), act("semantic_search", "x"), FINISH)
-    assert len(embedder.embedded) == 5 + 1
-    assert "She was born in Harwick" not in embedder.embedded
+@pytest.mark.parametrize(("variant", "embedded"), [("naive", 5 + 1), ("no_read", 9 + 1)])
+def test_without_chunk_read_searches_show_whole_chunks(
+    variant: str, embedded: int, embedder: Any
+) -> None:
+    program = ARAG(shelf(), variant=variant, k=1, embedder=variant)
+    prediction, _ = talk(program, act("semantic_search", "Orla Venn wrote"), FINISH)
+    whole = ": Orla Venn wrote the novel Salt Road. She was born in Harwick."
+    assert observations(prediction)[0].endswith(whole)
+    assert len(embedder.embedded) == embedded  # naive embeds chunks and no sentence
 
 
 @pytest.mark.parametrize(
@@ -152,11 +134,11 @@ def test_naive_embeds_chunks_and_no_sentence(embedder: Any) -> None:
 def test_at_a_limit_the_same_conversation_answers_without_tools(limit: Any, reason: str) -> None:
     search = act("keyword_search", "is", thought="so " * 150)
     prediction, lm = talk(ARAG(shelf(), **limit), search, FINISH)
-    assert (prediction.answer, prediction.stop_reason) == ("Harwick", reason)
-    first, last = lm.asked
+    assert ended(prediction) == ("Harwick", reason)
+    last = lm.asked[1]
     assert last.inputs["tools"].startswith("[]")
     assert "Harwick is a town" in last.inputs["trajectory"]
-    assert (first.signature, last.inputs["steps_left"][0]) == ("ToolStep", "0")
+    assert last.inputs["steps_left"][0] == "0"
 
 
 def test_without_semantic_search_the_questions_words_are_searched() -> None:
@@ -194,14 +176,6 @@ def test_reasoning_effort_is_counted_where_the_lm_does_not_reason() -> None:
     assert "reasoning" not in str(lm.asked[0].request.config.extensions)
 
 
-def test_the_rules_are_of_the_tools_in_use() -> None:
-    _, lm = talk(ARAG(shelf(), variant="no_keyword"), act("chunk_read", "0"), FINISH)
-    assert "Read a chunk whole" in lm.asked[0].prompt
-    assert "keyword" not in lm.asked[0].prompt
-    short = ARAG(shelf(), prompt="short").act.signature.instructions
-    assert "Split" not in short
-
-
 def test_one_search_must_be_on() -> None:
     with pytest.raises(KnobError, match="are both off; leave one on"):
         ARAG(shelf(), keyword_search=False, semantic_search=False)
@@ -217,9 +191,7 @@ def test_one_search_must_be_on() -> None:
         ("New York, NY", False, ["New York, NY"]),
         ("[a, b", True, ["a", "b"]),
         (["a", 3, ""], True, ["a", "3"]),
-        (7, True, ["7"]),
         (None, True, []),
-        ("who, and where?", False, ["who, and where?"]),
     ],
 )
 def test_arguments_are_read_as_models_write_them(value: Any, split: bool, texts: list[str]) -> None:

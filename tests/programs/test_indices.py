@@ -1,6 +1,8 @@
-"""What holds for every program with an index of its own."""
+"""Programs with an index of their own: what holds for all, then light, linear, memo and tree."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -10,19 +12,17 @@ from ragbench.context import current, use
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters.lenient import make_adapter
-from ragbench.programs import PROGRAMS
+from ragbench.programs import PROGRAMS, RAPTOR, LightRAG, LinearRAG, MemoRAG, TreeRAG
 from ragbench.programs.core import IndexProgram
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
-from tests.fakes import ScriptedLM, plausible
-from tests.programs.shelf import TEXTS, ask, shelf
+from ragbench.retrievers.lm_index import GistIndex, by_pattern
+from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
+from tests.programs.shelf import COUNTY, TEXTS, ask, ended, queries, shelf, shown, step
 
 OWN = [name for name, kind in PROGRAMS if issubclass(kind, IndexProgram)]
 #: Those whose index of this shelf asks an LM.
 READ = [name for name in OWN if name not in ("tree_rag", "raptor")]
-
-
-def test_the_programs_with_an_index_of_their_own_are_known() -> None:
-    assert {"linear_rag", "hippo_rag", "graph_rag", "light_rag", "raptor", "memo_rag"} < {*OWN}
+BORN = "Where was Orla Venn born?"
 
 
 @pytest.mark.parametrize("name", READ)
@@ -38,15 +38,14 @@ def test_the_lm_of_the_role_makes_the_index_which_is_no_part_of_a_questions_cost
         assert usual.asked == []
         assert program.index_of(program.retriever).lm == own.model
         with open_ledger() as ledger:
-            prediction = program(question="Where was Orla Venn born?")
+            prediction = program(question=BORN)
     assert preparation.as_if.calls == program.index_facts()["index_calls"] == made > 0
-    index_signatures = {call.signature for call in program.other_calls()}
-    assert {*own.signatures[:made]} <= index_signatures
+    assert {*own.signatures[:made]} <= {call.signature for call in program.other_calls()}
     assert ledger.as_if.calls == len(usual.asked) + len(own.asked) - made
     assert prediction.steps[0].notes["index_calls"] == made
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", OWN)
 def test_each_question_of_its_own_passages_has_an_index_and_a_passage_is_read_once(
     name: str,
 ) -> None:
@@ -73,15 +72,262 @@ def misleading(rate: float = 1.0) -> Retriever:
 
 @pytest.mark.parametrize("name", OWN)
 def test_misleading_passages_reach_what_an_index_ranks(name: str) -> None:
-    kind = PROGRAMS.get(name)
-    prediction, lm, _ = ask(kind(misleading()), plausible)
+    prediction, lm, _ = ask(PROGRAMS.get(name)(misleading()), plausible)
     made = [p for p in prediction.passages if p.pid.startswith("distractor-")]
     assert made
     assert made[0].text in lm.asked[-1].prompt
-    plain, _, _ = ask(kind(misleading(rate=0)), plausible)
+    plain, _, _ = ask(PROGRAMS.get(name)(misleading(rate=0)), plausible)
     assert not [p for p in plain.passages if p.pid.startswith("distractor-")]
 
 
 def test_a_rag_refuses_what_does_not_reach_its_tools() -> None:
     with pytest.raises(ConfigError, match="does not reach; use another retriever"):
         PROGRAMS.get("a_rag")(misleading()).prepare()
+
+
+# -- light_rag
+
+#: What is read off each passage: names, and (source, target, keyword).
+LIGHT: dict[str, tuple[list[str], tuple[str, str, str]]] = {
+    "Orla Venn": (["Orla Venn", "Salt Road"], ("Orla Venn", "Salt Road", "authorship")),
+    "Salt Road": (["Salt Road", "Tam Quill"], ("Tam Quill", "Salt Road", "authorship")),
+    "Tam Quill": (["Tam Quill"], ("Tam Quill", "Eastmere", "birthplace")),
+    "Harwick": (["Harwick", "Dunmoor"], ("Harwick", "Dunmoor", "county")),
+    "Eastmere": (["Eastmere", "Tollen"], ("Eastmere", "Tollen", "county")),
+}
+
+
+def light(asked: Asked) -> Reply:
+    if asked.signature == "ExtractKeyedGraph":
+        names, (source, target, word) = LIGHT[asked.inputs["text"].partition(" | ")[0]]
+        link = {"source": source, "target": target, "description": word, "keywords": [word]}
+        named = [{"name": n, "type": "thing", "description": "x"} for n in names]
+        return {"entities": named, "relations": [{**link, "strength": 2}]}
+    if asked.signature == "ExtractKeywords":
+        return {"high_level": ["county"], "low_level": ["Salt Road", "salt road"]}
+    return {"answer": "Dunmoor"}
+
+
+def lit(script: Any = light, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, list[str]]:
+    """What LightRAG answers, its LM, and the pids read."""
+    prediction, lm, _ = ask(LightRAG(shelf(), **knobs), script, COUNTY)
+    return prediction, lm, [passage.pid for passage in prediction.passages]
+
+
+@pytest.mark.parametrize(
+    ("variant", "lines", "hidden"),
+    [
+        ("local", ["Salt Road (thing)", "Orla Venn - Salt Road (authorship)"], "county"),
+        ("global", ["Dunmoor (thing)", "Dunmoor - Harwick (county)"], "Salt Road"),
+        ("hybrid", ["Salt Road (thing)", "Dunmoor (thing)", "Dunmoor - Harwick (county)"], "?"),
+    ],
+)
+def test_names_find_entities_and_themes_find_relations(
+    variant: str, lines: list[str], hidden: str
+) -> None:
+    prediction, lm, pids = lit(variant=variant, min_cosine=0.3)
+    assert ended(prediction) == ("Dunmoor", "answered")
+    notes = lm.asked[-1].inputs["graph"]
+    assert all(line in notes for line in lines)
+    assert hidden not in notes
+    retrieved = step(prediction, "search").notes["retrieved"]
+    assert any(line.startswith(lines[0]) for line in retrieved)
+    assert lm.signatures.count("ExtractKeyedGraph") == len(TEXTS)
+    # The passages of what is shown are ranked by the question.
+    assert pids == [pid for pid in lit(variant="naive")[2] if pid in pids]
+
+
+def test_mix_adds_the_nearest_passages_which_naive_reads_without_a_graph() -> None:
+    local, mixed = ({*lit(variant=v, min_cosine=0.3)[2]} for v in ("local", "mix"))
+    assert local < mixed
+    assert len(lit(variant="mix", k=2)[2]) == 2
+    _, lm, pids = lit(variant="naive", k=2)
+    assert (lm.signatures, len(pids)) == (["AnswerFromContext"], 2)
+
+
+def test_without_keywords_the_question_stands_for_them_and_without_a_hit_vectors_rank() -> None:
+    none: Any = {"high_level": [], "low_level": [" "]}
+    prediction, _, _ = lit(lambda a: none if a.signature == "ExtractKeywords" else light(a))
+    assert prediction.counts["no_keywords"] == 1
+    assert COUNTY in step(prediction, "keywords").observation
+    prediction, _, pids = lit(k=2, min_cosine=1)
+    assert (prediction.counts["no_seed"], len(pids)) == (1, 2)
+
+
+def test_passages_can_be_left_out_and_lines_are_cut_to_their_tokens() -> None:
+    _, lm, _ = lit(texts=False, entity_tokens=0)
+    assert lm.asked[-1].inputs["context"].startswith("[]")
+    assert "Salt Road (thing)" not in lm.asked[-1].inputs["graph"]
+
+
+# -- linear_rag
+
+
+def linear(asked: Asked) -> Reply:
+    if asked.signature == "ExtractEntities":
+        return {"entities": by_pattern(asked.inputs["text"].partition("\n\n")[0])}
+    return {"answer": "Dunmoor"}
+
+
+def test_entities_of_the_passages_once_and_of_each_question() -> None:
+    prediction, lm, _ = ask(LinearRAG(shelf(), threshold=0.1), linear, COUNTY)
+    assert lm.signatures == ["ExtractEntities"] * 6 + ["AnswerFromContext"]
+    assert [step.action for step in prediction.steps] == ["index", "extract", "bridge", "answer"]
+    _, extract, bridge, answer = prediction.steps
+    assert extract.observation == "Salt Road"
+    assert bridge.notes["seeds"] == {"Salt Road": 1.0}
+    assert bridge.notes["tiers"]["Orla Venn"] == 2
+    assert answer.thought == "because"
+    assert (prediction.passages[0].pid, len(prediction.passages)) == ("Salt Road", 5)
+    assert ended(prediction) == ("Dunmoor", "answered")
+    prediction, _, _ = ask(LinearRAG(shelf()), linear, "what lies on a beach?")
+    assert (prediction.counts["no_seed"], len(prediction.passages)) == (1, 5)
+
+
+def test_two_hops_reach_what_the_question_does_not_name() -> None:
+    # Salt Road leads to Orla Venn, and she to Harwick, which shares no word with the question.
+    passages = [p for p in shelf(padding=30).corpus if p.pid != "Eastmere"]
+    knobs: dict[str, Any] = {"entities": "regex", "threshold": 0.05, "k": 3, "top_k_sentence": 3}
+    program = LinearRAG(make_retriever("bm25", Corpus(passages)), **knobs)
+    far, lm, _ = ask(program, linear, COUNTY)
+    assert far.steps[2].notes["tiers"]["Salt Road"] <= far.steps[2].notes["tiers"]["Orla Venn"]
+    assert "Orla Venn" in [p.pid for p in far.passages]
+    # A pattern asks no LM and renames the system.
+    assert lm.signatures == ["AnswerFromContext"]
+    assert (program.label, LinearRAG(shelf()).label) == ("linear_rag[regex entities]", "linear_rag")
+    assert (far.steps[0].notes["index_calls"], program.other_calls()) == (0, [])
+
+
+@pytest.mark.parametrize(("ablation", "asked"), [("bridging", 6), ("pagerank", 6), ("graph", 0)])
+def test_linear_ablations(ablation: str, asked: int) -> None:
+    program = LinearRAG(shelf(), ablation=ablation, reader="predict")
+    prediction, lm, _ = ask(program, linear, COUNTY)
+    assert lm.signatures.count("ExtractEntities") == asked
+    assert ("bridge" in [step.action for step in prediction.steps]) is bool(asked)
+    assert "no_seed" not in prediction.counts
+    scores = [score for _, score in prediction.searches[0].hits]
+    assert scores == sorted(scores, reverse=True)
+    if ablation == "bridging":
+        assert list(prediction.steps[2].notes["tiers"]) == ["Salt Road"]
+
+
+def test_entities_of_a_spacy_pipeline(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="spacy_pipeline"):
+        LinearRAG(shelf(), entities="spacy").prepare()
+    spacy = pytest.importorskip("spacy", reason="needs the extra [spacy]")
+    pipeline = spacy.blank("en")
+    rules = [{"label": "NAME", "pattern": name} for name in ("Orla Venn", "Salt Road", "Harwick")]
+    pipeline.add_pipe("entity_ruler").add_patterns(rules)
+    pipeline.to_disk(tmp_path / "rules")
+    program = LinearRAG(shelf(), entities="spacy", spacy_pipeline=str(tmp_path / "rules"))
+    prediction, lm, _ = ask(program, linear, COUNTY)
+    assert lm.signatures == ["AnswerFromContext"]
+    assert prediction.steps[1].observation == "Salt Road"
+    assert prediction.steps[0].notes["entities"] == 3
+
+
+# -- memo_rag
+
+
+def memo(asked: Asked) -> Reply:
+    if asked.signature == "Summarize":
+        return {"summary": "Gist: " + json.loads(asked.inputs["texts"])[0][:40]}
+    if asked.signature == "RecallClues":
+        return {"clues": ["Harwick is a town in Dunmoor", "too short"]}
+    if asked.signature == "SurrogateQuestions":
+        return {"questions": ["Who wrote Salt Road?", "who wrote salt road"]}
+    return {"answer": "Dunmoor"}
+
+
+def gists(texts_tokens: int, reply: Any = memo) -> GistIndex:
+    lm = ScriptedLM(reply)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+        return GistIndex.of(shelf().corpus, stretch_tokens=texts_tokens)
+
+
+def test_a_gist_is_of_consecutive_passages_that_fit_and_cut_short_if_unreadable() -> None:
+    index = gists(10_000, never_parses)
+    assert index.gists[0].startswith("Orla Venn | Orla Venn wrote")
+    assert index.facts()["unreadable_replies"] == 1
+    assert len(gists(9_000).gists) == 1
+    each = gists(50)
+    assert 1 < len(each.gists) < len(each.corpus)
+    assert each.gists[0].startswith("Gist: Orla Venn")
+
+
+def test_gists_that_do_not_fit_are_those_nearest_to_the_question_in_order() -> None:
+    index = gists(50)
+    assert index.memory(COUNTY, max_tokens=10_000) == index.gists
+    some = index.memory(index.gists[1], max_tokens=20)
+    assert index.gists[1] in some
+    assert len(some) < len(index.gists)
+    assert some == [gist for gist in index.gists if gist in some]
+
+
+@pytest.mark.parametrize("variant", ["lite", "no_memory"])
+def test_clues_and_surrogates_are_searched_and_read_in_the_order_of_the_corpus(
+    variant: str,
+) -> None:
+    program = MemoRAG(shelf(), variant=variant, k=1)
+    prediction, lm, _ = ask(program, memo, COUNTY)
+    assert ended(prediction) == ("Dunmoor", "answered")
+    lite = variant == "lite"
+    clues = ["Harwick is a town in Dunmoor"] if lite else []
+    assert queries(prediction) == [*clues, "Who wrote Salt Road?", COUNTY]
+    assert len(program.other_calls()) == lite
+    assert len(lm.asked) == (1 + 3 if lite else 2)
+    assert ("Gist: " in shown(lm, "SurrogateQuestions")["memory"]) is lite
+    context = json.loads(lm.asked[-1].inputs["context"].partition("\n\n")[0])
+    places = [shelf().corpus.positions[line.split(" | ")[0][4:]] for line in context]
+    assert places == sorted(places)
+
+
+# -- tree_rag and raptor
+
+
+def tree(asked: Asked) -> Reply:
+    if asked.signature == "Summarize":
+        return {"summary": " ".join(json.loads(asked.inputs["texts"]))[:200]}
+    return {"answer": "Harwick"}
+
+
+@pytest.mark.parametrize("variant", ["collapsed", "traversal", "hiro"])
+def test_one_search_one_call(variant: str) -> None:
+    prediction, lm, _ = ask(TreeRAG(shelf(), variant=variant), tree, BORN)
+    assert ended(prediction) == ("Harwick", "answered")
+    assert lm.signatures == ["AnswerFromContext"]
+    assert [step.action for step in prediction.steps] == ["index", "search", "answer"]
+    assert [p.pid for p in prediction.passages] == [pid for pid, _ in prediction.searches[0].hits]
+    assert prediction.passages[0].pid == "Orla Venn"
+
+
+def test_raptor_is_tree_rag_under_its_own_name() -> None:
+    one, other = (ask(program(shelf()), tree, BORN)[1] for program in (RAPTOR, TreeRAG))
+    assert one.asked[0].prompt == other.asked[0].prompt
+    assert RAPTOR(shelf(), variant="arag").knobs.k == 5
+
+
+def test_summaries_are_made_once_and_found_beside_passages() -> None:
+    program = TreeRAG(shelf(padding=40), k=40)
+    lm = ScriptedLM(tree)
+    with dspy.context(lm=lm, adapter=make_adapter("json", lm)), open_ledger():
+        program.prepare()
+        made = len(lm.asked)
+        prediction = program(question=BORN)
+    assert lm.signatures == ["Summarize"] * made + ["AnswerFromContext"]
+    notes = prediction.steps[0].notes
+    assert notes["index_calls"] == made > 0
+    assert len(notes["layers"]) == len(set(prediction.steps[1].notes["layers"])) == 2
+    assert any(p.pid.startswith("summary-") for p in prediction.passages)
+
+
+def test_nodes_are_shown_whole_within_the_limit() -> None:
+    prediction, lm, _ = ask(TreeRAG(shelf(padding=6), context_tokens=100, k=50), tree, BORN)
+    assert 1 < len(prediction.passages) < 11
+    assert "..." not in lm.asked[0].inputs["context"]
+
+
+def test_no_root_above_the_threshold_is_counted() -> None:
+    prediction, _, _ = ask(TreeRAG(shelf(), variant="hiro", selection=0.99), tree, BORN)
+    assert prediction.counts["hiro_empty"] == 1
+    assert [p.pid for p in prediction.passages] == ["Orla Venn"]

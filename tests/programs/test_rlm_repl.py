@@ -12,18 +12,16 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.runs.context import check_roles
 from ragbench.programs import RLM
 from ragbench.programs.rlm_repl.program import RLMRepl
-from ragbench.signatures import ANSWER_STYLES, AnswerStyle
+from ragbench.signatures import ANSWER_STYLES
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, rate_limited
-from tests.programs.shelf import TEXTS, ask, shelf
-
-QUESTION = "In which county was the author of Salt Road born?"
+from tests.programs.shelf import COUNTY, TEXTS, ask, ended, queries, shelf
 
 
 def code(text: str) -> dict[str, str]:
     return {"reasoning": "look", "code": f"```python\n{text}\n```"}
 
 
-def explore(*turns: Any, padding: int = 0, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, Any]:
+def explore(*turns: str, padding: int = 0, **knobs: Any) -> tuple[dspy.Prediction, ScriptedLM, Any]:
     """The REPL over blocks of code; once they are used up, the last comes again."""
     left = list(turns)
 
@@ -32,10 +30,9 @@ def explore(*turns: Any, padding: int = 0, **knobs: Any) -> tuple[dspy.Predictio
             return "Dunmoor"
         if asked.signature == "AnswerFromCode":
             return {"answer": "forced"}
-        turn = left.pop(0) if len(left) > 1 else left[0]
-        return code(turn) if isinstance(turn, str) else turn
+        return code(left.pop(0) if len(left) > 1 else left[0])
 
-    return ask(RLMRepl(shelf(padding=padding), **knobs), script, QUESTION)
+    return ask(RLMRepl(shelf(padding=padding), **knobs), script, COUNTY)
 
 
 def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
@@ -43,13 +40,16 @@ def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
         "print(len(context), [p for p in context if 'county of Dunmoor' in p][0][:7])",
         "SUBMIT('Dunmoor')",
         padding=60,
+        answer_style="free",
     )
-    assert (answer.answer, answer.stop_reason, len(lm.asked)) == ("Dunmoor", "answered", 2)
+    assert (*ended(answer), len(lm.asked)) == ("Dunmoor", "answered", 2)
     assert f"{len(TEXTS) + 60} Harwick" in lm.asked[1].prompt
-    assert "Stone 30" not in lm.asked[0].prompt
     assert (answer.searches, answer.passages) == ([], [])
-    assert f"{len(TEXTS) + 60} passages, all that there are" in lm.asked[0].prompt
-    assert "10,000 characters are shown" in lm.asked[0].prompt
+    told = lm.asked[0].prompt
+    assert "Stone 30" not in told
+    assert f"{len(TEXTS) + 60} passages, all that there are" in told
+    assert "10,000 characters are shown" in told
+    assert f"what it submits: {ANSWER_STYLES['free']}" in told
 
 
 def test_llm_query_is_in_the_ledger_and_in_the_budget() -> None:
@@ -58,10 +58,8 @@ def test_llm_query_is_in_the_ledger_and_in_the_budget() -> None:
         "SUBMIT(a + str(len(b)))"
     )
     assert answer.answer == "Dunmoor2"
-    assert [(c.signature, c.role) for c in ledger.calls] == [
-        ("WriteCode", "reason"),
-        *[("llm_query", "sub")] * 3,
-    ]
+    asked = [("WriteCode", "reason"), *[("llm_query", "sub")] * 3]
+    assert [(c.signature, c.role) for c in ledger.calls] == asked
     assert ledger.path.calls == 3  # the two of a batch run at once
     assert [s.observation for s in answer.steps if s.action == "sub"] == ["Dunmoor"] * 3
 
@@ -74,97 +72,89 @@ def test_the_models_code_can_have_an_lm_of_its_own() -> None:
     own = ScriptedLM(lambda asked: "Dunmoor", name="own")
     with use(replace(current(), role_lms={"sub": own})):
         turn = code("SUBMIT(llm_query('Which county?'))")
-        answer, usual, _ = ask(program, lambda asked: turn, QUESTION)
+        answer, usual, _ = ask(program, lambda asked: turn, COUNTY)
     assert answer.answer == "Dunmoor"
     assert (usual.signatures, own.signatures) == (["WriteCode"], ["llm_query"])
 
 
-def test_budget_holds_inside_the_sandbox() -> None:
-    answer, lm, _ = explore(
-        "n = 0\nwhile n < 99:\n  try:\n    llm_query('x')\n  except Exception: pass\n  n = n + 1",
-        max_calls=7,
-    )
-    assert (len(lm.asked), answer.answer, answer.stop_reason) == (7, "forced", "budget")
-    answer, lm, _ = explore("print(llm_query_batched(['x'] * 9))", "SUBMIT('a')", max_calls=7)
-    assert lm.signatures.count("llm_query") == 5  # 7 less this turn's and the one kept back
-    answer, lm, _ = explore("for i in range(9): llm_query('x')", "SUBMIT('a')", max_sub_calls=3)
-    assert (lm.signatures.count("llm_query"), answer.answer) == (3, "a")
+CAUGHT = "n = 0\nwhile n < 99:\n  try:\n    llm_query('x')\n  except Exception: pass\n  n = n + 1"
 
 
-@pytest.mark.parametrize("style", ["brief", "free"])
-def test_a_turn_is_told_what_form_of_answer_to_submit(style: AnswerStyle) -> None:
-    _, lm, _ = explore("SUBMIT('a')", answer_style=style)
-    assert f"what it submits: {ANSWER_STYLES[style]}" in lm.asked[0].prompt
+@pytest.mark.parametrize(
+    ("turns", "limit", "calls", "answer"),
+    [
+        ([CAUGHT], {"max_calls": 7}, 5, ("forced", "budget")),
+        # 7 less this turn's and the one kept back
+        (
+            ["print(llm_query_batched(['x'] * 9))", "SUBMIT('a')"],
+            {"max_calls": 7},
+            5,
+            ("forced", "budget"),
+        ),
+        (
+            ["for i in range(9): llm_query('x')", "SUBMIT('a')"],
+            {"max_sub_calls": 3},
+            3,
+            ("a", "answered"),
+        ),
+    ],
+)
+def test_budget_holds_inside_the_sandbox(turns: Any, limit: Any, calls: int, answer: Any) -> None:
+    prediction, lm, _ = explore(*turns, **limit)
+    assert lm.signatures.count("llm_query") == calls
+    assert len(lm.asked) <= 7
+    assert ended(prediction) == answer
 
 
 def test_tools_search_and_read() -> None:
     answer, lm, _ = explore(
         "hits = search('Harwick county', 2)\nprint(read(hits[0]['pid']))",
         "print(read('no such'))",
+        "search('c')",
         "SUBMIT(answer='Dunmoor')",
         variant="tools",
         k=2,
+        max_retrievals=2,
     )
     assert answer.answer == "Dunmoor"
-    assert [s.query for s in answer.searches] == [QUESTION, "Harwick county"]
+    assert queries(answer) == [COUNTY, "Harwick county"]
     assert "It has 900 inhabitants" in lm.asked[1].prompt
     assert "no passage 'no such' was found yet" in lm.asked[2].prompt
+    assert "no search is left" in lm.asked[3].prompt
     assert {"search", "read"} <= {s.action for s in answer.steps}
-
-
-def test_search_limit_reaches_the_code() -> None:
-    answer, lm, _ = explore(
-        "search('a')\nsearch('b')", "SUBMIT('x')", variant="tools", max_retrievals=2
-    )
-    assert "no search is left" in lm.asked[1].prompt
-    assert (answer.answer, len(answer.searches)) == ("x", 2)
 
 
 def test_turn_limit_ends_in_a_forced_answer() -> None:
     answer, lm, _ = explore(*[f"print({n})" for n in range(9)], max_turns=4)
-    assert (answer.answer, answer.stop_reason) == ("forced", "max_steps")
+    assert ended(answer) == ("forced", "max_steps")
     assert lm.signatures == ["WriteCode"] * 4 + ["AnswerFromCode"]
     assert "print(3)" in lm.asked[-1].prompt
 
 
-@pytest.mark.parametrize(
-    ("turn", "reason"), [("print(1)", "no_progress"), ("?", "parse_fallback")], ids=["same", "no"]
-)
-def test_loop_without_new_code_is_given_up(turn: str, reason: str) -> None:
-    script: Any = turn if turn != "?" else "I would rather not."
-    if turn == "?":
-        answer, lm, _ = ask(RLMRepl(shelf()), never_parses)
-        assert answer.answer == "noanswer"
-    else:
-        answer, lm, _ = explore(script)
-        assert answer.answer == "forced"
-    assert answer.stop_reason == reason
-    assert len(lm.asked) <= 5
+def test_loop_without_new_code_is_given_up() -> None:
+    answer, lm, _ = ask(RLMRepl(shelf()), never_parses)
+    assert (*ended(answer), len(lm.asked)) == ("noanswer", "parse_fallback", 4)
+    answer, lm, _ = explore("print(1)")
+    assert (*ended(answer), len(lm.asked)) == ("forced", "no_progress", 5)
 
 
 def test_failing_code_goes_on() -> None:
-    answer, lm, _ = explore(
-        "1 / 0",
-        "def f(:",
-        "open('/etc/passwd')",
-        "x = []\nwhile True: x.append('a' * 1_000_000)",
-        "SUBMIT(len(context))",
-    )
+    failing = {
+        "1 / 0": "ZeroDivisionError",
+        "def f(:": "Expected a parameter",
+        "open('/etc/passwd')": "Permission",
+        "x = []\nwhile True: x.append('a' * 1_000_000)": "were lost",
+    }
+    answer, lm, _ = explore(*failing, "SUBMIT(len(context))")
     assert answer.answer == str(len(TEXTS))
-    for number, said in enumerate(
-        ["ZeroDivisionError", "Expected a parameter", "Permission", "were lost"]
-    ):
-        assert said in lm.asked[number + 1].prompt
+    for number, said in enumerate(failing.values(), start=1):
+        assert said in lm.asked[number].prompt
 
 
 def test_provider_error_in_the_sandbox_leaves_the_program() -> None:
-    def script(asked: Asked) -> Reply:
-        if asked.signature == "llm_query":
-            return rate_limited()
-        return code("try:\n  llm_query('x')\nexcept Exception: pass\nSUBMIT('hidden')")
-
+    turn = code("try:\n  llm_query('x')\nexcept Exception: pass\nSUBMIT('hidden')")
     with pytest.raises(dspy.LMError):
-        ask(RLMRepl(shelf()), script)
+        ask(RLMRepl(shelf()), lambda a: rate_limited() if a.signature == "llm_query" else turn)
 
 
 def test_large_corpus_is_cut_to_what_a_search_finds_and_filled_up() -> None:
@@ -172,9 +162,9 @@ def test_large_corpus_is_cut_to_what_a_search_finds_and_filled_up() -> None:
         "SUBMIT(str([p.split(' |')[0] for p in context]))", max_variable=8, padding=60
     )
     shown = ast.literal_eval(answer.answer)
-    found = [pid for pid, _ in answer.searches[0].hits]
+    (search,) = answer.searches
+    found = [pid for pid, _ in search.hits]
     assert shown[: len(found)] == found
     assert len(set(shown)) == 8 > len(found)
     assert f"8 of {len(TEXTS) + 60} passages, those nearest" in lm.asked[0].prompt
     assert answer.counts["corpus_cut"] == 1
-    assert len(answer.searches) == 1
