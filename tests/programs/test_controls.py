@@ -26,9 +26,9 @@ from ragbench.retrievers.base import Corpus
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import Asked, Reply, ScriptedLM, plausible
 from tests.optimizers.world import EXAMPLES, program
+from tests.programs.test_contract import ALL
 
 QUESTION = EXAMPLES[2].question
-EVERY = [(name, variant) for name, cls in PROGRAMS for variant in cls.variants]
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,7 @@ EVERY = [(name, variant) for name, cls in PROGRAMS for variant in cls.variants]
         ("**Answer:** Paris", "Paris"),
         ("The answer is Paris.", "Paris"),
         ("Answer:\nParis", "Paris"),
-        ("\n  Paris, France\n", "Paris, France"),
         ("Harry S.", "Harry S."),
-        ("Answer", "Answer"),
         ("", ""),
     ],
 )
@@ -57,7 +55,7 @@ def test_a_bare_answer_is_a_piece_of_the_answer(answer: str, question: str) -> N
     assert bool(bare) == bool(answer)
 
 
-@pytest.mark.parametrize(("name", "variant"), EVERY)
+@pytest.mark.parametrize(("name", "variant"), ALL)
 def test_the_form_arm_changes_nothing_but_instructions_of_answering_predictors(
     name: str, variant: str
 ) -> None:
@@ -125,9 +123,8 @@ def test_the_most_common_answer_wins_and_the_plain_one_a_tie(
 
 
 def test_votes_have_seeds_and_cache_entries_of_their_own() -> None:
-    lm = ScriptedLM(
-        lambda asked: {"answer": f"Ann {asked.number}"}, cache=True, name="votes", seed=7
-    )
+    said = {"answer": "Ann"}
+    lm = ScriptedLM(lambda asked: said, cache=True, name="votes", seed=7)
     for _ in range(2):
         with dspy.context(lm=lm):
             Voting(program("vanilla"), 4)(question=QUESTION)

@@ -1,22 +1,18 @@
 """Modules and plug-ins of one's own: run as programs, contained where they fail or leave."""
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ragbench.errors import ConfigError, StopSignal
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs import evaluate
-from ragbench.metrics.base import Metric
 from ragbench.own_code import contained
 from ragbench.programs.external import load_program
-from ragbench.record import Record
 from ragbench.retrievers import Corpus, Passage
 from ragbench.user_code import allow
 from tests.fake_server import FakeServer
@@ -203,13 +199,3 @@ def test_what_ends_the_command_elsewhere_is_one_line(tmp_path: Path) -> None:
 def test_what_is_to_end_the_work_passes(end: Callable[[], BaseException]) -> None:
     with pytest.raises((KeyboardInterrupt, StopSignal)), contained("it"):
         raise end()
-
-
-def test_a_metric_of_ones_own_that_raises_is_named() -> None:
-    def score(record: Record) -> float:
-        raise asyncio.CancelledError("no")
-
-    metric = Metric("own", score, "")
-    record = SimpleNamespace(qid="q7")
-    with pytest.raises(ConfigError, match=r"metric own on question q7 failed.*CancelledError"):
-        metric.score(record)  # type: ignore[arg-type]  # nothing else is looked at

@@ -45,52 +45,37 @@ LINKED = "x = 1\nfor i in range(40):\n  a = A()\n  a.one, a.two = x, x\n  x = a\
 ATTACKS = [
     ("open a file", "print(open('{file}').read())", "Permission"),
     ("pathlib", "from pathlib import Path\nprint(Path('{file}').read_text())", "Permission"),
-    ("list a folder", "import os\nprint(os.listdir('/'))", "Permission"),
     ("read /proc", "print(open('/proc/self/environ').read())", "Permission"),
     ("write a file", "open('{file}.new', 'w').write('x')", "Permission"),
     ("remove a file", "import os\nos.remove('{file}')", "Permission|no attribute"),
     ("make a link", "import os\nos.symlink('/etc', '{file}.new')", "Permission|no attribute"),
     ("environment", "import os\nprint(os.environ)", "not supported"),
-    ("one variable", "import os\nprint(os.getenv('SECRET'))", "not supported"),
     ("module path", "import sys\nprint(sys.path)", "no attribute"),
-    ("randomness of the host", "import os\nprint(os.urandom(8))", "not supported|NotImpl"),
     ("os.system", "import os\nos.system('id')", "no attribute"),
     ("subprocess", "import subprocess\nsubprocess.run(['id'])", "No module"),
     ("fork", "import os\nos.fork()", "no attribute"),
-    ("kill", "import os\nos.kill(1, 9)", "no attribute"),
-    ("threads", "import threading", "No module"),
     ("leave", "import sys\nsys.exit(0)", "no attribute"),
     ("SystemExit", "raise SystemExit", "SystemExit"),
     ("socket", "import socket\nsocket.create_connection(('127.0.0.1', 80))", "No module"),
-    ("asyncio streams", "import asyncio\nasyncio.open_connection('h', 1)", "no attribute"),
     ("__import__", "__import__('os').system('id')", "not defined"),
-    ("importlib", "import importlib", "No module"),
     ("ctypes", "import ctypes", "No module"),
-    ("this package", "import ragbench", "No module"),
     ("through exec", "exec('import subprocess')", "No module"),
     ("through eval", "eval('__import__(\"os\")')", "not defined"),
     ("subclasses", "().__class__.__bases__[0].__subclasses__()", "no attribute"),
     ("function globals", "def f(): pass\nprint(f.__globals__)", "no attribute"),
-    ("code object", "def f(): pass\nprint(f.__code__)", "no attribute"),
     ("globals of a tool", "print(echo.__globals__)", "no attribute|not defined"),
-    ("closure of SUBMIT", "print(SUBMIT.__closure__)", "no attribute|not defined"),
     ("getattr by name", "print(getattr((), '__cl' + 'ass__'))", "no attribute"),
     ("format string", "print('{{0.__class__.__mro__}}'.format(1))", "no attribute"),
     ("builtins", "print(__builtins__)", "not defined"),
     ("globals()", "print(globals())", "not defined"),
-    ("frames", "import sys\nsys._getframe()", "no attribute"),
     ("traceback", "try: 1/0\nexcept Exception as e: e.__traceback__.tb_frame", "no attribute"),
-    ("modules", "import sys\nsys.modules['os']", "no attribute"),
     ("endless loop", "while True: pass", "time limit"),
     ("caught endless loop", "while True:\n  try: 1/0\n  except: pass", "time limit"),
-    ("long sum", "print(sum(range(10**12)))", "time limit"),
     ("endless generator", "x = all(i >= 0 for i in range(10**13))", "time limit|memory"),
     ("huge list", "x = [0] * (20 * 10**9)", "memory limit"),
     ("growing list", "x = []\nwhile True: x.append('a' * 1_000_000)", "memory limit"),
     ("doubling string", "x = 'a'\nwhile True: x = x + x", "memory limit"),
     ("huge power", "x = 10 ** (10**9)", "memory limit"),
-    ("huge shift", "x = 1 << (10**11)", "memory limit"),
-    ("huge padding", "x = '1'.zfill(10**10)", "memory limit"),
     ("huge format", "x = '{{:>9999999999}}'.format(1)", "memory limit"),
     ("deep nesting", "x = []\nwhile True: x = [x]", "memory limit|time limit"),
     ("memory caught", "x = []\nwhile True:\n  try: x.append('a' * 10**6)\n  except: pass", "limit"),
@@ -107,13 +92,11 @@ ATTACKS = [
     # values that take for ever to format or to hash; SHARED is 2^40 lists in 40 objects
     ("shared list submitted", SHARED + "SUBMIT(x)", "SUBMIT takes"),
     ("shared list for a tool", SHARED + "echo(x)", "too large"),
-    ("shared list by name", SHARED + "echo(text=x)", "too large"),
     ("shared list raised", SHARED + "raise ValueError(x)", "Error"),
     ("shared list printed", SHARED + "print(x)", "limit|killed"),
     ("shared dict", "x = 0\nfor i in range(40): x = {{1: x, 2: x}}\necho(x)", "too large"),
     ("shared class", "class A: pass\n" + LINKED + "echo(x)", "too large"),
     ("hash of shared tuples", HASHED + "{{x: 1}}", "stopped at a limit"),
-    ("hash submitted", HASHED + "SUBMIT({{x}})", "stopped at a limit"),
     ("endless list", "x = []\nx.append(x)\necho(x)", "must be str"),
     ("deep list", "x = []\nfor i in range(100_000): x = [x]\necho(x)", "nested|memory"),
     ("huge number", "echo(10 ** 9000)", "too large"),
@@ -121,7 +104,6 @@ ATTACKS = [
     ("unknown tool", "print(delete_everything())", "not defined"),
     ("wrong arguments", "echo(path='/etc/passwd')", "argument"),
     ("input()", "input('password: ')", "not defined|not supported"),
-    ("breakpoint()", "breakpoint()", "not defined|not supported"),
 ]
 
 
@@ -168,27 +150,10 @@ def test_sandboxes_do_not_share_variables(sandbox: Sandbox) -> None:
         other.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("limit", "beyond"),
-    [
-        ("seconds", 601),
-        ("memory_mb", 7),
-        ("output_chars", 10**8),
-        ("depth", 1001),
-        ("tool_calls", 0),
-    ],
-)
+@pytest.mark.parametrize(("limit", "beyond"), [("seconds", 601), ("memory_mb", 7)])
 def test_limits_have_bounds(limit: str, beyond: int) -> None:
     with pytest.raises(KnobError, match=f"{limit}={beyond}"):
         resolve(Limits, "sandbox", {limit: beyond})
-
-
-def test_reset_is_told_and_loses_variables(sandbox: Sandbox) -> None:
-    sandbox.execute("kept = 1")
-    with pytest.raises(CodeExecutionError, match="all variables were lost"):
-        sandbox.execute("x = []\nwhile True: x.append('a' * 1_000_000)")
-    with pytest.raises(CodeExecutionError, match="kept"):
-        sandbox.execute("print(kept)")
 
 
 def test_tool_calls_are_counted_over_the_question() -> None:
